@@ -1,0 +1,1 @@
+"""Faults on purpose: an in-memory cluster, real training processes, scenarios with a verdict, the demo."""

@@ -1,0 +1,313 @@
+"""NodeHealth: the wire between agent and controller.
+
+The agent writes `status` of the one NodeHealth that bears its node's name, the controller writes `spec`.
+These structs are the single definition: the CRD is generated from them (recover/crds.py), the agent encodes
+them, the controller decodes them. Unknown fields are ignored when read, so either side may be newer.
+
+All times are UTC with a time zone; a field's unit is the last word of its name (`_s`, `_bytes`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "API_VERSION",
+    "EVIDENCE_BYTES_MAX",
+    "FINDINGS_MAX",
+    "GROUP",
+    "OBJECT_BYTES_MAX",
+    "TAIL_BYTES_MAX",
+    "VERSION",
+    "Coverage",
+    "CoverageState",
+    "Device",
+    "Edge",
+    "Fault",
+    "Finding",
+    "FoldedFindings",
+    "LogError",
+    "LogPosition",
+    "NodeHealth",
+    "NodeHealthSpec",
+    "NodeHealthStatus",
+    "ObjectMeta",
+    "Origin",
+    "PodProgress",
+    "PodSettings",
+    "Remedy",
+    "Severity",
+    "Source",
+    "Subject",
+    "SubjectKind",
+    "key",
+]
+
+GROUP = "rekindle.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+FINDINGS_MAX = 32
+EVIDENCE_BYTES_MAX = 256
+TAIL_BYTES_MAX = 2048
+OBJECT_BYTES_MAX = 16 * 1024
+
+
+def key(name: str) -> str:
+    """The full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
+    return f"{GROUP}/{name}"
+
+
+class Fault(StrEnum):
+    """What kind of thing broke. Also the value of the taint `rekindle.dev/unhealthy`."""
+
+    DEVICE_LOST = "device-lost"
+    DEVICE_RESET = "device-reset"
+    MEMORY_DEGRADED = "memory-degraded"
+    NVLINK = "nvlink"
+    NVSWITCH = "nvswitch"
+    NETWORK = "network"
+    HOST = "host"
+    STORAGE = "storage"
+    THERMAL = "thermal"
+    POWER = "power"
+    DRIVER = "driver"
+    APPLICATION = "application"
+    HANG = "hang"
+    STRAGGLER = "straggler"
+    CORRUPTION = "corruption"
+    UNKNOWN = "unknown"
+
+
+class Origin(StrEnum):
+    """Who could have made the evidence. `tenant` evidence never cordons a node."""
+
+    KERNEL = "kernel"
+    DRIVER = "driver"
+    FABRIC = "fabric"
+    KUBELET = "kubelet"
+    VENDOR = "vendor"
+    TENANT = "tenant"
+
+
+class Severity(StrEnum):
+    """What the finding means for work on its subject right now."""
+
+    INFO = "info"
+    """Recorded, never acted upon."""
+    PENDING = "pending"
+    """Contained or degraded: work goes on; act at the next checkpoint or at the gang's end."""
+    FATAL = "fatal"
+    """Work on this subject is lost."""
+
+
+class Remedy(StrEnum):
+    """What the source (NVIDIA's catalogue, the vendor's verdict) recommends for the subject."""
+
+    NONE = "none"
+    RESTART_APPLICATION = "restart-application"
+    RESET_DEVICE = "reset-device"
+    DRAIN_AND_RESET = "drain-and-reset"
+    REBOOT_NODE = "reboot-node"
+    RESTART_VM = "restart-vm"
+    INSPECT = "inspect"
+    CONTACT_SUPPORT = "contact-support"
+
+
+class SubjectKind(StrEnum):
+    DEVICE = "device"
+    NODE = "node"
+    POD = "pod"
+
+
+class Source(StrEnum):
+    """A thing the agent watches; coverage is stated for each."""
+
+    KMSG = "kmsg"
+    NVML = "nvml"
+    PODS = "pods"
+    LOGS = "logs"
+
+
+class CoverageState(StrEnum):
+    COVERED = "covered"
+    BLIND = "blind"
+
+
+class Edge(StrEnum):
+    """The changes of a pod's progress that are worth a write."""
+
+    STEPPING = "stepping"
+    STALLED = "stalled"
+    RESUMED = "resumed"
+    ENDED = "ended"
+
+
+class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The part of a Kubernetes object's metadata that we read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    pass
+
+
+class Subject(_Wire, kw_only=True):
+    """What a finding is about."""
+
+    kind: SubjectKind
+    device: Annotated[str, Meta(description="GPU UUID, or empty where unknown", max_length=64)] = ""
+    pci: Annotated[
+        str, Meta(description="PCI address dddd:bb:dd.f as the kernel writes it", max_length=32)
+    ] = ""
+    gpu_instance: Annotated[int | None, Meta(description="MIG GPU instance id")] = None
+    pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
+
+
+class Finding(_Wire, kw_only=True):
+    """One fault as one source saw it, after the chain has folded repeats and consequences into it."""
+
+    id: Annotated[
+        str, Meta(description="unique on this node: <first 8 of boot id>-<source>-<sequence>", max_length=63)
+    ]
+    code: Annotated[str, Meta(description="catalogue code, for example xid-79", max_length=63)]
+    fault: Fault
+    origin: Origin
+    severity: Severity
+    subject: Subject
+    boot_id: Annotated[str, Meta(description="the boot in which it was seen", max_length=64)]
+    first_seen: datetime
+    last_seen: datetime
+    remedy: Remedy = Remedy.NONE
+    final: Annotated[
+        bool, Meta(description="a verdict that later lines cannot soften: decisions need not wait")
+    ] = False
+    sequence: Annotated[int, Meta(description="kernel record sequence of the first line, or 0")] = 0
+    count: Annotated[int, Meta(description="lines folded into this finding", ge=1)] = 1
+    evidence: Annotated[
+        str, Meta(description="the first line, cut to 256 bytes of UTF-8", max_length=EVIDENCE_BYTES_MAX)
+    ] = ""
+    chain: Annotated[
+        list[str], Meta(description="codes that followed on the same subject, in order", max_length=16)
+    ] = []
+    cleared_at: Annotated[datetime | None, Meta(description="when a reset or recovery verdict ended it")] = (
+        None
+    )
+    cleared_by: Annotated[str, Meta(description="what ended it", max_length=128)] = ""
+
+
+class FoldedFindings(_Wire, kw_only=True):
+    """Findings that no longer fit, by code."""
+
+    code: Annotated[str, Meta(max_length=63)]
+    count: Annotated[int, Meta(ge=1)]
+    last_seen: datetime
+
+
+class Device(_Wire, kw_only=True):
+    """One accelerator of the node's inventory."""
+
+    uuid: Annotated[str, Meta(max_length=64)]
+    pci: Annotated[str, Meta(max_length=32)] = ""
+    model: Annotated[str, Meta(max_length=64)] = ""
+    index: int | None = None
+
+
+class Coverage(_Wire, kw_only=True):
+    """Since when a source is read, or why it is not."""
+
+    source: Source
+    state: CoverageState
+    since: datetime
+    why: Annotated[str, Meta(description="the error, for a blind source", max_length=256)] = ""
+
+
+class LogError(_Wire, kw_only=True):
+    """The first error a pod's log showed. Always of origin tenant."""
+
+    code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
+    at: datetime
+    text: Annotated[str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX)] = ""
+
+
+class PodProgress(_Wire, kw_only=True):
+    """Where one training container stood at its last edge. Steps in between are not published."""
+
+    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+    container: Annotated[str, Meta(max_length=63)] = ""
+    instance: Annotated[int, Meta(description="restart number of the container, from its log's name")] = 0
+    edge: Edge
+    at: Annotated[datetime, Meta(description="when this edge was seen")]
+    first_step: Annotated[int | None, Meta(description="first step this container printed")] = None
+    first_step_at: datetime | None = None
+    last_step: Annotated[int | None, Meta(description="last step known at this edge")] = None
+    last_step_at: datetime | None = None
+    median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
+    first_error: LogError | None = None
+    tail: Annotated[
+        str, Meta(description="last lines of an ended container, at most 2 KiB", max_length=TAIL_BYTES_MAX)
+    ] = ""
+
+
+class LogPosition(_Wire, kw_only=True):
+    """Where the agent goes on reading the kernel log after its own restart."""
+
+    boot_id: Annotated[str, Meta(max_length=64)]
+    sequence: int
+
+
+class NodeHealthStatus(_Wire, kw_only=True):
+    """Written by the node's agent alone."""
+
+    boot_id: Annotated[str, Meta(max_length=64)] = ""
+    agent_version: Annotated[str, Meta(max_length=32)] = ""
+    driver_version: Annotated[str, Meta(max_length=32)] = ""
+    observed_at: Annotated[datetime | None, Meta(description="time of this write")] = None
+    devices: Annotated[list[Device], Meta(max_length=64)] = []
+    coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
+    findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
+    folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
+    pods: Annotated[list[PodProgress], Meta(max_length=64)] = []
+    kmsg: LogPosition | None = None
+    served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""
+
+
+class PodSettings(_Wire, kw_only=True):
+    """What a job's annotations say about reading one pod's log."""
+
+    uid: Annotated[str, Meta(max_length=64)]
+    step_template: Annotated[str, Meta(description="literal, with {step} once", max_length=128)] = ""
+    hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
+
+
+class NodeHealthSpec(_Wire, kw_only=True):
+    """Written by the controller alone."""
+
+    pods: Annotated[list[PodSettings], Meta(max_length=64)] = []
+    request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
+
+
+class NodeHealth(_Wire, kw_only=True):
+    """Health of one node, as its agent sees it. Same name as the Node, owned by it."""
+
+    api_version: str = API_VERSION
+    kind: str = "NodeHealth"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeHealthSpec = NodeHealthSpec()
+    status: NodeHealthStatus = NodeHealthStatus()

@@ -1,0 +1,256 @@
+"""A small Kubernetes REST and watch client: all the agent uses, and what recover/kube builds on.
+
+It speaks bytes: callers decode with narrow msgspec structs. Every request has a timeout, every non-2xx
+answer raises `ApiError`, and a reply that never came raises `ReplyLost`: whether the write happened is then
+unknown, and the caller must re-read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+__all__ = [
+    "ApiError",
+    "Credentials",
+    "JsonPatch",
+    "KubeApi",
+    "MergePatch",
+    "PatchType",
+    "ReplyLost",
+    "Resource",
+    "WatchEvent",
+]
+
+WATCH_LINE_BYTES_MAX = 8 * 1024 * 1024
+_IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+PatchType = str
+MergePatch: PatchType = "application/merge-patch+json"
+JsonPatch: PatchType = "application/json-patch+json"
+
+
+class ApiError(Exception):
+    """The API server answered with an error status.
+
+    `status` is the HTTP status, `reason` the machine-readable one (Conflict, NotFound, Expired, ...).
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == 404
+
+    @property
+    def exists(self) -> bool:
+        return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def stale(self) -> bool:
+        """A failed precondition: a stale resourceVersion is 409, a wrong uid in a patch body 422."""
+        return (self.status == 409 and self.reason != "AlreadyExists") or self.status == 422
+
+    @property
+    def expired(self) -> bool:
+        """The watch history no longer reaches back to that version: list again."""
+        return self.status == 410
+
+
+class ReplyLost(Exception):
+    """No answer came. For a write this means unknown, not failed: re-read before deciding anything."""
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """Where one kind lives in the API, for example `Resource("batch", "v1", "jobs", "Job")`."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch. `object` stays undecoded until its reader knows the type."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """How to reach the API server. The token file is read again for each request: tokens rotate."""
+
+    server: str
+    token_file: str = ""
+    ca_file: str = ""
+
+    @staticmethod
+    def in_cluster(host: str, port: str) -> Credentials:
+        """What a pod is given: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the mounted token."""
+        return Credentials(
+            server=f"https://{host}:{port}",
+            token_file=str(_IN_CLUSTER / "token"),
+            ca_file=str(_IN_CLUSTER / "ca.crt"),
+        )
+
+    def headers(self) -> dict[str, str]:
+        if not self.token_file:
+            return {}
+        return {"Authorization": f"Bearer {Path(self.token_file).read_text(encoding='utf-8').strip()}"}
+
+
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class KubeApi:
+    """One HTTP session to one API server.
+
+    Raises `ApiError` for an error answer and `ReplyLost` where none came within `timeout_s`.
+    """
+
+    def __init__(self, credentials: Credentials, *, timeout_s: float = 10.0) -> None:
+        self._credentials = credentials
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> KubeApi:
+        context: ssl.SSLContext | bool = True
+        if self._credentials.ca_file:
+            context = ssl.create_default_context(cafile=self._credentials.ca_file)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, limit=32),
+            read_bufsize=1024 * 1024,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """One call; the body is encoded with msgspec. Returns the answer's bytes."""
+        assert self._session is not None, "use `async with KubeApi(...)`"
+        headers = {"Accept": "application/json", **self._credentials.headers()}
+        data = None
+        if body is not None:
+            data = msgspec.json.encode(body)
+            headers["Content-Type"] = content_type
+        try:
+            async with self._session.request(
+                method,
+                self._credentials.server + path,
+                params=params,
+                data=data,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            ) as response:
+                payload = await response.read()
+                if response.status >= 300:
+                    raise _api_error(response, payload)
+                return payload
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ReplyLost(f"{method} {path}: {type(error).__name__} {error}") from error
+
+    async def watch(
+        self, path: str, *, params: dict[str, str], timeout_s: float, silence_s: float
+    ) -> AsyncIterator[WatchEvent]:
+        """Yields events until the server ends the stream.
+
+        `timeout_s` is asked of the server; more than `silence_s` without a byte (bookmarks come each minute)
+        raises `ReplyLost`. ERROR events raise `ApiError`: 410 means list again.
+        """
+        assert self._session is not None, "use `async with KubeApi(...)`"
+        params = {**params, "watch": "true", "timeoutSeconds": str(max(1, int(timeout_s)))}
+        decoder = msgspec.json.Decoder(WatchEvent)
+        try:
+            async with self._session.get(
+                self._credentials.server + path,
+                params=params,
+                headers={"Accept": "application/json", **self._credentials.headers()},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=silence_s),
+            ) as response:
+                if response.status >= 300:
+                    raise _api_error(response, await response.read())
+                async for line in _lines(response.content):
+                    event = decoder.decode(line)
+                    if event.type == "ERROR":
+                        raise _watch_error(event)
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+            raise ReplyLost(f"WATCH {path}: {type(error).__name__} {error}") from error
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Splits on newlines without aiohttp's limit on the length of a line."""
+    rest = bytearray()
+    async for chunk in stream.iter_any():
+        rest += chunk
+        *whole, tail = rest.split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield bytes(line)
+        rest = bytearray(tail)
+        if len(rest) > WATCH_LINE_BYTES_MAX:
+            raise aiohttp.ClientPayloadError(f"a watch line is longer than {WATCH_LINE_BYTES_MAX} bytes")
+        await asyncio.sleep(0)
+
+
+def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
+    try:
+        status = msgspec.json.decode(payload, type=_Status)
+    except msgspec.MsgspecError:  # a proxy's HTML page, say
+        status = _Status(reason=response.reason or "", message=payload[:200].decode("utf-8", "replace"))
+    retry_after = response.headers.get("Retry-After", "")
+    return ApiError(
+        response.status, status.reason, status.message, float(retry_after) if retry_after.isdigit() else None
+    )
+
+
+class _WatchStatus(msgspec.Struct):
+    code: int = 500
+    reason: str = ""
+    message: str = ""
+
+
+def _watch_error(event: WatchEvent) -> ApiError:
+    status = msgspec.json.decode(event.object, type=_WatchStatus)
+    return ApiError(status.code, status.reason, status.message)

@@ -1,0 +1,278 @@
+"""Incident and Recovery: what the controller remembers. There is no other store.
+
+An Incident says what broke, on what evidence, who is to blame, and what was done or refused. A Recovery says
+what was done to one gang, step by step. The CRDs are generated from these structs (crds.py). The controller
+alone writes them; `rekindle why` and kubectl read them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
+
+__all__ = [
+    "ACTIVE_PHASES",
+    "ActionRecord",
+    "Blame",
+    "Cause",
+    "CheckpointChoice",
+    "Condition",
+    "Evidence",
+    "FailedLog",
+    "GangRef",
+    "Incident",
+    "IncidentPhase",
+    "IncidentSpec",
+    "IncidentStatus",
+    "Outcome",
+    "Phase",
+    "PhaseTime",
+    "Recovery",
+    "RecoverySpec",
+    "RecoveryStatus",
+    "RejectedCheckpoint",
+    "Suspect",
+    "Totals",
+    "Witness",
+]
+
+
+class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    pass
+
+
+class GangRef(_Wire, kw_only=True):
+    """One job: the object whose pods live and die together."""
+
+    api_version: Annotated[str, Meta(max_length=127)]
+    kind: Annotated[str, Meta(max_length=63)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+    uid: Annotated[str, Meta(max_length=64)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Condition(_Wire, kw_only=True):
+    """A standard Kubernetes condition."""
+
+    type: Annotated[str, Meta(max_length=63)]
+    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
+    reason: Annotated[str, Meta(max_length=63)]
+    message: Annotated[str, Meta(max_length=1024)] = ""
+    last_transition_time: datetime
+
+
+# --- Incident ---------------------------------------------------------------------------------------------
+
+
+class Blame(StrEnum):
+    """Who is to blame, once settled."""
+
+    NODE = "node"
+    APPLICATION = "application"
+    UNKNOWN = "unknown"
+
+
+class IncidentPhase(StrEnum):
+    OPEN = "Open"
+    CLOSED = "Closed"
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"
+    WOULD = "would"
+
+
+class Evidence(_Wire, kw_only=True):
+    """One thing that was seen. Text of a tenant's log never stands here."""
+
+    at: datetime
+    origin: Origin
+    code: Annotated[str, Meta(description="finding code, or what the pod or node showed", max_length=63)]
+    node: Annotated[str, Meta(max_length=253)] = ""
+    pod: Annotated[str, Meta(max_length=253)] = ""
+    text: Annotated[str, Meta(max_length=256)] = ""
+
+
+class Suspect(_Wire, kw_only=True):
+    node: Annotated[str, Meta(max_length=253)]
+    score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
+    why: Annotated[str, Meta(max_length=256)] = ""
+
+
+class ActionRecord(_Wire, kw_only=True):
+    """One thing that was done, would be done, or was refused, and why."""
+
+    at: datetime
+    action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...", max_length=63)]
+    target: Annotated[str, Meta(max_length=320)]
+    outcome: Outcome
+    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
+    message: Annotated[str, Meta(max_length=512)] = ""
+
+
+class IncidentSpec(_Wire, kw_only=True):
+    """What broke; does not change."""
+
+    fault: Fault
+    node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
+    gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
+    detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
+    boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
+
+
+class IncidentStatus(_Wire, kw_only=True):
+    phase: IncidentPhase = IncidentPhase.OPEN
+    summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
+    blame: Blame = Blame.UNKNOWN
+    blamed_node: Annotated[str, Meta(max_length=253)] = ""
+    evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
+    suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
+    victims: Annotated[list[GangRef], Meta(max_length=32)] = []
+    actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
+    superseded_by: Annotated[str, Meta(max_length=253)] = ""
+    closed_at: datetime | None = None
+
+
+class Incident(_Wire, kw_only=True):
+    """What broke, on what evidence, who is to blame, and what was done or refused."""
+
+    api_version: str = API_VERSION
+    kind: str = "Incident"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: IncidentSpec
+    status: IncidentStatus = IncidentStatus()
+
+
+# --- Recovery ---------------------------------------------------------------------------------------------
+
+
+class Phase(StrEnum):
+    """Where a recovery stands. Blocked is active: it is planned again when something changes."""
+
+    PLANNED = "Planned"
+    STOPPING = "Stopping"
+    FENCING = "Fencing"
+    CHOOSING = "Choosing"
+    RESUMING = "Resuming"
+    VERIFYING = "Verifying"
+    SUCCEEDED = "Succeeded"
+    ESCALATED = "Escalated"
+    FAILED = "Failed"
+    BLOCKED = "Blocked"
+
+
+ACTIVE_PHASES = frozenset(Phase) - {Phase.SUCCEEDED, Phase.ESCALATED, Phase.FAILED}
+
+
+class Cause(_Wire, kw_only=True):
+    incident: Annotated[str, Meta(max_length=253)]
+    fault: Fault
+    attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
+    at: datetime
+    node: Annotated[str, Meta(description="the blamed node, if any", max_length=253)] = ""
+    summary: Annotated[str, Meta(max_length=512)] = ""
+
+
+class PhaseTime(_Wire, kw_only=True):
+    phase: Phase
+    attempt: Annotated[int, Meta(ge=1)]
+    at: datetime
+
+
+class RejectedCheckpoint(_Wire, kw_only=True):
+    step: int
+    path: Annotated[str, Meta(max_length=512)]
+    reason: Annotated[str, Meta(max_length=256)]
+
+
+class CheckpointChoice(_Wire, kw_only=True):
+    """The newest complete checkpoint, or why the framework's own logic decides."""
+
+    attempt: Annotated[int, Meta(ge=1)]
+    verified: Annotated[bool, Meta(description="false: the framework's own logic decides")]
+    step: int | None = None
+    path: Annotated[str, Meta(description="path in the gang's containers", max_length=512)] = ""
+    format: Annotated[str, Meta(max_length=63)] = ""
+    reason: Annotated[str, Meta(max_length=256)] = ""
+    rejected: Annotated[list[RejectedCheckpoint], Meta(max_length=8)] = []
+    scan_s: Annotated[float | None, Meta(description="seconds from the scan's release to its result")] = None
+
+
+class Witness(_Wire, kw_only=True):
+    """A rank whose steps were readable before the stop; at most 8 stand for the gang."""
+
+    pod: Annotated[str, Meta(max_length=253)]
+    uid: Annotated[str, Meta(max_length=64)]
+    node: Annotated[str, Meta(max_length=253)]
+
+
+class FailedLog(_Wire, kw_only=True):
+    """The end of a failed rank's log, kept because its pod is gone."""
+
+    pod: Annotated[str, Meta(max_length=253)]
+    node: Annotated[str, Meta(max_length=253)] = ""
+    tail: Annotated[str, Meta(max_length=2048)] = ""
+
+
+class Totals(_Wire, kw_only=True):
+    """Running totals of the job, this recovery included."""
+
+    recoveries: int = 0
+    lost_steps: int = 0
+    lost_gpu_s: Annotated[float, Meta(description="GPU-seconds without new progress")] = 0.0
+
+
+class RecoverySpec(_Wire, kw_only=True):
+    """Which gang, and what started it; does not change."""
+
+    gang: GangRef
+    number: Annotated[int, Meta(description="the job's n-th recovery", ge=1)]
+    incident: Annotated[str, Meta(max_length=253)]
+    fault: Fault
+    detected_at: datetime
+    nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
+    gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
+    witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
+
+
+class RecoveryStatus(_Wire, kw_only=True):
+    phase: Phase = Phase.PLANNED
+    attempt: Annotated[int, Meta(ge=1)] = 1
+    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
+    message: Annotated[str, Meta(description="what happens now, in plain words", max_length=1024)] = ""
+    causes: Annotated[list[Cause], Meta(max_length=16)] = []
+    avoid_nodes: Annotated[list[str], Meta(max_length=256)] = []
+    phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
+    deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
+    checkpoint: CheckpointChoice | None = None
+    last_step: Annotated[int | None, Meta(description="last step seen before the stop")] = None
+    resumed_step: Annotated[int | None, Meta(description="first step seen after the resume")] = None
+    lost_steps: int | None = None
+    lost_gpu_s: float | None = None
+    totals: Totals | None = None
+    failed_log: FailedLog | None = None
+    conditions: Annotated[list[Condition], Meta(max_length=16)] = []
+
+
+class Recovery(_Wire, kw_only=True):
+    """What was done to one gang, step by step."""
+
+    api_version: str = API_VERSION
+    kind: str = "Recovery"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RecoverySpec
+    status: RecoveryStatus = RecoveryStatus()
+
+    @property
+    def active(self) -> bool:
+        return self.status.phase in ACTIVE_PHASES

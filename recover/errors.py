@@ -1,0 +1,21 @@
+"""The two ways a write or a read can fail, for every loop of the controller."""
+
+from __future__ import annotations
+
+__all__ = ["Permanent", "SettingsError", "Transient"]
+
+
+class Transient(Exception):
+    """It may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then."""
+
+    def __init__(self, message: str, *, retry_in_s: float) -> None:
+        super().__init__(message)
+        self.retry_in_s = retry_in_s
+
+
+class Permanent(Exception):
+    """It will not work by itself: the loop records why and goes on with the next object."""
+
+
+class SettingsError(Exception):
+    """A setting cannot be used. The message names file, field, value and what was expected."""

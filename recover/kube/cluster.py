@@ -1,0 +1,106 @@
+"""What the controller needs of a Kubernetes API. Two implementations: kube/rest.py speaks to an API server,
+chaos/cluster/store.py is one in memory. Both run the same contract tests.
+
+Objects cross this seam as JSON bytes: readers decode the fields they need, and nothing is ever read, changed
+and written back whole (unknown fields would be lost). Failures are `ApiError` (an error status) and
+`ReplyLost` (no answer: unknown whether a write happened).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import msgspec
+
+from detectors.kubeapi import MergePatch, PatchType, Resource, WatchEvent
+
+__all__ = [
+    "EVENTS",
+    "INCIDENTS",
+    "JOBS",
+    "NAMESPACES",
+    "NODEHEALTHS",
+    "NODES",
+    "PODS",
+    "PYTORCHJOBS",
+    "RECOVERIES",
+    "CONFIGMAPS",
+    "Cluster",
+    "ListPage",
+]
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
+INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)
+RECOVERIES = Resource("rekindle.dev", "v1alpha1", "recoveries", "Recovery")
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """One page of a list: objects as bytes, the list's resourceVersion, and the token of the next page."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    next_page: str = ""
+
+
+class Cluster(Protocol):
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes: ...
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        limit: int = 500,
+        page: str = "",
+    ) -> ListPage:
+        """Consistent (no resourceVersion asked). An empty namespace means all namespaces."""
+        ...
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        resource_version: str,
+        timeout_s: float,
+    ) -> AsyncIterator[WatchEvent]:
+        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again."""
+        ...
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes: ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MergePatch,
+    ) -> bytes:
+        """A resourceVersion or uid in the body's metadata is a precondition: 409, for a wrong uid 422."""
+        ...
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+    ) -> None:
+        """With preconditions where uid or resourceVersion are given. `grace_s=0` removes a pod at once."""
+        ...
