@@ -110,7 +110,10 @@ class Credentials(msgspec.Struct, frozen=True):
 
     server: str
     token_file: str = ""
+    token: str = ""
     ca_file: str = ""
+    client_cert_file: str = ""
+    client_key_file: str = ""
 
     @staticmethod
     def in_cluster(host: str, port: str) -> Credentials:
@@ -122,9 +125,19 @@ class Credentials(msgspec.Struct, frozen=True):
         )
 
     def headers(self) -> dict[str, str]:
-        if not self.token_file:
-            return {}
-        return {"Authorization": f"Bearer {Path(self.token_file).read_text(encoding='utf-8').strip()}"}
+        token = self.token
+        if self.token_file:
+            token = Path(self.token_file).read_text(encoding="utf-8").strip()
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """Trusts the cluster's CA alone where one is given; shows the client certificate, if any."""
+        if not (self.ca_file or self.client_cert_file):
+            return True
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        if self.client_cert_file:
+            context.load_cert_chain(self.client_cert_file, self.client_key_file or None)
+        return context
 
 
 class _Status(msgspec.Struct):
@@ -144,11 +157,8 @@ class KubeApi:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> KubeApi:
-        context: ssl.SSLContext | bool = True
-        if self._credentials.ca_file:
-            context = ssl.create_default_context(cafile=self._credentials.ca_file)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=32),
+            connector=aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=32),
             read_bufsize=1024 * 1024,
         )
         return self

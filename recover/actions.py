@@ -1,0 +1,75 @@
+"""What a plan may ask for: a closed union of writes, each with its precondition and its reason.
+
+Pure: building an action writes nothing; execute.py does. `what` names the act in logs, metrics and tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from detectors.kubeapi import MergePatch, PatchType, Resource
+
+__all__ = ["Action", "Create", "Delete", "Emit", "Patch", "Plan"]
+
+
+class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
+    """A duplicate (409 AlreadyExists) is success: names are deterministic, and that is the idempotence.
+
+    `status` follows as a patch of the status subresource, since a create drops it.
+    """
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
+    status: dict[str, Any] | None = None
+
+
+class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
+    """Applies only to the object that was seen: its uid and, unless empty, its version are preconditions."""
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
+    uid: str = ""
+    version: str = ""
+    subresource: str = ""
+    patch_type: PatchType = MergePatch
+
+
+class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
+    """Deletes only that very object; one that is gone already is success."""
+
+    what: str
+    resource: Resource
+    name: str
+    uid: str
+    namespace: str = ""
+    grace_s: int | None = None
+
+
+class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
+    """A Kubernetes Event on an object; best effort, written after the writes of its plan succeeded."""
+
+    reason: str
+    message: str
+    regarding: dict[str, str]
+    """apiVersion, kind, namespace, name, uid."""
+    warning: bool = False
+    key: str = ""
+    """Makes the Event's name: the same key on the same object is the same Event."""
+
+
+Action = Create | Patch | Delete | Emit
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to write now, in order, and when to look again if nothing changes before."""
+
+    actions: tuple[Action, ...] = ()
+    look_again_s: float | None = None

@@ -1,0 +1,56 @@
+"""Who we are to the API server: in-cluster, or a kubeconfig as kubectl reads it.
+
+The kubeconfig is read by kubernetes-asyncio, which knows exec plugins, client certificates and inline data;
+what it finds becomes the few fields that our own client needs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from detectors.kubeapi import Credentials
+from detectors.settings import SettingsError
+
+__all__ = ["load_credentials"]
+
+
+async def load_credentials(
+    *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = ""
+) -> Credentials:
+    """An explicit server wins, then an explicit kubeconfig, then in-cluster, then `$KUBECONFIG` or ~/.kube/config.
+
+    Raises SettingsError, naming the file, where nothing usable is found.
+    """
+    if server:
+        return Credentials(server=server.rstrip("/"), token_file=token_file)
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    if not kubeconfig and host:
+        return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+    path = kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
+    if not Path(path).is_file():
+        raise SettingsError(
+            f"kubeconfig {path}: no such file; expected a kubeconfig there (--kubeconfig FILE or KUBECONFIG), "
+            "or to run inside a cluster"
+        )
+    return await _from_kubeconfig(path, context)
+
+
+async def _from_kubeconfig(path: str, context: str) -> Credentials:
+    from kubernetes_asyncio import client, config  # noqa: PLC0415  (72 MiB: only those who need it pay)
+
+    configuration = client.Configuration()
+    try:
+        await config.load_kube_config(
+            config_file=path, context=context or None, client_configuration=configuration
+        )
+    except (config.ConfigException, OSError, ValueError) as error:
+        raise SettingsError(f"kubeconfig {path}: {error}") from error
+    token = (configuration.api_key or {}).get("BearerToken", "").removeprefix("Bearer ")
+    return Credentials(
+        server=configuration.host.rstrip("/"),
+        token=token,
+        ca_file=configuration.ssl_ca_cert or "",
+        client_cert_file=configuration.cert_file or "",
+        client_key_file=configuration.key_file or "",
+    )

@@ -1,0 +1,105 @@
+"""The `Cluster` protocol over a real API server's REST interface."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from detectors.kubeapi import KubeApi, MergePatch, PatchType, Resource, WatchEvent
+from recover.kube.cluster import ListPage
+
+__all__ = ["RestCluster"]
+
+WATCH_SILENCE_S = 70.0
+"""Bookmarks arrive each minute, so a longer silence means that the connection is dead."""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] = []
+
+
+class RestCluster:
+    """Raises `ApiError` for an error answer, `ReplyLost` where none came."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        return await self._api.request("GET", resource.path(name, namespace))
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        limit: int = 500,
+        page: str = "",
+    ) -> ListPage:
+        params = {"limit": str(limit)}
+        if labels:
+            params["labelSelector"] = labels
+        if page:
+            params["continue"] = page
+        payload = await self._api.request("GET", resource.path("", namespace), params=params)
+        answer = msgspec.json.decode(payload, type=_List)
+        return ListPage(answer.items, answer.metadata.resource_version, answer.metadata.continue_)
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        resource_version: str,
+        timeout_s: float,
+    ) -> AsyncIterator[WatchEvent]:
+        params = {"resourceVersion": resource_version, "allowWatchBookmarks": "true"}
+        if labels:
+            params["labelSelector"] = labels
+        return self._api.watch(
+            resource.path("", namespace), params=params, timeout_s=timeout_s, silence_s=WATCH_SILENCE_S
+        )
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+        return await self._api.request("POST", resource.path("", namespace), body=body)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MergePatch,
+    ) -> bytes:
+        return await self._api.request(
+            "PATCH", resource.path(name, namespace, subresource), body=body, content_type=patch_type
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+    ) -> None:
+        body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        if any(preconditions.values()):
+            body["preconditions"] = {k: v for k, v in preconditions.items() if v}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        await self._api.request("DELETE", resource.path(name, namespace), body=body)

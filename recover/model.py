@@ -1,0 +1,245 @@
+"""The world as decisions see it: frozen views of API objects, and nothing that can act.
+
+observe.py fills it; diagnose, guard, plan and phases read it. Only the fields that a decision needs are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from detectors.contract import NodeHealth, PodProgress
+from detectors.kubeapi import Resource
+from recover.api import GangRef, Incident, Recovery
+
+__all__ = [
+    "Container",
+    "Gang",
+    "Mark",
+    "Mode",
+    "NamespaceView",
+    "Node",
+    "Pod",
+    "PodPhase",
+    "Quarantine",
+    "Taint",
+    "Template",
+    "Terminal",
+    "Volume",
+    "VolumeKind",
+    "World",
+]
+
+
+class Mode(StrEnum):
+    OBSERVE = "observe"
+    RECOVER = "recover"
+
+
+class Taint(msgspec.Struct, frozen=True):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class Quarantine(msgspec.Struct, frozen=True, rename="camel"):
+    """Our own annotation on a quarantined node: why, and what is needed to undo it exactly."""
+
+    incident: str
+    fault: str
+    at: datetime
+    cordoned: bool
+    """True where we set `unschedulable`; False where a person had, or where the taint alone was wanted."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    version: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    ready_since: datetime | None = None
+    boot_id: str = ""
+    accelerators: int = 0
+    quarantine: Quarantine | None = None
+    released_at: datetime | None = None
+    """When a person last released it: evidence from before no longer acts."""
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class Container(msgspec.Struct, frozen=True):
+    """The latest ending of a container: of this instance, or of the one before a restart in place."""
+
+    name: str
+    running: bool
+    restarts: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class Pod(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    owner_uid: str = ""
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    created: datetime | None = None
+    deleting_since: datetime | None = None
+    containers: tuple[Container, ...] = ()
+    accelerators: int = 0
+    gated: bool = False
+    unschedulable: str = ""
+    """The scheduler's message, while it finds no place."""
+    volumes: tuple[Volume, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Terminal with all containers ended: nothing of it runs any more.
+
+        A Job keeps its Failed pods, so waiting for every old pod to be deleted would wait for ever.
+        """
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) and not any(
+            c.running for c in self.containers
+        )
+
+
+class VolumeKind(StrEnum):
+    CLAIM = "persistentVolumeClaim"
+    NFS = "nfs"
+    CSI = "csi"
+    HOST_PATH = "hostPath"
+    OTHER = "other"
+
+
+class Volume(msgspec.Struct, frozen=True):
+    name: str
+    kind: VolumeKind
+    source: Mapping[str, object] = {}
+    """The volume's source as the template has it, to be mounted by the scan pod."""
+    mount_paths: tuple[str, ...] = ()
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What we need of a gang's pod template."""
+
+    volumes: tuple[Volume, ...] = ()
+    security_context: Mapping[str, object] = {}
+    tolerates_all: bool = False
+    image_pull_secrets: tuple[str, ...] = ()
+    avoided: tuple[str, ...] = ()
+    """Nodes that the template's required node affinity already keeps out by host name."""
+
+
+class Mark(msgspec.Struct, frozen=True, rename="camel"):
+    """Our annotation on a job: which recovery and attempt stopped or resumed it last.
+
+    It is written in the same patch as the stop or the resume, so that neither can happen twice.
+    """
+
+    recovery: str
+    attempt: int
+    did: str
+    """`stopped` or `resumed`."""
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """The job has ended for good, in its framework's own opinion."""
+
+    succeeded: bool
+    reason: str = ""
+    message: str = ""
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A job whose ranks live and die together, whatever its framework."""
+
+    ref: GangRef
+    resource: Resource
+    version: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    created: datetime | None = None
+    deleting: bool = False
+    suspended: bool = False
+    terminal: Terminal | None = None
+    size: int = 0
+    """Pods of the whole gang."""
+    foreign_owner: str = ""
+    """Who else decides about its suspend field (Kueue, an owning controller); empty if nobody."""
+    mark: Mark | None = None
+    template: Template = Template()
+
+
+class NamespaceView(msgspec.Struct, frozen=True):
+    name: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class World(msgspec.Struct, frozen=True):
+    """One consistent look at the caches. Lookups only; whoever holds it must not keep it across an await."""
+
+    mode: Mode
+    mode_since: datetime
+    nodes: Mapping[str, Node]
+    health: Mapping[str, NodeHealth]
+    gangs: Mapping[str, Gang]
+    """By uid."""
+    pods_of: Mapping[str, Mapping[str, Pod]]
+    """Gang uid -> pod uid -> pod."""
+    scans: Mapping[str, Pod]
+    """Scan pods by `namespace/name`."""
+    namespaces: Mapping[str, NamespaceView]
+    incidents: Mapping[str, Incident]
+    recoveries: Mapping[str, Recovery]
+    """By `namespace/name`."""
+    recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
+    """Gang uid -> `namespace/name` -> recovery."""
+    gangs_on: Mapping[str, frozenset[str]] = {}
+    """Node name -> uids of the gangs with a pod bound there."""
+
+    def pods(self, gang_uid: str) -> Iterable[Pod]:
+        return self.pods_of.get(gang_uid, {}).values()
+
+    def history(self, gang_uid: str) -> list[Recovery]:
+        """The gang's recoveries, oldest first."""
+        return sorted(self.recoveries_of.get(gang_uid, {}).values(), key=lambda r: r.spec.number)
+
+    def active_recovery(self, gang_uid: str) -> Recovery | None:
+        return next((r for r in self.history(gang_uid) if r.active), None)
+
+    def victims_on(self, node: str) -> list[Gang]:
+        """Gangs with a living pod on that node, in a stable order."""
+        found = []
+        for uid in self.gangs_on.get(node, ()):
+            gang = self.gangs.get(uid)
+            if gang is not None and any(p.node == node and not p.ended for p in self.pods(uid)):
+                found.append(gang)
+        return sorted(found, key=lambda g: str(g.ref))
+
+    def progress(self, pod: Pod) -> PodProgress | None:
+        """The last edge that the pod's node published for it; the newest container instance counts."""
+        health = self.health.get(pod.node)
+        if health is None:
+            return None
+        mine = [p for p in health.status.pods if p.uid == pod.uid]
+        return max(mine, key=lambda p: (p.instance, p.at), default=None)

@@ -1,0 +1,45 @@
+"""Fault class -> what the controller does about it. Read once from faults.toml; a wrong row fails the start."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from detectors.contract import Fault, Severity, Source
+
+__all__ = ["Policy", "QuarantineLevel", "policies", "quarantine_level"]
+
+
+class QuarantineLevel(StrEnum):
+    CORDON = "cordon"
+    PREFER = "prefer"
+    NONE = "none"
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    quarantine: QuarantineLevel
+    required: tuple[Source, ...]
+    why: str
+
+
+@cache
+def policies() -> Mapping[Fault, Policy]:
+    """One policy for each fault class. Raises msgspec.ValidationError naming the row and field."""
+    text = resources.files(__name__).joinpath("faults.toml").read_text(encoding="utf-8")
+    rows = msgspec.convert(tomllib.loads(text), dict[Fault, Policy])
+    missing = set(Fault) - set(rows)
+    assert not missing, f"faults.toml lacks {sorted(missing)}"
+    return rows
+
+
+def quarantine_level(fault: Fault, severity: Severity) -> QuarantineLevel:
+    """How far a node is taken out for a confirmed fault of this severity."""
+    level = policies()[fault].quarantine
+    if severity is Severity.PENDING and level is QuarantineLevel.CORDON:
+        return QuarantineLevel.PREFER
+    return level
