@@ -135,7 +135,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
         "The job runs again, but its log shows no steps, so only a newer checkpoint could prove progress.",
-        'Print the step, and name its form: rekindle.dev/step-pattern: "step {step}" on the job.',
+        'Print the step, and name its form: rekindle.dev/step-template: "step {step}" on the job.',
     ),
     Reason.NO_STEPS: Explanation(
         "The job runs, but no new step came before the deadline.",

@@ -1,0 +1,63 @@
+# Everything a person or a CI job runs. A fresh machine needs Python 3.11 or newer, git and make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+LOCK   := requirements/dev.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all rungs soak lint crds docs lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with the locked dependencies and this package
+
+# The lock holds hashes, so what is installed is what was tested. A second call finds the stamp and is instant.
+$(STAMP): $(LOCK) pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "rekindle: $(PYTHON) is not installed. Install Python 3.11 or newer, or say which one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rekindle: $$($(PYTHON) --version) is too old, 3.11 or newer is needed. Say which one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "rekindle: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machine (no GPU, no cluster)
+	$(BIN)/rekindle demo
+
+test: $(STAMP) ## All tests that need nothing but this machine
+	$(BIN)/python -m pytest
+
+test-all: lint test rungs ## lint, test, and every higher rung of the test ladder that exists
+
+rungs: # The rungs above `make test`. One that does not exist yet says so; it is never counted as passed.
+	@echo "rung 3, a real control plane: not there yet"
+	@echo "rung 4, real nodes: not there yet"
+
+soak: $(STAMP) ## The demo's two stories, 20 times in a row
+	$(BIN)/rekindle demo --repeat 20
+
+lint: $(STAMP) ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+crds: $(STAMP) ## Write the chart's CRDs from the structs
+	$(BIN)/rekindle crds --output-dir charts/rekindle/crds-generated
+
+docs: $(STAMP) ## Write the generated pages of docs/reference
+	@mkdir -p docs/reference
+	$(BIN)/python -c 'from recover.reasons import reference; print(reference(), end="")' > docs/reference/reasons.md
+
+lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
+		--allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--extra dev --all-build-deps --output-file $(LOCK) pyproject.toml
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find detectors recover chaos tests -name __pycache__ -type d -prune -exec rm -rf {} +
