@@ -1,0 +1,31 @@
+"""Which checkpoint a gang resumes from: the newest complete one. Runs in the scan pod, before the resume.
+
+One file per format; a reader looks at names, sizes and headers only, and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from recover.checkpoints.folder import Folder
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.rekindle_sharded import RekindleSharded
+from recover.checkpoints.torch_dcp import TorchDcp
+
+__all__ = ["READERS", "Reader"]
+
+
+class Reader(Protocol):
+    """One checkpoint format. Both methods may raise DamagedError with the reason; nothing else."""
+
+    name: str
+
+    def recognises(self, folder: Folder) -> bool:
+        """True when some file has a name of this format, also where the checkpoint is only half written."""
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        """Whether everything that a resume at `step` needs is there."""
+
+
+READERS: tuple[Reader, ...] = (RekindleSharded(), TorchDcp())
+"""Asked in this order; a new format is one file and its line here."""

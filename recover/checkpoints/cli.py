@@ -1,0 +1,132 @@
+"""`rekindle checkpoints scan DIR`: which checkpoints are there, and which one a resume would take.
+
+Also the scan pod's command, with --message-file. Its image has no typer and its start counts towards the
+job's recovery, so the arguments are read by argparse, and rich is loaded only to draw the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from recover.checkpoints import READERS
+from recover.checkpoints.model import ScanMessage, ScanResult, encode_message, message_of
+from recover.checkpoints.scan import ScanError, scan
+
+__all__ = ["run"]
+
+EXIT_CHOSEN = 0
+EXIT_UNUSABLE = 2
+EXIT_NONE_COMPLETE = 3
+
+_EXIT_CODES = (
+    "exit status: 0 a checkpoint was chosen, 3 none is complete, 2 wrong usage or DIR cannot be read"
+)
+
+
+def run(args: list[str]) -> int:
+    """The command's exit status, see --help."""
+    try:
+        options = _parser().parse_args(args)
+    except SystemExit as end:  # argparse has printed its message or the help
+        return int(end.code or 0)
+    try:
+        return _scan(options)
+    except BrokenPipeError:  # `| head` has seen enough; the interpreter must not complain at its last flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CHOSEN
+
+
+def _scan(options: argparse.Namespace) -> int:
+    message_file: Path | None = options.message_file
+    try:
+        result = scan(
+            options.dir,
+            format_name=options.format,
+            exclude=frozenset(options.exclude),
+            until_chosen=message_file is not None,
+        )
+        if message_file is not None:
+            _write(message_file, message_of(result))
+    except ScanError as error:
+        print(f"rekindle: {error}", file=sys.stderr)
+        if message_file is not None:
+            _write(message_file, ScanMessage(error=str(error)))
+        return EXIT_UNUSABLE
+    except OSError as error:
+        print(f"rekindle: the message file cannot be written: {error}", file=sys.stderr)
+        return EXIT_UNUSABLE
+
+    if options.json:
+        print(msgspec.json.encode(result).decode())
+    elif message_file is None:
+        _print_table(options.dir, result)
+    return EXIT_CHOSEN if result.chosen is not None else EXIT_NONE_COMPLETE
+
+
+def _parser() -> argparse.ArgumentParser:
+    formats = [reader.name for reader in READERS]
+    parser = argparse.ArgumentParser(
+        prog="rekindle checkpoints", description="Looks at training checkpoints."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser(
+        "scan",
+        help="list the checkpoints of a directory and choose the newest complete one",
+        description="Lists the checkpoints of a directory, newest first; chooses the newest complete one. "
+        "Reads names, sizes and headers only, and changes nothing.",
+        epilog=_EXIT_CODES,
+    )
+    command.add_argument("dir", type=Path, metavar="DIR", help="the directory that holds step-40/ and so on")
+    command.add_argument(
+        "--format", choices=formats, help="the only format to accept (default: by file names)"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    command.add_argument(
+        "--exclude", type=int, action="append", default=[], metavar="STEP",
+        help="never choose this step, because it failed to load; may be repeated",
+    )  # fmt: skip
+    command.add_argument(
+        "--message-file", type=Path, metavar="FILE",
+        help="write the result in at most 4096 bytes for the controller, and print nothing; "
+        "those older than the chosen one are not examined",
+    )  # fmt: skip
+    return parser
+
+
+def _write(path: Path, message: ScanMessage) -> None:
+    """In place: the kubelet has bind-mounted the file, so it cannot be replaced by a rename."""
+    path.write_bytes(encode_message(message))
+
+
+def _print_table(root: Path, result: ScanResult) -> None:
+    from rich.console import Console  # noqa: PLC0415  not in the scan pod's image
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("step", "path", "format", "complete", "size", "reason", box=None, header_style="bold")
+    for found in result.checkpoints:
+        mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
+        style = "green" if mark == "chosen" else "" if found.complete else "dim"
+        row = (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
+        table.add_row(*row, style=style)
+    console = Console()
+    if result.checkpoints:
+        console.print(table)
+    if result.chosen is None:
+        console.print(f"No complete checkpoint in {root}.", markup=False)
+    else:
+        console.print(
+            f"A resume takes step {result.chosen.step} ({root / result.chosen.path}).", markup=False
+        )
+
+
+def _size(count_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"

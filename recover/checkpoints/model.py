@@ -1,0 +1,105 @@
+"""What a scan of a checkpoint directory answers, and the short form in which a scan pod hands it over.
+
+scan.py fills these; cli.py prints them; the controller decodes `ScanMessage` from the pod's termination
+message.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "Checkpoint",
+    "ScanMessage",
+    "ScanResult",
+    "Verdict",
+    "decode_message",
+    "encode_message",
+    "message_of",
+]
+
+MESSAGE_BYTES_MAX = 4096
+"""Kubernetes keeps no more of a container's termination message."""
+
+REJECTED_MAX = 8
+REASON_CHARS_MAX = 200
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a reader says about one directory. `reason` is plain words, empty when complete."""
+
+    complete: bool
+    bytes: int = 0
+    reason: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """One checkpoint as found on disk.
+
+    `path` is relative to the scanned root, `format` is empty when no reader knows the files, `bytes` counts
+    the files that the checkpoint's own index names (all that could be measured, when it is incomplete).
+    """
+
+    step: int
+    path: str
+    format: str
+    complete: bool
+    reason: str
+    bytes: int
+
+
+class ScanResult(msgspec.Struct, frozen=True):
+    """Newest first. `chosen` is the newest complete one that was not excluded."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    chosen: Checkpoint | None
+
+
+class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A scan in at most 4096 bytes: the choice, those newer that were passed over, and counts.
+
+    `error` says why nothing could be scanned at all; everything else is then empty.
+    """
+
+    chosen: Checkpoint | None = None
+    rejected: tuple[Checkpoint, ...] = ()
+    complete: int = 0
+    incomplete: int = 0
+    error: str = ""
+
+
+def message_of(result: ScanResult) -> ScanMessage:
+    """Rejected are those before the chosen one in the list: newer, and incomplete or excluded."""
+    complete = sum(found.complete for found in result.checkpoints)
+    newer: list[Checkpoint] = []
+    for found in result.checkpoints:
+        if found == result.chosen:
+            break
+        newer.append(msgspec.structs.replace(found, reason=found.reason[:REASON_CHARS_MAX]))
+    return ScanMessage(
+        chosen=result.chosen,
+        rejected=tuple(newer[:REJECTED_MAX]),
+        complete=complete,
+        incomplete=len(result.checkpoints) - complete,
+    )
+
+
+def encode_message(message: ScanMessage) -> bytes:
+    """JSON of at most MESSAGE_BYTES_MAX bytes: the oldest rejected are left out first, then the error cut."""
+    while len(encoded := msgspec.json.encode(message)) > MESSAGE_BYTES_MAX:
+        if message.rejected:
+            message = msgspec.structs.replace(message, rejected=message.rejected[:-1])
+        else:
+            assert message.error, "one checkpoint always fits: its path is a short name and its reason is cut"
+            message = msgspec.structs.replace(message, error=message.error[: len(message.error) // 2])
+    return encoded
+
+
+def decode_message(text: str | bytes) -> ScanMessage:
+    """The reverse of `encode_message`. Raises ValueError when the pod wrote something else, or nothing."""
+    try:
+        return msgspec.json.decode(text, type=ScanMessage)
+    except msgspec.DecodeError as error:
+        start = text[:80]
+        raise ValueError(f"the scan's termination message {start!r} is not a scan result: {error}") from error

@@ -1,0 +1,65 @@
+"""Reader for rekindle-sharded: one file per rank, and `commit.json` with their names and sizes, written last.
+
+The format of the training program in chaos/training, and simple enough for any other to write:
+
+    step-40/shard-0-of-2.npz
+    step-40/shard-1-of-2.npz
+    step-40/commit.json       {"format": "rekindle-sharded", "step": 40, "files": [{"name", "bytes"}, ...]}
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.model import Verdict
+
+__all__ = ["RekindleSharded"]
+
+MARKER = "commit.json"
+MARKER_BYTES_MAX = 32 * 2**20
+
+_SHARD = re.compile(r"shard-\d+-of-\d+\.\w+", re.ASCII)
+
+
+class _File(msgspec.Struct, frozen=True):
+    name: str
+    bytes: int
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    format: Literal["rekindle-sharded"]
+    step: int
+    files: tuple[_File, ...]
+
+
+class RekindleSharded:
+    name = "rekindle-sharded"
+
+    def recognises(self, folder: Folder) -> bool:
+        return MARKER in folder.files or any(_SHARD.fullmatch(name) for name in folder.files)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        if MARKER not in folder.files:
+            shards = sum(_SHARD.fullmatch(name) is not None for name in folder.files)
+            return Verdict(complete=False, reason=f"no {MARKER}: never finished ({shards} shard files)")
+        try:
+            manifest = msgspec.json.decode(folder.read(MARKER, limit_bytes=MARKER_BYTES_MAX), type=_Manifest)
+        except msgspec.DecodeError as error:
+            raise DamagedError(f"{MARKER} is not a manifest: {str(error)!a:.120}") from error
+        if manifest.step != step:
+            raise DamagedError(f"{MARKER} says step {manifest.step}, the directory step {step}")
+        if not manifest.files:
+            raise DamagedError(f"{MARKER} names no files")
+
+        total_bytes = 0
+        for file in manifest.files:
+            size_bytes = folder.size_bytes(file.name)
+            total_bytes += size_bytes
+            if size_bytes != file.bytes or size_bytes == 0:
+                reason = f"{file.name!a:.80} has {size_bytes} bytes, {MARKER} says {file.bytes}"
+                return Verdict(complete=False, bytes=total_bytes, reason=reason)
+        return Verdict(complete=True, bytes=total_bytes)

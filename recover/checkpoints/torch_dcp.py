@@ -1,0 +1,79 @@
+"""Reader for torch-dcp: PyTorch Distributed Checkpoint, `.metadata` (written last) and `__<rank>_<n>.distcp`.
+
+`.metadata` is the pickle of a torch.distributed.checkpoint.metadata.Metadata. Its storage_data maps each
+saved piece to a _StorageInfo(relative_path, offset, length, ...): a file must be at least as long as its
+furthest piece. Source: torch/distributed/checkpoint/filesystem.py and metadata.py, versions 2.0 to 2.15.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.model import Verdict
+
+__all__ = ["TorchDcp"]
+
+INDEX = ".metadata"
+INDEX_BYTES_MAX = 256 * 2**20
+"""About a hundred bytes a piece: 500 tensors over 1,024 ranks are some 60 MB."""
+
+_DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
+_RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)
+
+
+class TorchDcp:
+    name = "torch-dcp"
+
+    def recognises(self, folder: Folder) -> bool:
+        return any(
+            name in (INDEX, f"{INDEX}.tmp") or _DATA_FILE.fullmatch(name) or _RANK_INDEX.fullmatch(name)
+            for name in folder.files
+        )
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        del step  # the format does not record it
+        if INDEX not in folder.files:
+            if any(_RANK_INDEX.fullmatch(name) for name in folder.files):
+                raise DamagedError(
+                    "saved without collectives: an index per rank, and none says how many there are"
+                )
+            data_files = sum(_DATA_FILE.fullmatch(name) is not None for name in folder.files)
+            raise DamagedError(f"no {INDEX}: never finished ({data_files} data files)")
+
+        total_bytes = 0
+        for name, needed_bytes in sorted(_needed_bytes(folder).items()):
+            size_bytes = folder.size_bytes(name)
+            total_bytes += size_bytes
+            if size_bytes < needed_bytes:
+                reason = f"{name!a:.80} has {size_bytes} bytes, {INDEX} needs {needed_bytes}"
+                return Verdict(complete=False, bytes=total_bytes, reason=reason)
+        return Verdict(complete=True, bytes=total_bytes)
+
+
+def _needed_bytes(folder: Folder) -> dict[str, int]:
+    """For every file that the index names, the end of its furthest piece."""
+    try:
+        root = load_inert(folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX))
+    except ValueError as error:
+        raise DamagedError(f"{INDEX} cannot be read: {str(error)!a:.120}") from error
+    pieces = root.state.get("storage_data") if isinstance(root, Inert) else None
+    if not isinstance(pieces, dict) or not pieces:
+        raise DamagedError(f"{INDEX} is not the index of a distributed checkpoint: it has no storage_data")
+
+    needed: dict[str, int] = {}
+    for piece in pieces.values():
+        name, end_bytes = _end_of(piece)
+        needed[name] = max(needed.get(name, 0), end_bytes)
+    return needed
+
+
+def _end_of(piece: object) -> tuple[str, int]:
+    if isinstance(piece, Inert):
+        match piece.state:
+            case {"relative_path": str(name), "offset": int(offset), "length": int(length)} if (
+                offset >= 0 and length >= 0
+            ):
+                return name, offset + length
+    raise DamagedError(f"{INDEX} has an entry of storage_data without relative_path, offset and length")
