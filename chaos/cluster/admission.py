@@ -1,0 +1,154 @@
+"""Defaults and immutability of the built-in kinds, as far as gang recovery meets them. Called by kinds.py's
+table; pure functions over plain objects.
+
+Source of the rules: Kubernetes 1.36 API validation, read and run against a real API server.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+__all__ = [
+    "accept",
+    "fill_in_job",
+    "fill_in_namespace",
+    "fill_in_node",
+    "fill_in_pod",
+    "nothing",
+    "refuse_job",
+    "refuse_pod",
+    "refuse_pytorchjob",
+]
+
+EVICTION_AFTER_S = 300
+"""What the DefaultTolerationSeconds admission gives a pod that says nothing itself."""
+GRACE_S = 30
+BACKOFF_LIMIT = 6
+_GATED_FIELDS = ("nodeSelector", "affinity")
+_SUSPENDED_POD_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+def nothing(_: dict[str, Any]) -> None:
+    """For kinds without defaults."""
+
+
+def accept(_: dict[str, Any] | None, __: dict[str, Any]) -> str | None:
+    return None
+
+
+def fill_in_namespace(namespace: dict[str, Any]) -> None:
+    labels = namespace["metadata"].setdefault("labels", {})
+    labels.setdefault("kubernetes.io/metadata.name", namespace["metadata"]["name"])
+    namespace["status"] = {"phase": "Active"}
+
+
+def fill_in_node(node: dict[str, Any]) -> None:
+    labels = node["metadata"].setdefault("labels", {})
+    labels.setdefault("kubernetes.io/hostname", node["metadata"]["name"])
+    node.setdefault("spec", {})
+
+
+def fill_in_pod(pod: dict[str, Any]) -> None:
+    pod["status"] = {"phase": "Pending"}
+    spec = pod.setdefault("spec", {})
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("terminationGracePeriodSeconds", GRACE_S)
+    for container in spec.get("containers", []):
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(_covers(t, key) for t in tolerations):
+            tolerations.append(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": EVICTION_AFTER_S,
+                }
+            )
+
+
+def _covers(toleration: dict[str, Any], key: str) -> bool:
+    return bool(toleration.get("key", key) == key and toleration.get("effect", "NoExecute") == "NoExecute")
+
+
+def refuse_pod(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+    """A pod's spec is fixed once created, but for the first binding, gates, images and added tolerations."""
+    containers = new["spec"].get("containers")
+    if not isinstance(containers, list) or not containers:
+        return "spec.containers: Required value"
+    if old is None:
+        return None
+    before, after = copy.deepcopy(old["spec"]), copy.deepcopy(new["spec"])
+    if not before.get("nodeName"):
+        before.pop("nodeName", None)
+        after.pop("nodeName", None)
+    gates_before, gates_after = before.pop("schedulingGates", []), after.pop("schedulingGates", [])
+    if any(gate not in gates_before for gate in gates_after):
+        return "spec.schedulingGates: Forbidden: only deletion is allowed"
+    tolerations_before, tolerations_after = before.pop("tolerations", []), after.pop("tolerations", [])
+    if any(toleration not in tolerations_after for toleration in tolerations_before):
+        return "spec.tolerations: Forbidden: existing tolerations may not be changed"
+    for spec in (before, after):
+        for field in ("activeDeadlineSeconds", "terminationGracePeriodSeconds"):
+            spec.pop(field, None)
+        for field in _GATED_FIELDS if gates_before else ():
+            spec.pop(field, None)
+        for container in spec["containers"]:
+            container.pop("image", None)
+    return None if before == after else "spec: Forbidden: pod updates may not change these fields"
+
+
+def fill_in_job(job: dict[str, Any]) -> None:
+    spec = job.setdefault("spec", {})
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("completions", spec["parallelism"])
+    spec.setdefault("backoffLimit", BACKOFF_LIMIT)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
+
+
+def refuse_job(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+    """The template may change only while the job is suspended, and only in what places its pods."""
+    template = new["spec"].get("template")
+    if not isinstance(template, dict):
+        return "spec.template: Required value"
+    if template.get("spec", {}).get("restartPolicy") not in ("Never", "OnFailure"):
+        return 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    if old is None:
+        return None
+    for field in ("completions", "completionMode", "selector"):
+        if old["spec"].get(field) != new["spec"].get(field):
+            return f"spec.{field}: Invalid value: field is immutable"
+    before, after = copy.deepcopy(old["spec"]["template"]), copy.deepcopy(template)
+    if old["spec"].get("suspend"):
+        _drop_placement(before)
+        _drop_placement(after)
+    return None if before == after else "spec.template: Invalid value: field is immutable"
+
+
+def _drop_placement(template: dict[str, Any]) -> None:
+    for field in ("labels", "annotations"):
+        template.get("metadata", {}).pop(field, None)
+    if template.get("metadata") == {}:
+        del template["metadata"]
+    spec = template["spec"]
+    for field in _SUSPENDED_POD_FIELDS:
+        spec.pop(field, None)
+    spec.get("affinity", {}).pop("nodeAffinity", None)
+    if spec.get("affinity") == {}:
+        del spec["affinity"]
+    for container in spec.get("containers", []):
+        container.pop("resources", None)
+
+
+def refuse_pytorchjob(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+    replicas = new.get("spec", {}).get("pytorchReplicaSpecs")
+    if not isinstance(replicas, dict) or not replicas:
+        return "spec.pytorchReplicaSpecs: Required value"
+    unknown = sorted(set(replicas) - {"Master", "Worker"})
+    if unknown:
+        return f'spec.pytorchReplicaSpecs: Invalid value: "{unknown[0]}": expected Master or Worker'
+    return None

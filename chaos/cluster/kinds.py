@@ -1,0 +1,66 @@
+"""The kinds of object that the simulated API server serves. First stop of every request: store.py asks here
+what a kind is called, whether it has a status subresource, what is filled in, and which changes are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chaos.cluster import admission
+from detectors.kubeapi import Resource
+from recover.kube.cluster import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
+
+__all__ = ["CLAIMS", "KINDS", "LEASES", "Kind", "Object"]
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+
+Object = dict[str, Any]
+"""One API object as plain JSON. Inside the store it is never changed, only replaced."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """`fill_in` completes a new object in place, as defaulting and admission do. `refuse` returns the field
+    and the reason why a change (or a creation: `old` is None) is invalid, or None. `keeps_status`: a status
+    given at creation stays (kubelets register their Node so). `graceful`: deletion waits for the kubelet.
+    """
+
+    resource: Resource
+    has_status: bool = True
+    keeps_status: bool = False
+    graceful: bool = False
+    fill_in: Callable[[Object], None] = admission.nothing
+    refuse: Callable[[Object | None, Object], str | None] = admission.accept
+
+
+KINDS: dict[Resource, Kind] = {
+    kind.resource: kind
+    for kind in (
+        Kind(NODES, keeps_status=True, fill_in=admission.fill_in_node),
+        Kind(NAMESPACES, fill_in=admission.fill_in_namespace),
+        Kind(PODS, graceful=True, fill_in=admission.fill_in_pod, refuse=admission.refuse_pod),
+        Kind(CONFIGMAPS, has_status=False),
+        Kind(EVENTS, has_status=False),
+        Kind(LEASES, has_status=False),
+        Kind(CLAIMS),
+        Kind(JOBS, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
+        Kind(PYTORCHJOBS, refuse=admission.refuse_pytorchjob),
+        Kind(NODEHEALTHS),
+        Kind(INCIDENTS),
+        Kind(RECOVERIES),
+    )
+}

@@ -1,0 +1,347 @@
+"""What any API server must do for us. These tests know only the `Cluster` protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.kubeapi import ApiError, JsonPatch, WatchEvent
+from recover.kube.cluster import CONFIGMAPS, JOBS, NODES, PODS, Cluster
+
+NS = "default"
+
+
+def config(name: str, labels: dict[str, str] | None = None, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels or {}}, "data": data}
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "x"}], **spec}}
+
+
+def job(name: str) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template}}
+
+
+def read(raw: bytes) -> Any:
+    return msgspec.json.decode(raw)
+
+
+async def events_until(watch: AsyncIterator[WatchEvent], count: int) -> list[tuple[str, str]]:
+    """Type and name of the next `count` events, bookmarks aside."""
+    found: list[tuple[str, str]] = []
+    async for event in watch:
+        if event.type != "BOOKMARK":
+            found.append((event.type, read(event.object)["metadata"]["name"]))
+        if len(found) == count:
+            break
+    await watch.aclose()  # type: ignore[attr-defined]
+    return found
+
+
+async def test_a_created_object_has_uid_version_and_time(cluster: Cluster) -> None:
+    meta = read(await cluster.create(CONFIGMAPS, config("a", x="1"), NS))["metadata"]
+
+    assert len(meta["uid"]) == 36
+    assert int(meta["resourceVersion"]) > 0
+    assert meta["creationTimestamp"].endswith("Z")
+    assert meta["namespace"] == NS
+
+
+async def test_versions_grow_with_every_write(cluster: Cluster) -> None:
+    versions = [
+        int(read(await cluster.create(CONFIGMAPS, config(n), NS))["metadata"]["resourceVersion"])
+        for n in "abc"
+    ]
+    changed = read(await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS))
+    versions.append(int(changed["metadata"]["resourceVersion"]))
+
+    assert versions == sorted(set(versions))
+
+
+async def test_creating_a_name_twice_is_refused_as_already_existing(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a"), NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.create(CONFIGMAPS, config("a"), NS)
+    assert refused.value.exists
+
+
+async def test_creating_in_a_namespace_that_is_not_there_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(ApiError) as refused:
+        await cluster.create(CONFIGMAPS, config("a"), "nowhere")
+    assert refused.value.not_found
+    assert "nowhere" in refused.value.message
+
+
+async def test_generate_name_makes_different_names(cluster: Cluster) -> None:
+    body = {"metadata": {"generateName": "part-"}}
+    names = [read(await cluster.create(CONFIGMAPS, body, NS))["metadata"]["name"] for _ in range(2)]
+    assert all(name.startswith("part-") and len(name) > 5 for name in names)
+    assert len(set(names)) == 2
+
+
+async def test_a_missing_object_is_not_found(cluster: Cluster) -> None:
+    for attempt in (
+        cluster.get(CONFIGMAPS, "a", NS),
+        cluster.patch(CONFIGMAPS, "a", {}, namespace=NS),
+        cluster.delete(CONFIGMAPS, "a", namespace=NS),
+    ):
+        with pytest.raises(ApiError) as refused:
+            await attempt
+        assert refused.value.not_found
+
+
+async def test_a_name_that_kubernetes_would_refuse_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(ApiError) as refused:
+        await cluster.create(CONFIGMAPS, config("Not_A_Name"), NS)
+    assert (refused.value.status, "metadata.name" in refused.value.message) == (422, True)
+
+
+async def test_a_patch_with_a_stale_version_is_a_conflict_and_writes_nothing(cluster: Cluster) -> None:
+    old = read(await cluster.create(CONFIGMAPS, config("a"), NS))["metadata"]["resourceVersion"]
+    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
+
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(
+            CONFIGMAPS, "a", {"metadata": {"resourceVersion": old}, "data": {"x": "2"}}, namespace=NS
+        )
+
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    assert read(await cluster.get(CONFIGMAPS, "a", NS))["data"] == {"x": "1"}
+
+
+async def test_a_patch_with_a_wrong_uid_is_invalid(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a"), NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(CONFIGMAPS, "a", {"metadata": {"uid": "another"}}, namespace=NS)
+    assert (refused.value.status, refused.value.stale) == (422, True)
+
+
+async def test_a_merge_patch_removes_what_is_null_and_keeps_the_rest(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a", x="1", y="2"), NS)
+    answer = await cluster.patch(CONFIGMAPS, "a", {"data": {"x": None, "z": "3"}}, namespace=NS)
+    assert read(answer)["data"] == {"y": "2", "z": "3"}
+
+
+async def test_a_json_patch_applies_only_if_its_tests_hold(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a", x="1"), NS)
+    change = {"op": "replace", "path": "/data/x", "value": "2"}
+
+    with pytest.raises(ApiError) as refused:
+        test = {"op": "test", "path": "/data/x", "value": "other"}
+        await cluster.patch(CONFIGMAPS, "a", [test, change], namespace=NS, patch_type=JsonPatch)
+    assert refused.value.status == 422
+
+    test = {"op": "test", "path": "/data/x", "value": "1"}
+    answer = await cluster.patch(CONFIGMAPS, "a", [test, change], namespace=NS, patch_type=JsonPatch)
+    assert read(answer)["data"] == {"x": "2"}
+
+
+async def test_a_patch_that_changes_nothing_writes_nothing(cluster: Cluster) -> None:
+    before = read(await cluster.create(CONFIGMAPS, config("a", x="1"), NS))
+    after = read(await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS))
+    empty = read(await cluster.patch(CONFIGMAPS, "a", {}, namespace=NS))
+    assert before == after == empty
+
+
+async def test_creation_drops_the_status(cluster: Cluster) -> None:
+    made = read(await cluster.create(JOBS, {**job("j"), "status": {"failed": 3}}, NS))
+    assert made.get("status", {}).get("failed") is None
+
+
+async def test_a_patch_of_the_object_leaves_the_status_alone(cluster: Cluster) -> None:
+    await cluster.create(JOBS, job("j"), NS)
+    body = {"spec": {"parallelism": 2}, "status": {"failed": 3}}
+    answer = read(await cluster.patch(JOBS, "j", body, namespace=NS))
+    assert answer["spec"]["parallelism"] == 2
+    assert answer.get("status", {}).get("failed") is None
+
+
+async def test_a_patch_of_the_status_leaves_everything_else_alone(cluster: Cluster) -> None:
+    await cluster.create(JOBS, job("j"), NS)
+    body = {"spec": {"parallelism": 2}, "status": {"failed": 3}}
+    answer = read(await cluster.patch(JOBS, "j", body, namespace=NS, subresource="status"))
+    assert answer["spec"]["parallelism"] == 1
+    assert answer["status"]["failed"] == 3
+
+
+async def test_the_generation_counts_changes_of_the_spec_only(cluster: Cluster) -> None:
+    made = read(await cluster.create(JOBS, job("j"), NS))
+    await cluster.patch(JOBS, "j", {"status": {"failed": 1}}, namespace=NS, subresource="status")
+    await cluster.patch(JOBS, "j", {"metadata": {"labels": {"a": "b"}}}, namespace=NS)
+    same = read(await cluster.get(JOBS, "j", NS))["metadata"]["generation"]
+    changed = read(await cluster.patch(JOBS, "j", {"spec": {"parallelism": 3}}, namespace=NS))
+    assert (made["metadata"]["generation"], same, changed["metadata"]["generation"]) == (1, 1, 2)
+
+
+async def test_the_environment_of_a_suspended_job_cannot_change_but_its_affinity_can(
+    cluster: Cluster,
+) -> None:
+    await cluster.create(JOBS, job("j"), NS)
+    containers = [{"name": "main", "image": "x", "env": [{"name": "A", "value": "1"}]}]
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(
+            JOBS, "j", {"spec": {"template": {"spec": {"containers": containers}}}}, namespace=NS
+        )
+    assert (refused.value.status, "spec.template" in refused.value.message) == (422, True)
+
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    affinity = {"spec": {"template": {"spec": {"affinity": {"nodeAffinity": required}}}}}
+    answer = read(await cluster.patch(JOBS, "j", affinity, namespace=NS))
+    assert answer["spec"]["template"]["spec"]["affinity"]["nodeAffinity"] == required
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("app=llm", ["a", "b"]),
+        ("app==llm,rank!=0", ["b"]),
+        ("rank in (0, 2)", ["a", "c"]),
+        ("app notin (llm)", ["c", "d"]),
+        ("app", ["a", "b", "c"]),
+        ("!app", ["d"]),
+    ],
+)
+async def test_a_list_takes_label_selectors(cluster: Cluster, selector: str, expected: list[str]) -> None:
+    for name, labels in {
+        "a": {"app": "llm", "rank": "0"},
+        "b": {"app": "llm", "rank": "1"},
+        "c": {"app": "other", "rank": "2"},
+        "d": {"rank": "3"},
+    }.items():
+        await cluster.create(CONFIGMAPS, config(name, labels), NS)
+    page = await cluster.list(CONFIGMAPS, namespace=NS, labels=selector)
+    assert [read(bytes(item))["metadata"]["name"] for item in page.items] == expected
+
+
+async def test_a_selector_that_cannot_be_read_is_a_bad_request(cluster: Cluster) -> None:
+    with pytest.raises(ApiError) as refused:
+        await cluster.list(CONFIGMAPS, namespace=NS, labels="a in b")
+    assert refused.value.status == 400
+
+
+async def test_pages_show_the_list_as_it_was_at_the_first_page(cluster: Cluster) -> None:
+    for name in "abc":
+        await cluster.create(CONFIGMAPS, config(name), NS)
+    first = await cluster.list(CONFIGMAPS, namespace=NS, limit=2)
+    await cluster.delete(CONFIGMAPS, "c", namespace=NS)
+    await cluster.create(CONFIGMAPS, config("d"), NS)
+
+    second = await cluster.list(CONFIGMAPS, namespace=NS, limit=2, page=first.next_page)
+
+    assert [read(bytes(i))["metadata"]["name"] for i in (*first.items, *second.items)] == ["a", "b", "c"]
+    assert second.resource_version == first.resource_version
+    assert second.next_page == ""
+
+
+async def test_a_watch_tells_what_happened_since_that_version(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("before"), NS)
+    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
+    await cluster.create(CONFIGMAPS, config("a"), NS)
+    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
+    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
+
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=5)
+
+    assert await events_until(watch, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_an_object_that_leaves_the_selector_is_deleted_for_the_watch(cluster: Cluster) -> None:
+    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
+    await cluster.create(CONFIGMAPS, config("a", {"app": "llm"}), NS)
+    await cluster.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "other"}}}, namespace=NS)
+    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
+    await cluster.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "llm"}}}, namespace=NS)
+
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, labels="app=llm", resource_version=version, timeout_s=5)
+
+    assert await events_until(watch, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
+
+
+async def test_the_event_of_a_deletion_carries_the_version_of_the_deletion(cluster: Cluster) -> None:
+    made = read(await cluster.create(CONFIGMAPS, config("a"), NS))["metadata"]["resourceVersion"]
+    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=made, timeout_s=5)
+    event = await anext(watch)
+    await watch.aclose()  # type: ignore[attr-defined]
+    assert int(read(event.object)["metadata"]["resourceVersion"]) > int(made)
+
+
+async def test_a_watch_ends_after_its_time_with_a_bookmark(cluster: Cluster) -> None:
+    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=1)
+    events = [event async for event in watch]
+    assert [event.type for event in events][-1:] == ["BOOKMARK"]
+    assert int(read(events[-1].object)["metadata"]["resourceVersion"]) >= int(version)
+
+
+async def test_a_delete_with_a_failed_precondition_is_a_conflict(cluster: Cluster) -> None:
+    meta = read(await cluster.create(CONFIGMAPS, config("a"), NS))["metadata"]
+    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
+    for wrong in ({"uid": "another"}, {"resource_version": meta["resourceVersion"]}):
+        with pytest.raises(ApiError) as refused:
+            await cluster.delete(CONFIGMAPS, "a", namespace=NS, **wrong)
+        assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    await cluster.delete(CONFIGMAPS, "a", namespace=NS, uid=meta["uid"])
+
+
+async def test_a_pod_on_a_node_is_gone_only_when_its_kubelet_says_so(cluster: Cluster) -> None:
+    await cluster.create(PODS, pod("p", nodeName="n1", terminationGracePeriodSeconds=7), NS)
+    await cluster.delete(PODS, "p", namespace=NS)
+    dying = read(await cluster.get(PODS, "p", NS))["metadata"]
+    assert dying["deletionGracePeriodSeconds"] == 7
+    assert dying["deletionTimestamp"]
+
+    await cluster.delete(PODS, "p", namespace=NS, uid=dying["uid"], grace_s=0)
+    with pytest.raises(ApiError) as refused:
+        await cluster.get(PODS, "p", NS)
+    assert refused.value.not_found
+
+
+async def test_a_pod_that_is_not_on_a_node_is_gone_at_once(cluster: Cluster) -> None:
+    await cluster.create(PODS, pod("p", schedulingGates=[{"name": "hold"}]), NS)
+    await cluster.delete(PODS, "p", namespace=NS)
+    assert (await cluster.list(PODS, namespace=NS)).items == []
+
+
+async def test_a_finalizer_keeps_an_object_until_it_is_taken_off(cluster: Cluster) -> None:
+    body = config("a")
+    body["metadata"]["finalizers"] = ["test/hold"]
+    await cluster.create(CONFIGMAPS, body, NS)
+    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
+    assert read(await cluster.get(CONFIGMAPS, "a", NS))["metadata"]["deletionTimestamp"]
+
+    await cluster.patch(CONFIGMAPS, "a", {"metadata": {"finalizers": None}}, namespace=NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.get(CONFIGMAPS, "a", NS)
+    assert refused.value.not_found
+
+
+async def test_a_pod_may_lose_scheduling_gates_but_not_gain_them(cluster: Cluster) -> None:
+    await cluster.create(PODS, pod("p", schedulingGates=[{"name": "hold"}]), NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(PODS, "p", {"spec": {"schedulingGates": [{"name": "more"}]}}, namespace=NS)
+    assert refused.value.status == 422
+    answer = read(await cluster.patch(PODS, "p", {"spec": {"schedulingGates": None}}, namespace=NS))
+    assert "schedulingGates" not in answer["spec"]
+
+
+async def test_a_cluster_wide_list_shows_all_namespaces(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("rekindle-a", {"mine": "yes"}), NS)
+    await cluster.create(CONFIGMAPS, config("rekindle-b", {"mine": "yes"}), "kube-system")
+    page = await cluster.list(CONFIGMAPS, labels="mine=yes")
+    assert [read(bytes(i))["metadata"]["namespace"] for i in page.items] == ["default", "kube-system"]
+
+
+async def test_a_cordon_and_a_taint_go_in_one_patch(cluster: Cluster) -> None:
+    node = read(await cluster.create(NODES, {"metadata": {"name": "n1"}}))
+    taint = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+    version = node["metadata"]["resourceVersion"]
+    body = {"metadata": {"resourceVersion": version}, "spec": {"unschedulable": True, "taints": [taint]}}
+    answer = read(await cluster.patch(NODES, "n1", body))
+    assert (answer["spec"]["unschedulable"], answer["spec"]["taints"][0]["key"]) == (True, taint["key"])
