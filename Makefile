@@ -46,7 +46,7 @@ lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/lint-imports
 
 crds: $(STAMP) ## Write the chart's CRDs from the structs
-	$(BIN)/rekindle crds --output-dir charts/rekindle/crds-generated
+	$(BIN)/rekindle crds --output-dir charts/rekindle/files/crds
 
 docs: $(STAMP) ## Write the generated pages of docs/reference
 	@mkdir -p docs/reference

@@ -1,0 +1,76 @@
+"""The repository keeps its own promises: reasons are explained, generated pages fresh, the lock portable."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason, reference
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_reason_is_explained_with_a_next_step() -> None:
+    assert EXPLANATIONS.keys() == set(Reason)
+    for reason, told in EXPLANATIONS.items():
+        assert told.meaning.endswith("."), reason
+        assert told.next_step.endswith("."), reason
+
+
+def test_every_event_reason_is_explained() -> None:
+    assert EVENT_EXPLANATIONS.keys() == set(EventReason)
+
+
+@pytest.mark.parametrize("reason", [*Reason, *EventReason])
+def test_a_reason_is_a_camel_case_word(reason: str) -> None:
+    assert re.fullmatch(r"([A-Z][a-z]+)+", reason)
+
+
+def test_the_page_of_reasons_is_fresh() -> None:
+    page = ROOT / "docs" / "reference" / "reasons.md"
+
+    assert page.read_text() == reference(), "stale: run `make docs`"
+
+
+def test_the_lock_holds_hashes_and_no_address_path_or_host() -> None:
+    lock = (ROOT / "requirements" / "dev.lock").read_text()
+    pinned = [line for line in lock.splitlines() if "==" in line]
+
+    assert len(pinned) > 20
+    assert all(line.endswith("\\") for line in pinned), "a package without a hash"
+    assert not re.search(r"://|^-|@ |file:|/\w+/", lock, re.MULTILINE)
+
+
+def test_every_dependency_is_locked() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"]] + [d for e in project["optional-dependencies"].values() for d in e]
+    locked = set(
+        re.findall(r"^([a-z0-9.-]+)==", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE)
+    )
+
+    names = {re.split(r"[\[<>=~!;, ]", d)[0].lower().replace("_", "-") for d in wanted} - {"rekindle"}
+    assert names - locked == set(), "run `make lock`"
+
+
+def test_every_make_target_is_in_the_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    shown = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert set(re.findall(r"make ([a-z-]+)", shown)) == set(phony.split()) - {"rungs"}
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    readme = (ROOT / "README.md").read_text()
+    commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][
+        "rekindle.commands"
+    ]
+
+    mentioned = set(
+        re.findall(r"rekindle ([a-z]+)\b", "\n".join(re.findall(r"`[^`]+`|```.*?```", readme, re.DOTALL)))
+    )
+    assert mentioned <= commands.keys() | {"charts"}
