@@ -29,7 +29,7 @@ class LocationError(ValueError):
 
 
 class CheckpointLocation(msgspec.Struct, frozen=True):
-    """`path` is absolute and normal, in the gang's containers; `format` is None when the file names decide."""
+    """`path` is absolute in the gang's containers; `format` is None when the file names decide."""
 
     path: str
     format: str | None = None

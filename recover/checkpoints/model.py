@@ -57,21 +57,21 @@ class ScanResult(msgspec.Struct, frozen=True):
 
 
 class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A scan in at most 4096 bytes: the choice, those newer that were passed over, and counts.
+    """A scan in at most 4096 bytes: the choice, and the newest 8 of those newer that were passed over.
 
-    `error` says why nothing could be scanned at all; everything else is then empty.
+    `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, when
+    there is none). `error` says why nothing could be scanned at all; everything else is then empty.
     """
 
     chosen: Checkpoint | None = None
     rejected: tuple[Checkpoint, ...] = ()
-    complete: int = 0
-    incomplete: int = 0
+    found: int = 0
+    passed_over: int = 0
     error: str = ""
 
 
 def message_of(result: ScanResult) -> ScanMessage:
     """Rejected are those before the chosen one in the list: newer, and incomplete or excluded."""
-    complete = sum(found.complete for found in result.checkpoints)
     newer: list[Checkpoint] = []
     for found in result.checkpoints:
         if found == result.chosen:
@@ -80,8 +80,8 @@ def message_of(result: ScanResult) -> ScanMessage:
     return ScanMessage(
         chosen=result.chosen,
         rejected=tuple(newer[:REJECTED_MAX]),
-        complete=complete,
-        incomplete=len(result.checkpoints) - complete,
+        found=len(result.checkpoints),
+        passed_over=len(newer),
     )
 
 

@@ -1,0 +1,56 @@
+"""Runs the training undisturbed on this machine: what a disturbed run must equal, bit for bit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from pathlib import Path
+
+__all__ = ["free_port", "run_reference"]
+
+_FINAL = re.compile(rb"^final weights sha256=([0-9a-f]{64})$", re.MULTILINE)
+
+
+async def run_reference(
+    *, steps: int, world_size: int, checkpoint_dir: Path, checkpoint_every: int, seed: int = 0
+) -> str:
+    """The SHA-256 of the final weights. Raises RuntimeError when a rank fails.
+
+    Its processes are ended when it is cancelled; for a time limit wrap it in asyncio.timeout.
+    """
+    arguments = [f"--steps={steps}", f"--checkpoint-dir={checkpoint_dir}", f"--seed={seed}"]
+    arguments += [f"--checkpoint-every={checkpoint_every}", f"--world-size={world_size}"]
+    arguments += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    # A resume asked of the caller must not reach the reference.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
+    ranks: list[Process] = []
+    try:
+        for rank in range(world_size):
+            command = [sys.executable, "-m", "chaos.training", *arguments, f"--rank={rank}"]
+            ranks.append(
+                await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, env=environment)
+            )
+        outputs = await asyncio.gather(*(process.communicate() for process in ranks))
+    finally:
+        for process in ranks:
+            if process.returncode is None:
+                process.kill()
+        for process in ranks:
+            await process.wait()
+    printed = outputs[0][0]
+    final = _FINAL.search(printed)
+    if final is None:
+        raise RuntimeError(f"the undisturbed run failed: {printed[-500:].decode(errors='replace')}")
+    return final[1].decode()
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
