@@ -1,0 +1,1 @@
+"""The API objects in plain words: for a person who asks why. Pure; cli.py reads the objects and prints."""

@@ -1,0 +1,168 @@
+"""Why a node is as it is: what its agent found and sees, and what was decided about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from detectors.contract import Coverage, CoverageState, Finding, NodeHealth, PodProgress, Severity
+from recover.api import Incident, Outcome
+from recover.model import Node
+from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.words import (
+    FAULTS,
+    ORIGINS,
+    SOURCES,
+    Command,
+    Line,
+    Section,
+    Story,
+    Tone,
+    ago,
+    counted,
+    duration,
+    next_steps,
+    one_line,
+    some,
+)
+
+__all__ = ["is_current", "why_node"]
+
+
+def why_node(
+    name: str, node: Node | None, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
+) -> Story:
+    """The story of one node. `node` or `health` is None where there is no such object."""
+    about = newest_first(i for i in incidents if name in (i.spec.node, i.status.blamed_node))
+    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    sections = [
+        Section("What its agent found", _findings(health, now)),
+        Section("What its agent can see", _coverage(health, now)),
+        Section("Training on it", _training(health, now)),
+        Section("Incidents", seen(about, now)),
+        Section("Who is to blame", blame(about)),
+        Section("What was decided", decided(decisions, now)),
+        Section("What to do next", next_steps(a.reason for a in decisions if a.outcome is not Outcome.DONE)),
+    ]
+    return Story(
+        subject=f"Node {name}",
+        verdict=_node_verdict(node, health, now),
+        sections=tuple(section for section in sections if section.lines),
+        commands=_node_commands(name, node, about),
+    )
+
+
+def is_current(finding: Finding, health: NodeHealth) -> bool:
+    """Open, of this boot, and more than a note."""
+    return (
+        finding.cleared_at is None
+        and finding.severity is not Severity.INFO
+        and finding.boot_id == health.status.boot_id
+    )
+
+
+def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime) -> Line:
+    if node is not None and node.quarantine is not None:
+        q = node.quarantine
+        how = "cordoned and tainted" if q.cordoned else "tainted"
+        return Line(
+            f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident}).", Tone.BAD
+        )
+    if node is None:
+        return Line("There is no such Node any more; what follows is what remains known of it.", Tone.WAITING)
+    if not node.ready:
+        since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
+        return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
+    current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
+    if current:
+        codes = some(dict.fromkeys(f.code for f in current))
+        return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
+    if node.unschedulable:
+        return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
+    if health is None:
+        return Line("No agent reports for it, so Rekindle is blind there.", Tone.WAITING)
+    blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
+    if blind:
+        return Line(f"No fault is known, but its agent cannot read: {some(blind)}.", Tone.WAITING)
+    return Line("No fault is known.", Tone.GOOD)
+
+
+def _findings(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+    if health is None:
+        return (Line("no NodeHealth: no agent has reported for this node", Tone.WAITING),)
+    lines: list[Line] = []
+    for finding in sorted(health.status.findings, key=lambda f: f.last_seen, reverse=True):
+        lines += _finding(finding, health, now)
+    lines += [
+        Line(f"{f.code} {counted(f.count, 'more time')}, last {ago(f.last_seen, now)}", Tone.DETAIL)
+        for f in health.status.folded
+    ]
+    return tuple(lines) or (Line("nothing", Tone.GOOD),)
+
+
+def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Line]:
+    where = finding.subject.pci or finding.subject.device
+    times = f", {finding.count} times" if finding.count > 1 else ""
+    state, tone = "", Tone.BAD
+    if finding.cleared_at is not None:
+        state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
+    elif finding.boot_id != health.status.boot_id:
+        state, tone = "; from an earlier boot, so it no longer counts", Tone.PLAIN
+    elif finding.severity is Severity.INFO:
+        state, tone = "; a note, never acted upon", Tone.PLAIN
+    yield Line(
+        f"{ago(finding.first_seen, now)}: {finding.code}, {FAULTS[finding.fault]}"
+        + (f" ({where})" if where else "")
+        + f", says {ORIGINS[finding.origin]}{times}{state}",
+        tone,
+    )
+    if finding.chain:
+        yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
+    if finding.evidence:
+        yield Line(one_line(finding.evidence), Tone.DETAIL)
+    if tone is Tone.BAD:
+        yield Line(f"its source recommends: {finding.remedy.replace('-', ' ')}", Tone.DETAIL)
+
+
+def _coverage(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+    return tuple(_covered(c, now) for c in health.status.coverage) if health is not None else ()
+
+
+def _covered(coverage: Coverage, now: datetime) -> Line:
+    since = duration((now - coverage.since).total_seconds())
+    if coverage.state is CoverageState.COVERED:
+        return Line(f"{SOURCES[coverage.source]}: read since {since}", Tone.GOOD)
+    return Line(f"{SOURCES[coverage.source]}: blind since {since}: {one_line(coverage.why)}", Tone.WAITING)
+
+
+def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+    return tuple(_progress(p, now) for p in health.status.pods) if health is not None else ()
+
+
+def _progress(pod: PodProgress, now: datetime) -> Line:
+    step = f" at step {pod.last_step}" if pod.last_step is not None else ""
+    pace = f", {duration(pod.median_step_s)} a step" if pod.median_step_s else ""
+    error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
+    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step} {ago(pod.at, now)}{pace}{error}")
+
+
+def _node_commands(name: str, node: Node | None, about: Sequence[Incident]) -> tuple[Command, ...]:
+    commands: list[Command] = []
+    if about:
+        commands.append(
+            Command(f"kubectl describe incident {about[0].metadata.name}", "the evidence as stored")
+        )
+        victims = [f"{v.namespace}/{v.name}" for v in about[0].status.victims[:2]]
+        commands += [Command(f"rekindle why {victim}", "what became of that job") for victim in victims]
+    if node is not None and node.quarantine is not None:
+        undo = (
+            f"kubectl uncordon {name}"
+            if node.quarantine.cordoned
+            else f"kubectl taint node {name} rekindle.dev/unhealthy-"
+        )
+        commands.append(Command(undo, "release it: Rekindle remembers that a person did"))
+    elif node is not None:
+        commands.append(
+            Command(f"kubectl annotate node {name} rekindle.dev/hold=true", "never quarantine it")
+        )
+    return (*commands, Command("rekindle status", "the whole cluster"))

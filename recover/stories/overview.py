@@ -1,0 +1,193 @@
+"""The whole cluster at a glance: what is wrong, what is being done, what was refused, where we are blind. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import CoverageState, NodeHealth
+from recover.api import Incident, IncidentPhase, Outcome, Recovery
+from recover.model import Node
+from recover.stories.incident import newest_first
+from recover.stories.job import PHASE_WORDS
+from recover.stories.node import is_current
+from recover.stories.words import (
+    FAULTS,
+    SOURCES,
+    Command,
+    Line,
+    Tone,
+    ago,
+    counted,
+    explained,
+    one_line,
+    some,
+)
+
+__all__ = ["Overview", "Table", "overview"]
+
+_RECENT = timedelta(hours=24)
+_ROWS_MAX = 50
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Rows of plain text. A table without rows is not shown."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    verdict: Line
+    tables: tuple[Table, ...]
+    commands: tuple[Command, ...]
+
+
+def overview(
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    incidents: Iterable[Incident],
+    recoveries: Iterable[Recovery],
+    now: datetime,
+) -> Overview:
+    """What `rekindle status` shows. Nodes and health are by node name."""
+    still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
+    shown = _recent(recoveries, now)
+    tables = (
+        _cut("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(nodes, health, now)),
+        _cut("Recoveries", ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW"), _recoveries(shown, now)),
+        _cut("Open incidents", ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"), _incidents(still_open, now)),
+        _cut("Not done, and why", ("ACT", "TARGET", "REASON", "SINCE", "MEANING"), _refused(still_open, now)),
+        _cut("Blind", ("SOURCE", "NODES", "WHY"), _blind(nodes, health)),
+    )
+    return Overview(
+        verdict=_verdict(nodes, still_open, shown),
+        tables=tuple(table for table in tables if table.rows),
+        commands=_commands(nodes, still_open, shown),
+    )
+
+
+def _cut(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    """A broken fleet must not scroll the rest away."""
+    every = tuple(rows)
+    if len(every) > _ROWS_MAX:
+        title = f"{title} (the first {_ROWS_MAX} of {len(every)}; all with -o json)"
+    return Table(title, columns, every)
+
+
+def _recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
+    """Active ones first, then those that ended within a day, newest first."""
+    shown = [r for r in recoveries if r.active or now - _since(r) < _RECENT]
+    return sorted(shown, key=lambda r: (not r.active, now - _since(r)))
+
+
+def _since(recovery: Recovery) -> datetime:
+    phases = recovery.status.phases
+    return phases[-1].at if phases else recovery.spec.detected_at
+
+
+def _verdict(nodes: Mapping[str, Node], incidents: list[Incident], recoveries: list[Recovery]) -> Line:
+    out = sum(1 for node in nodes.values() if node.quarantine is not None)
+    active = sum(1 for r in recoveries if r.active)
+    parts = (
+        counted(sum(1 for node in nodes.values() if node.is_accelerated), "accelerator node"),
+        f"{out} quarantined",
+        counted(active, "active recovery", "active recoveries"),
+        counted(len(incidents), "open incident"),
+    )
+    return Line(", ".join(parts), Tone.WAITING if out or active or incidents else Tone.GOOD)
+
+
+def _nodes(
+    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime
+) -> Iterable[tuple[str, ...]]:
+    """Those that are quarantined, not ready, or have an open finding."""
+    for name in sorted(nodes.keys() | health.keys()):
+        node, report = nodes.get(name), health.get(name)
+        codes = (
+            [f.code for f in report.status.findings if is_current(f, report)] if report is not None else []
+        )
+        state = _state(node, now)
+        if codes or (state and node is not None):
+            incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
+            yield name, state or "in service", some(dict.fromkeys(codes), 3), incident
+
+
+def _state(node: Node | None, now: datetime) -> str:
+    if node is None:
+        return "no Node object"
+    words = []
+    if node.quarantine is not None:
+        words.append(f"quarantined {ago(node.quarantine.at, now)}")
+    elif node.unschedulable:
+        words.append("cordoned, not by Rekindle")
+    if not node.ready:
+        words.append("NotReady")
+    return ", ".join(words)
+
+
+def _recoveries(recoveries: Iterable[Recovery], now: datetime) -> Iterable[tuple[str, ...]]:
+    for recovery in recoveries:
+        spec, status = recovery.spec, recovery.status
+        phase = f"{status.phase}" + (f" (attempt {status.attempt})" if status.attempt > 1 else "")
+        nodes = [cause.node for cause in status.causes if cause.node]
+        after = FAULTS[spec.fault] + (f" on {some(dict.fromkeys(nodes), 2)}" if nodes else "")
+        steps = f"from {status.resumed_step}" if status.resumed_step is not None else ""
+        if status.lost_steps is not None:
+            steps = f"{steps}, {status.lost_steps} lost".removeprefix(", ")
+        said = one_line(status.message) or PHASE_WORDS[status.phase][0]
+        yield f"{spec.gang.namespace}/{spec.gang.name}", phase, ago(_since(recovery), now), after, steps, said
+
+
+def _incidents(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str, ...]]:
+    for incident in incidents:
+        spec, status = incident.spec, incident.status
+        blame = status.blamed_node or status.blame.value
+        yield incident.metadata.name, spec.fault.value, blame, ago(spec.detected_at, now), status.summary
+
+
+def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str, ...]]:
+    for incident in incidents:
+        for act in incident.status.actions:
+            if act.outcome is not Outcome.DONE:
+                meaning = explained(act.reason) or act.message
+                yield act.action, act.target, act.reason, ago(act.at, now), meaning
+
+
+def _blind(nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> Iterable[tuple[str, ...]]:
+    """One row for all nodes that are blind in the same way: usually it is the whole pool."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, node in sorted(nodes.items()):
+        report = health.get(name)
+        if report is None or not report.status.coverage:
+            if node.is_accelerated:
+                names["everything", "no agent reports for it"].append(name)
+            continue
+        for coverage in report.status.coverage:
+            if coverage.state is CoverageState.BLIND:
+                names[SOURCES[coverage.source], one_line(coverage.why)].append(name)
+    for (source, why), blind in sorted(names.items()):
+        yield source, some(blind, 6), why
+
+
+def _commands(
+    nodes: Mapping[str, Node], incidents: list[Incident], recoveries: list[Recovery]
+) -> tuple[Command, ...]:
+    commands = [
+        Command(f"rekindle why {r.spec.gang.namespace}/{r.spec.gang.name}", "what happened to that job")
+        for r in recoveries[:1]
+    ]
+    out = next((name for name, node in sorted(nodes.items()) if node.quarantine is not None), "")
+    if out:
+        commands.append(Command(f"rekindle why node/{out}", "why that node is out"))
+    if incidents:
+        commands.append(
+            Command(
+                f"kubectl describe incident {incidents[0].metadata.name}", "the newest incident as stored"
+            )
+        )
+    return (*commands, Command("kubectl get rekindle -A", "every object that Rekindle keeps"))

@@ -1,0 +1,186 @@
+"""The words that every story shares: ages, faults, sources, reasons, and what a story is made of. Pure.
+
+incident.py, job.py, node.py and overview.py tell stories from API objects in these words; cli.py prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from detectors.contract import Fault, Origin, Source
+from recover.api import ActionRecord, Outcome
+from recover.reasons import EXPLANATIONS, Reason
+
+__all__ = [
+    "FAULTS",
+    "ORIGINS",
+    "SOURCES",
+    "Command",
+    "Line",
+    "Section",
+    "Story",
+    "Tone",
+    "ago",
+    "clock",
+    "counted",
+    "duration",
+    "explained",
+    "next_steps",
+    "one_line",
+    "printable",
+    "record",
+    "some",
+]
+
+
+class Tone(StrEnum):
+    """How a line is meant; cli.py gives it a colour."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    BAD = "bad"
+    WAITING = "waiting"
+    DETAIL = "detail"
+    """Belongs to the line above it."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+class Section(msgspec.Struct, frozen=True):
+    title: str
+    lines: tuple[Line, ...]
+
+
+class Command(msgspec.Struct, frozen=True):
+    """A command that is useful next, and what for."""
+
+    run: str
+    why: str
+
+
+class Story(msgspec.Struct, frozen=True):
+    """One answer: the verdict first, then how it came about, then what can be done."""
+
+    subject: str
+    verdict: Line
+    sections: tuple[Section, ...]
+    commands: tuple[Command, ...]
+
+
+FAULTS: dict[Fault, str] = {
+    Fault.DEVICE_LOST: "a GPU was lost",
+    Fault.DEVICE_RESET: "a GPU needs a reset",
+    Fault.MEMORY_DEGRADED: "GPU memory is degraded",
+    Fault.NVLINK: "an NVLink failed",
+    Fault.NVSWITCH: "an NVSwitch failed",
+    Fault.NETWORK: "the network failed",
+    Fault.HOST: "the node failed",
+    Fault.STORAGE: "storage failed",
+    Fault.THERMAL: "a GPU is too hot",
+    Fault.POWER: "power failed",
+    Fault.DRIVER: "the GPU driver failed",
+    Fault.APPLICATION: "the program failed",
+    Fault.HANG: "the steps stopped",
+    Fault.STRAGGLER: "a rank is slow",
+    Fault.CORRUPTION: "data was corrupted",
+    Fault.UNKNOWN: "the cause is unknown",
+}
+
+ORIGINS: dict[Origin, str] = {
+    Origin.KERNEL: "the kernel log",
+    Origin.DRIVER: "the GPU driver",
+    Origin.FABRIC: "the fabric manager",
+    Origin.KUBELET: "Kubernetes",
+    Origin.VENDOR: "a vendor's agent",
+    Origin.TENANT: "the job itself",
+}
+
+SOURCES: dict[Source, str] = {
+    Source.KMSG: "kernel log",
+    Source.NVML: "GPU driver (NVML)",
+    Source.PODS: "devices of pods",
+    Source.LOGS: "logs of pods",
+}
+
+_ACTIONS: dict[str, tuple[str, str]] = {
+    "quarantine-node": ("quarantined", "quarantine"),
+    "release-node": ("released", "release"),
+    "restart-gang": ("decided to restart", "restart"),
+}
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """`3 min ago`; a moment that lies ahead of our clock is `just now`."""
+    age_s = (now - moment).total_seconds()
+    return "just now" if age_s < 1 else f"{duration(age_s)} ago"
+
+
+def duration(seconds: float) -> str:
+    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f} s"
+    for size, unit, limit in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"
+
+
+def clock(moment: datetime) -> str:
+    return f"{moment:%H:%M:%S}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 node`, `2 nodes`; irregular plurals are given."""
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
+
+
+def some(names: Iterable[str], at_most: int = 8) -> str:
+    """`a, b, c and 5 more`."""
+    every = list(names)
+    shown = ", ".join(every[:at_most])
+    return shown if len(every) <= at_most else f"{shown} and {len(every) - at_most} more"
+
+
+def printable(text: str) -> str:
+    """Log text may hold control codes that would steer the reader's terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text.replace("\t", "    "))
+
+
+def one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def explained(reason: str) -> str:
+    """The plain meaning of a reason; a word of a newer version stands for itself."""
+    try:
+        return EXPLANATIONS[Reason(reason)].meaning
+    except ValueError:
+        return ""
+
+
+def next_steps(reasons: Iterable[str]) -> tuple[Line, ...]:
+    """What a person can do about each of these reasons, in their order, each once."""
+    steps = dict.fromkeys(EXPLANATIONS[Reason(r)].next_step for r in reasons if r in set(Reason))
+    return tuple(Line(step) for step in steps if step != "Nothing to do.")
+
+
+def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
+    """One entry of an incident's actions, with the reason explained where it was refused."""
+    past, verb = _ACTIONS.get(action.action, (f"{action.action} done:", action.action))
+    when, said = ago(action.at, now), one_line(action.message)
+    match action.outcome:
+        case Outcome.DONE:
+            return (Line(f"{past} {action.target} {when}" + (f": {said}" if said else ""), Tone.GOOD),)
+        case Outcome.WOULD:
+            head = Line(f"would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
+        case Outcome.REFUSED:
+            head = Line(f"did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
+    details = (said, explained(action.reason))
+    return (head, *(Line(text, Tone.DETAIL) for text in details if text))
