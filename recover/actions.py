@@ -11,7 +11,7 @@ import msgspec
 
 from detectors.kubeapi import MergePatch, PatchType, Resource
 
-__all__ = ["Action", "Create", "Delete", "Emit", "Patch", "Plan"]
+__all__ = ["Action", "Create", "Delete", "Emit", "Ensure", "Patch", "Plan"]
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
@@ -26,6 +26,16 @@ class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
     body: dict[str, Any]
     namespace: str = ""
     status: dict[str, Any] | None = None
+
+
+class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
+    """The object, ours alone, shall exist with this content: merged into it, or created."""
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
 
 
 class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
@@ -65,11 +75,19 @@ class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
     """Makes the Event's name: the same key on the same object is the same Event."""
 
 
-Action = Create | Patch | Delete | Emit
+Action = Create | Ensure | Patch | Delete | Emit
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to write now, in order, and when to look again if nothing changes before."""
+    """What to write now, and when to look again if nothing changes before.
 
-    actions: tuple[Action, ...] = ()
+    Each chain is written in its order and ends at its first failure; chains do not wait for each other, so
+    one object that cannot be written never stops the rest.
+    """
+
+    chains: tuple[tuple[Action, ...], ...] = ()
     look_again_s: float | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(action for chain in self.chains for action in chain)

@@ -18,6 +18,7 @@ from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
 
 __all__ = [
     "ACTIVE_PHASES",
+    "STOPPED_PHASES",
     "ActionRecord",
     "Blame",
     "Cause",
@@ -47,7 +48,7 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     pass
 
 
-class GangRef(_Wire, kw_only=True):
+class GangRef(_Wire, frozen=True, kw_only=True):
     """One job: the object whose pods live and die together."""
 
     api_version: Annotated[str, Meta(max_length=127)]
@@ -60,7 +61,7 @@ class GangRef(_Wire, kw_only=True):
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-class Condition(_Wire, kw_only=True):
+class Condition(_Wire, frozen=True, kw_only=True):
     """A standard Kubernetes condition."""
 
     type: Annotated[str, Meta(max_length=63)]
@@ -92,7 +93,7 @@ class Outcome(StrEnum):
     WOULD = "would"
 
 
-class Evidence(_Wire, kw_only=True):
+class Evidence(_Wire, frozen=True, kw_only=True):
     """One thing that was seen. Text of a tenant's log never stands here."""
 
     at: datetime
@@ -103,13 +104,13 @@ class Evidence(_Wire, kw_only=True):
     text: Annotated[str, Meta(max_length=256)] = ""
 
 
-class Suspect(_Wire, kw_only=True):
+class Suspect(_Wire, frozen=True, kw_only=True):
     node: Annotated[str, Meta(max_length=253)]
     score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
     why: Annotated[str, Meta(max_length=256)] = ""
 
 
-class ActionRecord(_Wire, kw_only=True):
+class ActionRecord(_Wire, frozen=True, kw_only=True):
     """One thing that was done, would be done, or was refused, and why."""
 
     at: datetime
@@ -120,7 +121,7 @@ class ActionRecord(_Wire, kw_only=True):
     message: Annotated[str, Meta(max_length=512)] = ""
 
 
-class IncidentSpec(_Wire, kw_only=True):
+class IncidentSpec(_Wire, frozen=True, kw_only=True):
     """What broke; does not change."""
 
     fault: Fault
@@ -130,7 +131,7 @@ class IncidentSpec(_Wire, kw_only=True):
     boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
 
 
-class IncidentStatus(_Wire, kw_only=True):
+class IncidentStatus(_Wire, frozen=True, kw_only=True):
     phase: IncidentPhase = IncidentPhase.OPEN
     summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
     blame: Blame = Blame.UNKNOWN
@@ -143,7 +144,7 @@ class IncidentStatus(_Wire, kw_only=True):
     closed_at: datetime | None = None
 
 
-class Incident(_Wire, kw_only=True):
+class Incident(_Wire, frozen=True, kw_only=True):
     """What broke, on what evidence, who is to blame, and what was done or refused."""
 
     api_version: str = API_VERSION
@@ -172,9 +173,11 @@ class Phase(StrEnum):
 
 
 ACTIVE_PHASES = frozenset(Phase) - {Phase.SUCCEEDED, Phase.ESCALATED, Phase.FAILED}
+STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
+"""From the decision to the resume: the gang's own pods say nothing new."""
 
 
-class Cause(_Wire, kw_only=True):
+class Cause(_Wire, frozen=True, kw_only=True):
     incident: Annotated[str, Meta(max_length=253)]
     fault: Fault
     attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
@@ -183,19 +186,19 @@ class Cause(_Wire, kw_only=True):
     summary: Annotated[str, Meta(max_length=512)] = ""
 
 
-class PhaseTime(_Wire, kw_only=True):
+class PhaseTime(_Wire, frozen=True, kw_only=True):
     phase: Phase
     attempt: Annotated[int, Meta(ge=1)]
     at: datetime
 
 
-class RejectedCheckpoint(_Wire, kw_only=True):
+class RejectedCheckpoint(_Wire, frozen=True, kw_only=True):
     step: int
     path: Annotated[str, Meta(max_length=512)]
     reason: Annotated[str, Meta(max_length=256)]
 
 
-class CheckpointChoice(_Wire, kw_only=True):
+class CheckpointChoice(_Wire, frozen=True, kw_only=True):
     """The newest complete checkpoint, or why the framework's own logic decides."""
 
     attempt: Annotated[int, Meta(ge=1)]
@@ -208,7 +211,7 @@ class CheckpointChoice(_Wire, kw_only=True):
     scan_s: Annotated[float | None, Meta(description="seconds from the scan's release to its result")] = None
 
 
-class Witness(_Wire, kw_only=True):
+class Witness(_Wire, frozen=True, kw_only=True):
     """A rank whose steps were readable before the stop; at most 8 stand for the gang."""
 
     pod: Annotated[str, Meta(max_length=253)]
@@ -216,7 +219,7 @@ class Witness(_Wire, kw_only=True):
     node: Annotated[str, Meta(max_length=253)]
 
 
-class FailedLog(_Wire, kw_only=True):
+class FailedLog(_Wire, frozen=True, kw_only=True):
     """The end of a failed rank's log, kept because its pod is gone."""
 
     pod: Annotated[str, Meta(max_length=253)]
@@ -224,7 +227,7 @@ class FailedLog(_Wire, kw_only=True):
     tail: Annotated[str, Meta(max_length=2048)] = ""
 
 
-class Totals(_Wire, kw_only=True):
+class Totals(_Wire, frozen=True, kw_only=True):
     """Running totals of the job, this recovery included."""
 
     recoveries: int = 0
@@ -232,7 +235,7 @@ class Totals(_Wire, kw_only=True):
     lost_gpu_s: Annotated[float, Meta(description="GPU-seconds without new progress")] = 0.0
 
 
-class RecoverySpec(_Wire, kw_only=True):
+class RecoverySpec(_Wire, frozen=True, kw_only=True):
     """Which gang, and what started it; does not change."""
 
     gang: GangRef
@@ -240,12 +243,14 @@ class RecoverySpec(_Wire, kw_only=True):
     incident: Annotated[str, Meta(max_length=253)]
     fault: Fault
     detected_at: datetime
+    summary: Annotated[str, Meta(description="the first cause, in one sentence", max_length=512)] = ""
+    avoid_node: Annotated[str, Meta(description="the blamed or suspected node, if any", max_length=253)] = ""
     nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
     gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
 
 
-class RecoveryStatus(_Wire, kw_only=True):
+class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     phase: Phase = Phase.PLANNED
     attempt: Annotated[int, Meta(ge=1)] = 1
     reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
@@ -264,7 +269,7 @@ class RecoveryStatus(_Wire, kw_only=True):
     conditions: Annotated[list[Condition], Meta(max_length=16)] = []
 
 
-class Recovery(_Wire, kw_only=True):
+class Recovery(_Wire, frozen=True, kw_only=True):
     """What was done to one gang, step by step."""
 
     api_version: str = API_VERSION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Permanent", "SettingsError", "Transient"]
+__all__ = ["Permanent", "Transient"]
 
 
 class Transient(Exception):
@@ -15,7 +15,3 @@ class Transient(Exception):
 
 class Permanent(Exception):
     """It will not work by itself: the loop records why and goes on with the next object."""
-
-
-class SettingsError(Exception):
-    """A setting cannot be used. The message names file, field, value and what was expected."""

@@ -66,7 +66,8 @@ class Node(msgspec.Struct, frozen=True):
     ready: bool = True
     ready_since: datetime | None = None
     boot_id: str = ""
-    accelerators: int = 0
+    is_accelerated: bool = True
+    """It offers accelerators, or did before its device plugin went away."""
     quarantine: Quarantine | None = None
     released_at: datetime | None = None
     """When a person last released it: evidence from before no longer acts."""
@@ -127,6 +128,11 @@ class VolumeKind(StrEnum):
     NFS = "nfs"
     CSI = "csi"
     HOST_PATH = "hostPath"
+    EMPTY_DIR = "emptyDir"
+    CONFIG_MAP = "configMap"
+    SECRET = "secret"
+    PROJECTED = "projected"
+    DOWNWARD_API = "downwardAPI"
     OTHER = "other"
 
 
@@ -143,7 +149,10 @@ class Template(msgspec.Struct, frozen=True):
 
     volumes: tuple[Volume, ...] = ()
     security_context: Mapping[str, object] = {}
-    tolerates_all: bool = False
+    containers: tuple[Mapping[str, object], ...] = ()
+    """Raw and whole: a merge patch replaces lists."""
+    affinity: Mapping[str, object] = {}
+    tolerations: tuple[Mapping[str, object], ...] = ()
     image_pull_secrets: tuple[str, ...] = ()
     avoided: tuple[str, ...] = ()
     """Nodes that the template's required node affinity already keeps out by host name."""
@@ -186,7 +195,8 @@ class Gang(msgspec.Struct, frozen=True):
     foreign_owner: str = ""
     """Who else decides about its suspend field (Kueue, an owning controller); empty if nobody."""
     mark: Mark | None = None
-    template: Template = Template()
+    templates: Mapping[str, Template] = {}
+    """By replica type; frameworks with one template use the empty name."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):

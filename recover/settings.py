@@ -24,11 +24,13 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the controller waits. Every wait has an end, and says what happens then."""
 
     settle_s: Seconds = 2.0
-    """A verdict that is not final waits this long after its last line (48 -> 171 -> 63 -> 154 is one fault)."""
+    """A verdict that is not final waits this long after its last line: 48, 171, 63, 154 are one fault."""
     settle_max_s: Seconds = 10.0
     """... but never longer than this after its first line."""
     blame_window_s: Seconds = 120.0
     """A gang's failure this close to a hardware finding on one of its nodes is that finding's victim."""
+    deleted_settle_s: Seconds = 1.0
+    """A pod that goes away may be its job's own end: job and pods come by different watches, so wait."""
     in_place_grace_s: Seconds = 5.0
     """A single container that restarts in place may be elastic training: wait this long for new steps."""
     stop_deadline_s: Seconds = 180.0
@@ -44,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first new step must come by then. Loading a large checkpoint from NFS takes 33 min on average
     (Lablup, 504 B200)."""
     checkpoint_grace_s: Seconds = 1800.0
-    """A contained or pending fault waits this long for the gang's next checkpoint before the gang is moved."""
+    """A contained or pending fault waits this long for the gang's next checkpoint before it is moved."""
     recovery_window_s: Seconds = 86400.0
     """The window of `recoveries_per_gang_max`."""
 
@@ -96,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "iluvatar.com/gpu",
         "amd.com/gpu",
     )
-    """Resource names that make a node an accelerator node and a pod a rank. `nvidia.com/mig-*` always counts."""
+    """Resources that make a node an accelerator node and a pod a rank; `nvidia.com/mig-*` always does."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     images: Images = Images()

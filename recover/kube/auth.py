@@ -18,7 +18,7 @@ __all__ = ["load_credentials"]
 async def load_credentials(
     *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = ""
 ) -> Credentials:
-    """An explicit server wins, then an explicit kubeconfig, then in-cluster, then `$KUBECONFIG` or ~/.kube/config.
+    """A given server wins, then a given kubeconfig, in-cluster, `$KUBECONFIG` and ~/.kube/config.
 
     Raises SettingsError, naming the file, where nothing usable is found.
     """
@@ -28,10 +28,10 @@ async def load_credentials(
     if not kubeconfig and host:
         return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
     path = kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # noqa: ASYNC240  (once, before anything else runs)
         raise SettingsError(
-            f"kubeconfig {path}: no such file; expected a kubeconfig there (--kubeconfig FILE or KUBECONFIG), "
-            "or to run inside a cluster"
+            f"kubeconfig {path}: no such file; expected a kubeconfig (--kubeconfig or KUBECONFIG), or to "
+            "run inside a cluster"
         )
     return await _from_kubeconfig(path, context)
 

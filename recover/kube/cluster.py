@@ -16,6 +16,7 @@ import msgspec
 from detectors.kubeapi import MergePatch, PatchType, Resource, WatchEvent
 
 __all__ = [
+    "CONFIGMAPS",
     "EVENTS",
     "INCIDENTS",
     "JOBS",
@@ -25,7 +26,6 @@ __all__ = [
     "PODS",
     "PYTORCHJOBS",
     "RECOVERIES",
-    "CONFIGMAPS",
     "Cluster",
     "ListPage",
 ]

@@ -1,7 +1,7 @@
 """Keeps one kind's objects in a sink, by list and watch. First stop of the controller's data flow.
 
-Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list again
-after 410, and parse each event three times (measured; DECISIONS.md).
+Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list
+again after 410, and parse each event three times (measured; DECISIONS.md).
 """
 
 from __future__ import annotations

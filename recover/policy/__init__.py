@@ -1,4 +1,4 @@
-"""Fault class -> what the controller does about it. Read once from faults.toml; a wrong row fails the start."""
+"""Fault class -> what the controller does about it, from faults.toml; a wrong row fails the start."""
 
 from __future__ import annotations
 

@@ -1,0 +1,48 @@
+"""What a failure cost: lost steps and GPU-seconds. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recover.api import Recovery, RecoverySpec, Totals
+from recover.model import World
+
+__all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals"]
+
+
+def last_step(world: World, spec: RecoverySpec) -> int | None:
+    """The last step that a witness of the gang is known to have made before the stop."""
+    uids = {witness.uid for witness in spec.witnesses}
+    steps = [
+        progress.last_step
+        for node in {witness.node for witness in spec.witnesses}
+        if (health := world.health.get(node)) is not None
+        for progress in health.status.pods
+        if progress.uid in uids and progress.last_step is not None
+    ]
+    return max(steps, default=None)
+
+
+def lost_steps(last: int | None, first_new: int) -> int | None:
+    """Steps that are made a second time: from the first new one to the last old one."""
+    return None if last is None else max(0, last - first_new + 1)
+
+
+def lost_gpu_s(spec: RecoverySpec, resumed_at: datetime, steps: int | None, step_s: float | None) -> float:
+    """GPU-seconds from the first evidence to the first new step, and those of the steps made twice."""
+    waited = max(0.0, (resumed_at - spec.detected_at).total_seconds())
+    repeated = (steps or 0) * (step_s or 0.0)
+    return round((waited + repeated) * spec.gpus, 3)
+
+
+def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s: float) -> Totals:
+    """The job's running totals with this recovery; the last earlier one that has totals carries the rest."""
+    before = Totals()
+    for earlier in history:
+        if earlier.spec.number < recovery.spec.number and earlier.status.totals is not None:
+            before = earlier.status.totals
+    return Totals(
+        recoveries=before.recoveries + 1,
+        lost_steps=before.lost_steps + (steps or 0),
+        lost_gpu_s=round(before.lost_gpu_s + gpu_s, 3),
+    )

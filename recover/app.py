@@ -1,0 +1,108 @@
+"""The controller put together: observer, loops, web. Everything it must remember is in API objects."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from datetime import datetime
+
+import structlog
+import tenacity
+
+from detectors.kubeapi import ApiError, ReplyLost
+from recover.actions import Plan
+from recover.execute import Executor
+from recover.kube.cluster import Cluster
+from recover.loops.recovery import Recoveries
+from recover.loops.whole import WholeWorld
+from recover.mode import ModeKeeper
+from recover.model import World
+from recover.nodehealths import upkeep
+from recover.observe import Observer
+from recover.plan import plan
+from recover.settings import Settings
+from recover.telemetry import Clock, Metrics
+
+__all__ = ["Controller"]
+
+log = structlog.get_logger(__name__)
+
+
+class Controller:
+    """Runs until cancelled. `ready` is set once every kind has been listed and the mode is known."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+        self.ready = asyncio.Event()
+        self.metrics = metrics
+        self._mode = ModeKeeper(cluster, settings, clock)
+        self.observer = Observer(cluster, settings, self._wake)
+        executor = Executor(cluster, self.observer, metrics, clock)
+
+        def triage(world: World, now: datetime) -> Plan:
+            return plan(world, settings, now)
+
+        def keep_up(world: World, _now: datetime) -> Plan:
+            return upkeep(world)
+
+        shared = (self.observer, executor, self._mode, metrics, clock)
+        self._whole = (WholeWorld("triage", triage, *shared), WholeWorld("upkeep", keep_up, *shared))
+        self._recoveries = Recoveries(self.observer, executor, self._mode, settings, metrics, clock)
+
+    def _wake(self) -> None:
+        if self.ready.is_set():
+            for loop in self._whole:
+                loop.wake()
+            self._recoveries.wake()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.observer.run())
+            await self._load_mode()
+            gc.disable()  # a full collection over a large sync stalls the loop for 100 ms and more
+            await self.observer.synced()
+            gc.freeze()
+            gc.enable()
+            self.ready.set()
+            log.info("in step with the API", **self._sizes())
+            for loop in self._whole:
+                group.create_task(loop.run())
+            group.create_task(self._recoveries.run())
+            self._recoveries.wake()
+
+    async def _load_mode(self) -> None:
+        async for attempt in tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type((ApiError, ReplyLost)),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
+            before_sleep=_say_why,
+        ):
+            with attempt:
+                await self._mode.load()
+
+    def _sizes(self) -> dict[str, int]:
+        world = self.observer.world(self._mode.mode, self._mode.since)
+        return {
+            "nodes": len(world.nodes),
+            "gangs": len(world.gangs),
+            "incidents": len(world.incidents),
+            "recoveries": len(world.recoveries),
+        }
+
+    def refresh_gauges(self) -> None:
+        """Called before the metrics are read: gauges are derived, never kept in step."""
+        world = self.observer.world(self._mode.mode, self._mode.since)
+        self.metrics.recoveries.clear()
+        for recovery in world.recoveries.values():
+            self.metrics.recoveries.labels(phase=recovery.status.phase).inc()
+        self.metrics.incidents.clear()
+        for incident in world.incidents.values():
+            if incident.status.closed_at is None:
+                self.metrics.incidents.labels(fault=incident.spec.fault).inc()
+        self.metrics.quarantined.set(sum(1 for n in world.nodes.values() if n.quarantine is not None))
+        self.metrics.unreadable.clear()
+        for kind, count in self.observer.unreadable().items():
+            self.metrics.unreadable.labels(kind=kind).set(count)
+
+
+def _say_why(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("the mode cannot be read yet, trying again", error=str(error))

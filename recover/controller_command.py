@@ -1,0 +1,88 @@
+"""`rekindle controller`: the daemon's arguments, and its life from start to signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from detectors.kubeapi import KubeApi
+from detectors.settings import SettingsError, load
+from recover.app import Controller
+from recover.kube.auth import load_credentials
+from recover.kube.rest import RestCluster
+from recover.settings import Settings
+from recover.telemetry import Metrics, WallClock, configure_logs
+from recover.web import serve
+
+__all__ = ["run"]
+
+log = structlog.get_logger(__name__)
+
+
+def run(args: list[str]) -> int:
+    """The controller. Exit 0 after SIGTERM or SIGINT, 2 for settings that cannot be used."""
+    options = _parser().parse_args(args)
+    configure_logs(options.log_level)
+    try:
+        settings = load(options.settings, options.set, Settings)
+        asyncio.run(_main(options, settings))
+    except SettingsError as error:
+        print(f"rekindle controller: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rekindle controller",
+        description="Names the culprit, quarantines its node, restarts the whole gang from its last complete "
+        "checkpoint, and proves by new steps that it resumed. Mode `observe` (the default) only says what it "
+        "would do.",
+    )
+    parser.add_argument("--settings", metavar="FILE", type=Path, help="TOML; see docs/reference/settings.md")
+    parser.add_argument(
+        "--set",
+        metavar="GROUP.FIELD=VALUE",
+        action="append",
+        default=[],
+        help="overrides one setting, for example mode=recover or timing.settle_s=1",
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", default="", help="default: in-cluster, or $KUBECONFIG"
+    )
+    parser.add_argument("--context", default="", help="context of the kubeconfig")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="0.0.0.0:9100",
+        help="health and metrics (default %(default)s; port 0 takes a free one)",
+    )
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return parser
+
+
+async def _main(options: argparse.Namespace, settings: Settings) -> None:
+    host, _, port = options.listen.rpartition(":")
+    if not port.isdigit():
+        raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
+    credentials = await load_credentials(kubeconfig=options.kubeconfig, context=options.context)
+    async with KubeApi(credentials) as api:
+        controller = Controller(RestCluster(api), settings, Metrics(), WallClock())
+        runner = await serve(controller, host or "0.0.0.0", int(port))
+        log.info("controller starts", mode=settings.mode, server=credentials.server)
+        working = asyncio.create_task(controller.run())
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, working.cancel)
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                await working
+        finally:
+            await runner.cleanup()
+    log.info("controller ended")

@@ -1,0 +1,222 @@
+"""API bytes -> views of the model. Pure; reads only the fields that a decision needs.
+
+Other people's objects may hold anything: unknown fields are ignored, and an object that cannot be read raises
+msgspec.MsgspecError, which observe.py reports and skips.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from detectors.contract import ObjectMeta, key
+from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint
+from recover.workloads.base import OwnedMeta, PodSpec, volumes_of
+
+__all__ = ["QUARANTINE", "RELEASED", "SCAN_OF", "UNHEALTHY", "namespace", "node", "pod"]
+
+UNHEALTHY = key("unhealthy")
+"""The taint; its value is the fault class."""
+QUARANTINE = key("quarantined-by")
+"""Annotation on a node: who quarantined it, and what undoes it."""
+RELEASED = key("released-at")
+"""Annotation on a node: when a person last released it."""
+SCAN_OF = key("scan-of")
+"""Label on a scan pod: the recovery that it works for."""
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Taint(msgspec.Struct):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class _NodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: list[_Taint] = []
+
+
+class _NodeInfo(msgspec.Struct):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class _NodeStatus(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] = []
+    allocatable: dict[str, str | int] = {}
+    capacity: dict[str, str | int] = {}
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
+class _Node(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
+    wire = msgspec.json.decode(raw, type=_Node)
+    meta = wire.metadata
+    ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        unschedulable=wire.spec.unschedulable,
+        taints=tuple(Taint(t.key, t.effect, t.value) for t in wire.spec.taints),
+        ready=ready is not None and ready.status == "True",
+        ready_since=ready.last_transition_time if ready else None,
+        boot_id=wire.status.node_info.boot_id,
+        is_accelerated=any(
+            _is_accelerator(name, accelerators)
+            for name in {**wire.status.allocatable, **wire.status.capacity}
+        ),
+        quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
+        released_at=_time(meta.annotations.get(RELEASED, "")),
+    )
+
+
+def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
+    return resource in names or resource.startswith("nvidia.com/mig-")
+
+
+def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> int:
+    """How many accelerators these quantities mean. Fractions (vcuda-core counts hundredths) round up."""
+    total = 0
+    for name, quantity in quantities.items():
+        if not _is_accelerator(name, names):
+            continue
+        try:
+            count = int(quantity)
+        except ValueError:
+            continue
+        total += -(-count // 100) if name == "tencent.com/vcuda-core" else count
+    return total
+
+
+def _quarantine(text: str) -> Quarantine | None:
+    """People may have garbled it; then the taint tells at least that it was us."""
+    try:
+        return msgspec.json.decode(text, type=Quarantine) if text else None
+    except msgspec.MsgspecError:
+        return None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class _State(msgspec.Struct):
+    running: dict[str, Any] | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel"):
+    name: str
+    restart_count: int = 0
+    state: _State = msgspec.field(default_factory=_State)
+    last_state: _State = msgspec.field(default_factory=_State)
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: PodPhase = PodPhase.PENDING
+    conditions: list[_Condition] = []
+    container_statuses: list[_ContainerStatus] = []
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class _Container(msgspec.Struct):
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+
+
+class _PodSpec(PodSpec, rename="camel", frozen=True):
+    node_name: str = ""
+    scheduling_gates: list[dict[str, str]] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: OwnedMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
+    wire = msgspec.json.decode(raw, type=_Pod)
+    meta, owner = wire.metadata, wire.metadata.controller
+    containers = msgspec.convert(wire.spec.containers, list[_Container])
+    unplaced = next(
+        (
+            c.message
+            for c in wire.status.conditions
+            if c.type == "PodScheduled" and c.reason == "Unschedulable"
+        ),
+        "",
+    )
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=owner.uid if owner is not None else "",
+        node=wire.spec.node_name,
+        phase=wire.status.phase,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        created=meta.creation_timestamp,
+        deleting_since=meta.deleting_since,
+        containers=tuple(_container(c) for c in wire.status.container_statuses),
+        accelerators=sum(
+            _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
+        ),
+        gated=bool(wire.spec.scheduling_gates),
+        unschedulable=unplaced,
+        volumes=volumes_of(wire.spec),
+    )
+
+
+def _container(status: _ContainerStatus) -> Container:
+    ended = status.state.terminated or status.last_state.terminated
+    return Container(
+        name=status.name,
+        running=status.state.running is not None,
+        restarts=status.restart_count,
+        exit_code=ended.exit_code if ended else None,
+        reason=ended.reason if ended else "",
+        message=ended.message if ended else "",
+        finished_at=ended.finished_at if ended else None,
+    )
+
+
+class _Namespace(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def namespace(raw: bytes) -> NamespaceView:
+    meta = msgspec.json.decode(raw, type=_Namespace).metadata
+    return NamespaceView(meta.name, meta.labels, meta.annotations)

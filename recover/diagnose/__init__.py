@@ -1,0 +1,55 @@
+"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; plan.py decides what to do about it.
+
+Hardware evidence on a node that holds a rank beats what the ranks themselves show: a gang that a node's fault
+explains gets no diagnosis of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from detectors.contract import Fault
+from recover.api import STOPPED_PHASES
+from recover.diagnose.gangs import GangState, gang_faults, gang_state
+from recover.diagnose.model import Diagnosis, Harm
+from recover.diagnose.nodes import node_faults, not_ready
+from recover.model import World
+from recover.settings import Settings
+
+__all__ = ["Diagnosis", "Harm", "diagnose", "gang_states"]
+
+
+def diagnose(world: World, settings: Settings, now: datetime) -> list[Diagnosis]:
+    """Every fault that may need something done now, oldest first."""
+    states = gang_states(world, settings, now)
+    dead = frozenset(uid for uid, state in states.items() if state.dead)
+    nodes = list(node_faults(world, dead, settings.timing, now))
+    nodes += not_ready(world, dead, now)
+    explained = frozenset(
+        harm.gang.ref.uid
+        for fault in nodes
+        for harm in fault.harms
+        if harm.gang.ref.uid in dead and _explains(fault, states[harm.gang.ref.uid], settings)
+    )
+    found = nodes + list(gang_faults(world, states, explained, now))
+    return sorted(found, key=lambda d: (d.detected_at, d.name))
+
+
+def gang_states(world: World, settings: Settings, now: datetime) -> dict[str, GangState]:
+    """The state of every gang that runs. One that is being stopped, or has ended, has no state of its own."""
+    states = {}
+    for uid, gang in world.gangs.items():
+        recovery = world.active_recovery(uid)
+        stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
+        if stopped or gang.suspended or gang.deleting or (gang.terminal and gang.terminal.succeeded):
+            continue
+        states[uid] = gang_state(world, gang, settings.timing, now)
+    return states
+
+
+def _explains(fault: Diagnosis, state: GangState, settings: Settings) -> bool:
+    """A node's fault explains a gang's failure close to it in time; a dead node explains any."""
+    if fault.fault is Fault.HOST:
+        return True
+    at = state.troubled_at
+    return at is not None and abs(at - fault.detected_at) <= timedelta(seconds=settings.timing.blame_window_s)

@@ -1,0 +1,160 @@
+"""Gangs that failed by themselves: no hardware finding explains it. Pure.
+
+An application is blamed only where the sources that could have shown a node's fault were covered; otherwise
+nobody is, and the restart avoids the node where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import CoverageState, Fault, Origin, Severity
+from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.model import Diagnosis, Harm, Loss, fingerprint
+from recover.diagnose.ranks import is_dead, losses, new_pods, since, stalled_at
+from recover.model import Gang, Pod, World
+from recover.policy import policies
+from recover.settings import Timing
+
+__all__ = ["GangState", "gang_faults", "gang_state"]
+
+
+class GangState(msgspec.Struct, frozen=True):
+    """What a gang's own pods say at this moment."""
+
+    gang: Gang
+    pods: tuple[Pod, ...]
+    losses: tuple[Loss, ...]
+    dead: bool
+    stalled_at: datetime | None
+
+    @property
+    def suspicious(self) -> bool:
+        """Something is wrong, but time must tell whether the gang is dead: look again soon."""
+        return bool(self.losses) and not self.dead
+
+    @property
+    def troubled_at(self) -> datetime | None:
+        return min((loss.at for loss in self.losses), default=self.stalled_at)
+
+
+def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
+    pods = new_pods(world, gang, since(world.history(gang.ref.uid)))
+    lost = losses(world, pods, now)
+    stalled = stalled_at(world, pods) if not lost else None
+    dead = is_dead(world, pods, lost, timing, now) or stalled is not None
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled)
+
+
+def gang_faults(
+    world: World,
+    states: Mapping[str, GangState],
+    explained: frozenset[str],
+    now: datetime,
+) -> Iterator[Diagnosis]:
+    """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
+    open_ones = {
+        i.spec.gang.uid: i
+        for i in world.incidents.values()
+        if i.spec.gang is not None and i.status.phase is IncidentPhase.OPEN
+    }
+    for uid, state in states.items():
+        if uid in explained or state.troubled_at is None or state.suspicious:
+            continue
+        if state.losses:
+            found = _lost_ranks(world, state, now)
+        else:
+            found = _hang(world, state, now)
+        yield _as_before(found, open_ones.get(uid))
+
+
+def _as_before(found: Diagnosis, incident: Incident | None) -> Diagnosis:
+    """A later loss of the same attempt joins the gang's open incident."""
+    if incident is None or found.detected_at < incident.spec.detected_at:
+        return found
+    if incident.status.superseded_by:
+        return found
+    return msgspec.structs.replace(
+        found, name=incident.metadata.name, fault=incident.spec.fault, detected_at=incident.spec.detected_at
+    )
+
+
+def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
+    gang, first = state.gang, state.losses[0]
+    outside = first.code in ("deleted", "node-gone")
+    covered = _covered(world, first.node, first.at)
+    if outside:
+        fault, blame = Fault.HOST, Blame.UNKNOWN
+        why = "its pod was taken away" if first.code == "deleted" else "its node is gone"
+    elif covered == "":
+        fault, blame = Fault.APPLICATION, Blame.APPLICATION
+        why = "the kernel log was read and shows no fault of the node"
+    else:
+        fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
+        why = f"nobody is blamed: {covered}"
+    rank = f"{first.pod} on {first.node or 'no node'}"
+    return Diagnosis(
+        name=f"{gang.ref.name}-{fault}-{fingerprint(first.pod_uid, str(first.restarts), first.code)}",
+        fault=fault,
+        severity=Severity.FATAL,
+        detected_at=first.at,
+        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}"[:512],
+        blame=blame,
+        settled=True,
+        gang=gang,
+        evidence=tuple(_evidence(loss) for loss in state.losses[:16]),
+        suspects=()
+        if blame is Blame.APPLICATION or not first.node
+        else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
+        harms=(Harm(gang=gang, due=now, dead=True),),
+        stale=first.at < world.mode_since,
+    )
+
+
+def _evidence(loss: Loss) -> Evidence:
+    return Evidence(
+        at=loss.at,
+        origin=Origin.KUBELET if loss.code in ("deleted", "node-gone") else Origin.TENANT,
+        code=loss.code,
+        node=loss.node,
+        pod=loss.pod,
+        text="restarted in place" if loss.in_place else "",
+    )
+
+
+def _covered(world: World, node: str, at: datetime) -> str:
+    """Empty where every source that an application's blame needs was covered; else what was not."""
+    health = world.health.get(node)
+    if health is None:
+        return f"no agent reports from {node or 'its node'}"
+    for source in policies()[Fault.APPLICATION].required:
+        row = next((c for c in health.status.coverage if c.source is source), None)
+        if row is None:
+            return f"{source} of {node} is not reported"
+        if row.state is not CoverageState.COVERED:
+            return f"{source} of {node} is blind ({row.why})"
+        if row.since > at + timedelta(seconds=1):
+            return f"{source} of {node} is covered only since {row.since:%H:%M:%S}"
+    return ""
+
+
+def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
+    gang, at = state.gang, state.stalled_at or now
+    blind = sorted({p.node for p in state.pods if p.node and _covered(world, p.node, at)})
+    return Diagnosis(
+        name=f"{gang.ref.name}-{Fault.HANG}-{fingerprint(gang.ref.uid, at.isoformat())}",
+        fault=Fault.HANG,
+        severity=Severity.FATAL,
+        detected_at=at,
+        summary=f"{gang.ref}: no rank has made a step since its time limit; no culprit can be named",
+        blame=Blame.UNKNOWN,
+        settled=True,
+        gang=gang,
+        evidence=(Evidence(at=at, origin=Origin.TENANT, code="stalled"),),
+        suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n in blind[:8]),
+        harms=(Harm(gang=gang, due=now, dead=True),),
+        stale=at < world.mode_since,
+    )

@@ -1,0 +1,69 @@
+"""What diagnosis says: one Diagnosis per fault, with whom it harms and how urgently."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+import msgspec
+
+from detectors.contract import Fault, Severity
+from recover.api import Blame, Evidence, Suspect
+from recover.model import Gang
+from recover.reasons import Reason
+
+__all__ = ["Diagnosis", "Harm", "Loss", "fingerprint"]
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """A rank that is gone or failed."""
+
+    pod: str
+    pod_uid: str
+    node: str
+    at: datetime
+    code: str
+    """`exit-1`, `oom-killed`, `deleted`, `node-gone`."""
+    restarts: int = 0
+    in_place: bool = False
+    """Its container was started again in the same pod: elastic training may go on."""
+    propagated: bool = False
+    """Its log says that another rank was gone first."""
+
+
+class Harm(msgspec.Struct, frozen=True):
+    """A gang that the fault harms. It is stopped once `due` has passed; None means not for this reason."""
+
+    gang: Gang
+    due: datetime | None
+    dead: bool
+    """It trains no more, whatever we do."""
+    waits: Reason | None = None
+    """Why it is not stopped now."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """One fault with its evidence. `name` is the Incident's, the same at every look."""
+
+    name: str
+    fault: Fault
+    severity: Severity
+    detected_at: datetime
+    summary: str
+    blame: Blame
+    settled: bool
+    """False while later evidence may still change the blame."""
+    settles_at: datetime | None = None
+    node: str = ""
+    boot_id: str = ""
+    gang: Gang | None = None
+    evidence: tuple[Evidence, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    harms: tuple[Harm, ...] = ()
+    stale: bool = False
+    """Seen before the present mode began: it never acts."""
+
+
+def fingerprint(*parts: str) -> str:
+    """Eight hex digits that tell one fault from another in an object's name."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]

@@ -1,0 +1,194 @@
+"""Node faults: findings of the agents, and nodes that are not ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from detectors.contract import Fault, Finding, NodeHealth, Origin, Severity
+from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.model import Diagnosis, Harm, fingerprint
+from recover.model import Gang, Node, World
+from recover.policy import QuarantineLevel, quarantine_level
+from recover.reasons import Reason
+from recover.settings import Timing
+
+__all__ = ["node_faults", "not_ready"]
+
+
+def node_faults(world: World, dead: frozenset[str], timing: Timing, now: datetime) -> Iterator[Diagnosis]:
+    """One diagnosis for each node with findings that may act. `dead` holds the uids of dead gangs."""
+    by_node = _incidents_by_node(world)
+    for name, health in world.health.items():
+        node = world.nodes.get(name)
+        if node is None or not health.status.findings:
+            continue
+        incidents = by_node.get(name, [])
+        findings = [f for f in health.status.findings if _acts(f, node, health, incidents)]
+        if findings:
+            yield _diagnosis(world, node, findings, incidents, dead, timing, now)
+
+
+def _incidents_by_node(world: World) -> dict[str, list[Incident]]:
+    found: dict[str, list[Incident]] = {}
+    for incident in world.incidents.values():
+        if incident.spec.node:
+            found.setdefault(incident.spec.node, []).append(incident)
+    return found
+
+
+def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Incident]) -> bool:
+    """Tenant evidence, another boot's, a cleared one and one from before a release or close never act."""
+    if finding.severity is Severity.INFO or finding.cleared_at is not None:
+        return False
+    if finding.origin is Origin.TENANT or finding.fault is Fault.APPLICATION:
+        return False
+    if finding.boot_id != health.status.boot_id or (node.boot_id and finding.boot_id != node.boot_id):
+        return False
+    if node.released_at is not None and finding.first_seen <= node.released_at:
+        return False
+    closed = (i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST)
+    return all(at is None or finding.first_seen > at for at in closed)
+
+
+def _diagnosis(
+    world: World,
+    node: Node,
+    findings: list[Finding],
+    incidents: list[Incident],
+    dead: frozenset[str],
+    timing: Timing,
+    now: datetime,
+) -> Diagnosis:
+    findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
+    worst = Severity.FATAL if any(f.severity is Severity.FATAL for f in findings) else Severity.PENDING
+    first = next(f for f in findings if f.severity is worst)
+    open_one = next((i for i in incidents if _same(i)), None)
+    settles_at = None if any(f.final for f in findings) else _settles_at(findings, timing)
+    settled = settles_at is None or now >= settles_at
+    hardware = quarantine_level(first.fault, worst) is not QuarantineLevel.NONE
+    due = _due(first, settled, settles_at, timing, now) if hardware else None
+    detected_at = open_one.spec.detected_at if open_one else first.first_seen
+    return Diagnosis(
+        name=open_one.metadata.name if open_one else _name(node, first),
+        fault=open_one.spec.fault if open_one else first.fault,
+        severity=worst,
+        detected_at=detected_at,
+        summary=_summary(node, first, findings),
+        blame=Blame.NODE if hardware else Blame.UNKNOWN,
+        settled=settled,
+        settles_at=settles_at,
+        node=node.name,
+        boot_id=first.boot_id,
+        evidence=tuple(_evidence(node, f) for f in findings[:16]),
+        suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
+        harms=tuple(
+            _harm(gang, stopped or gang.ref.uid in dead, due, now)
+            for gang, stopped in _victims(world, node, detected_at, timing)
+        ),
+        stale=first.first_seen < world.mode_since,
+    )
+
+
+def _same(incident: Incident) -> bool:
+    """A node has one open incident at a time; what comes later joins it."""
+    return incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
+
+
+def _name(node: Node, first: Finding) -> str:
+    return f"{node.name}-{first.fault}-{fingerprint(first.boot_id, first.id)}"
+
+
+def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
+    last = max(f.last_seen for f in findings)
+    first = min(f.first_seen for f in findings)
+    return min(last + timedelta(seconds=timing.settle_s), first + timedelta(seconds=timing.settle_max_s))
+
+
+def _due(
+    first: Finding, settled: bool, settles_at: datetime | None, timing: Timing, now: datetime
+) -> datetime:
+    if first.severity is Severity.PENDING:
+        return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)
+    return now if settled or settles_at is None else settles_at
+
+
+def _victims(world: World, node: Node, detected_at: datetime, timing: Timing) -> Iterator[tuple[Gang, bool]]:
+    """Gangs with ranks there, and whether each is stopped already: its ranks ran there when they failed."""
+    for gang in world.victims_on(node.name):
+        yield gang, False
+    window = timedelta(seconds=timing.blame_window_s)
+    for recovery in world.recoveries.values():
+        stopped = world.gangs.get(recovery.spec.gang.uid)
+        if (
+            stopped is not None
+            and recovery.status.phase in STOPPED_PHASES
+            and node.name in recovery.spec.nodes
+            and abs(recovery.spec.detected_at - detected_at) <= window
+            and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
+        ):
+            yield stopped, True
+
+
+def _harm(gang: Gang, is_dead: bool, due: datetime | None, now: datetime) -> Harm:
+    """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
+    if is_dead:
+        return Harm(gang=gang, due=now, dead=True)
+    return Harm(gang=gang, due=due, dead=False, waits=Reason.STILL_TRAINING)
+
+
+def _evidence(node: Node, finding: Finding) -> Evidence:
+    followed = f", then {', '.join(finding.chain)}" if finding.chain else ""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return Evidence(
+        at=finding.first_seen,
+        origin=finding.origin,
+        code=finding.code,
+        node=node.name,
+        text=f"{finding.evidence[:180]}{times}{followed}"[:256],
+    )
+
+
+def _summary(node: Node, first: Finding, findings: list[Finding]) -> str:
+    device = first.subject.device or first.subject.pci
+    where = f"{node.name}, device {device}" if device else node.name
+    more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
+    return f"{first.code} on {where}: {first.fault}{more}"[:512]
+
+
+def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
+    """Nodes that Kubernetes no longer hears of, while a gang has ranks there.
+
+    Kubernetes itself keeps new pods away. A gang that still trains is left alone: only the node's kubelet or
+    its network to us may be gone.
+    """
+    for node in world.nodes.values():
+        if node.ready or not world.gangs_on.get(node.name):
+            continue
+        at = node.ready_since or now
+        harms = tuple(
+            Harm(
+                gang=gang,
+                due=now if gang.ref.uid in dead else None,
+                dead=gang.ref.uid in dead,
+                waits=Reason.STILL_TRAINING,
+            )
+            for gang in world.victims_on(node.name)
+        )
+        if not harms:
+            continue
+        yield Diagnosis(
+            name=f"{node.name}-{Fault.HOST}-{fingerprint(node.uid, at.isoformat())}",
+            fault=Fault.HOST,
+            severity=Severity.FATAL,
+            detected_at=at,
+            summary=f"{node.name} is not ready: Kubernetes no longer hears from it",
+            blame=Blame.NODE,
+            settled=True,
+            node=node.name,
+            boot_id=node.boot_id,
+            evidence=(Evidence(at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
+            suspects=(Suspect(node=node.name, score=0.8, why="not ready"),),
+            harms=harms,
+            stale=at < world.mode_since,
+        )

@@ -1,0 +1,111 @@
+"""What a gang's pods say by themselves: lost ranks, a hang, training that goes on. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cache
+
+from detectors.catalog.log_errors import packaged_log_errors
+from detectors.contract import Edge, PodProgress
+from recover.api import Phase, Recovery
+from recover.diagnose.model import Loss
+from recover.model import Container, Gang, Pod, PodPhase, World
+from recover.settings import Timing
+
+__all__ = ["is_dead", "losses", "new_pods", "since", "stalled_at"]
+
+
+def since(history: list[Recovery]) -> datetime | None:
+    """What happened before this belongs to an earlier attempt: the last stop or resume that we made."""
+    times = [t.at for r in history for t in r.status.phases if t.phase in (Phase.STOPPING, Phase.RESUMING)]
+    return max(times, default=None)
+
+
+def new_pods(world: World, gang: Gang, cutoff: datetime | None) -> list[Pod]:
+    """The pods of the present attempt, by name. Kubernetes keeps whole seconds, so the cutoff is rounded
+    down."""
+    floor = cutoff.replace(microsecond=0) if cutoff is not None else None
+    pods = [p for p in world.pods(gang.ref.uid) if floor is None or p.created is None or p.created >= floor]
+    return sorted(pods, key=lambda p: p.name)
+
+
+def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
+    """Ranks that are gone or failed, first loss first. Ranks that ended well are not lost."""
+    found = [loss for pod in pods if (loss := _loss(world, pod, now)) is not None]
+    return sorted(found, key=lambda loss: (loss.propagated, loss.at, loss.pod))
+
+
+def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
+    if pod.phase is PodPhase.SUCCEEDED:
+        return None
+    progress = world.progress(pod)
+    ended = next((c for c in pod.containers if c.exit_code not in (None, 0)), None)
+
+    def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
+        return Loss(
+            pod=pod.name,
+            pod_uid=pod.uid,
+            node=pod.node,
+            at=at or now,
+            code=code,
+            restarts=ended.restarts if ended else 0,
+            in_place=in_place,
+            propagated=_propagated(progress),
+        )
+
+    if pod.deleting_since is not None:
+        return lost("deleted", pod.deleting_since)
+    if pod.phase is PodPhase.FAILED:
+        return lost(_code(ended), ended.finished_at if ended else None)
+    if pod.node and pod.node not in world.nodes:
+        return lost("node-gone", None)
+    if ended is not None:
+        return lost(_code(ended), ended.finished_at, in_place=True)
+    return None
+
+
+def _code(container: Container | None) -> str:
+    if container is None or container.exit_code is None:
+        return "failed"
+    return "oom-killed" if container.reason == "OOMKilled" else f"exit-{container.exit_code}"
+
+
+def _propagated(progress: PodProgress | None) -> bool:
+    error = progress.first_error if progress is not None else None
+    return error is not None and error.code in _propagated_codes()
+
+
+@cache
+def _propagated_codes() -> frozenset[str]:
+    return frozenset(row.code for row in packaged_log_errors() if row.propagated)
+
+
+def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:
+    """A gang with a lost rank is dead. Only one single container that restarted in place may be elastic
+    training: it is lost once `in_place_grace_s` has passed without steps from the new instance."""
+    lost = [loss for loss in lost if not _unsettled(loss, timing, now)]
+    if not lost:
+        return False
+    if len(lost) > 1 or not lost[0].in_place:
+        return True
+    (only,) = lost
+    pod = next(p for p in pods if p.uid == only.pod_uid)
+    progress = world.progress(pod)
+    goes_on = (
+        progress is not None
+        and progress.instance >= only.restarts
+        and progress.edge in (Edge.STEPPING, Edge.RESUMED)
+    )
+    return not goes_on and now >= only.at + timedelta(seconds=timing.in_place_grace_s)
+
+
+def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
+    return loss.code == "deleted" and now < loss.at + timedelta(seconds=timing.deleted_settle_s)
+
+
+def stalled_at(world: World, pods: list[Pod]) -> datetime | None:
+    """When the last readable rank stalled, if all of them have; None if any goes on or none is readable."""
+    readable = [p for pod in pods if (p := world.progress(pod)) is not None and p.first_step is not None]
+    if not readable or any(p.edge is not Edge.STALLED for p in readable):
+        return None
+    return max(p.at for p in readable)

@@ -1,0 +1,269 @@
+"""May we? Every disruptive act passes here, and gets a reason, never a bare no. Pure.
+
+Budgets are nested, each an absolute and a percentage, the smaller counts, at least 1. They are derived from
+API objects at each look, so a restart forgets nothing; what a plan takes counts at once for the rest of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import Fault, key
+from recover.api import Blame, IncidentPhase, Outcome, Recovery
+from recover.consent import OptIn, held, opt_in, within_mode
+from recover.diagnose.model import Diagnosis
+from recover.model import Gang, Mode, Node, World
+from recover.reasons import Reason
+from recover.settings import Budgets, Settings
+
+__all__ = [
+    "BRAKE",
+    "QUARANTINE_NODE",
+    "RESTART_GANG",
+    "Allowed",
+    "Brake",
+    "Denied",
+    "Guard",
+    "Verdict",
+    "attempts_limit",
+    "attempts_without_progress",
+    "may_touch",
+]
+
+BRAKE = "fleet-brake"
+QUARANTINE_NODE = "quarantine-node"
+RESTART_GANG = "restart-gang"
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    pass
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Why not. `would` is set where only the mode forbids it: the act is described, not done."""
+
+    reason: Reason
+    message: str
+    would: bool = False
+
+
+Verdict = Allowed | Denied
+
+
+class Brake(msgspec.Struct, frozen=True):
+    """One fault class on too many nodes at once."""
+
+    fault: Fault
+    since: datetime
+    until: datetime
+    nodes: int
+
+
+class Guard:
+    """Built for one plan from one world; `take` keeps what the plan has used up so far."""
+
+    def __init__(self, world: World, diagnoses: list[Diagnosis], settings: Settings, now: datetime) -> None:
+        self._world = world
+        self._limits = settings.budgets
+        self._window_s = settings.timing.recovery_window_s
+        self._now = now
+        self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
+        self._quarantined = {n.name for n in self._nodes if n.quarantine is not None}
+        self._recent = self._recent_quarantines()
+        self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
+
+    def _recent_quarantines(self) -> int:
+        hour_ago = self._now - timedelta(hours=1)
+        done = {
+            (incident.metadata.name, record.target)
+            for incident in self._world.incidents.values()
+            for record in incident.status.actions
+            if record.action == QUARANTINE_NODE and record.outcome is Outcome.DONE and record.at > hour_ago
+        }
+        marked = {
+            (node.quarantine.incident, node.name)
+            for node in self._world.nodes.values()
+            if node.quarantine is not None and node.quarantine.at > hour_ago
+        }
+        return len(done | marked)
+
+    # --- nodes ---------------------------------------------------------------------------------------------
+
+    def may_quarantine(self, node: Node, diagnosis: Diagnosis) -> Verdict:
+        """Asks, and on Allowed takes the budget."""
+        world = self._world
+        if diagnosis.stale:
+            return Denied(
+                Reason.STALE_EVIDENCE,
+                f"seen at {diagnosis.detected_at:%Y-%m-%d %H:%M:%S}, before {world.mode} mode began",
+            )
+        if world.mode is Mode.OBSERVE:
+            return Denied(Reason.OBSERVE_MODE, f"would take {node.name} out of service", would=True)
+        if node.labels.get(key("managed")) == "false":
+            return Denied(Reason.HELD, f"{node.name} has the label {key('managed')}=false")
+        if (hold := held(node.annotations, self._now)) is not None:
+            return Denied(Reason.HELD, _held(node.name, hold.until, hold.reason))
+        brake = next((b for b in self.brakes), None)
+        if brake is not None:
+            return Denied(Reason.FLEET_BRAKE, _braked(brake))
+        exhausted = self._exhausted(node)
+        if exhausted:
+            return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
+        self._quarantined.add(node.name)
+        self._recent += 1
+        return Allowed()
+
+    def _exhausted(self, node: Node) -> str:
+        """The first limit that another quarantine would break, in words; empty if none."""
+        limits, nodes = self._limits, self._nodes
+        cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
+        if len(self._quarantined) + 1 > cluster:
+            return f"{len(self._quarantined)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
+        for what, label, percent in (
+            ("pool", limits.pool_label, limits.pool_percent_max),
+            ("domain", limits.domain_label, None),
+        ):
+            value = node.labels.get(label)
+            if value is None:
+                continue
+            peers = [n.name for n in nodes if n.labels.get(label) == value]
+            limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)
+            out = sum(1 for name in peers if name in self._quarantined)
+            if out + 1 > limit:
+                return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
+        if self._recent + 1 > limits.quarantines_per_hour_max:
+            return (
+                f"{self._recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
+            )
+        return ""
+
+    # --- gangs ---------------------------------------------------------------------------------------------
+
+    def may_restart(self, gang: Gang, diagnosis: Diagnosis, *, dead: bool) -> Verdict:
+        """May this gang be stopped now, for this fault?"""
+        touch = may_touch(self._world, gang, self._now)
+        if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
+            return touch
+        if diagnosis.stale:
+            return Denied(
+                Reason.STALE_EVIDENCE,
+                f"seen at {diagnosis.detected_at:%Y-%m-%d %H:%M:%S}, before {self._world.mode} mode began",
+            )
+        if isinstance(touch, Denied):
+            return touch
+        if not dead and self.brakes:
+            return Denied(Reason.FLEET_BRAKE, _braked(self.brakes[0]))
+        return self._within_attempts(gang)
+
+    def _within_attempts(self, gang: Gang) -> Verdict:
+        history = self._world.history(gang.ref.uid)
+        begins = self._now - timedelta(seconds=self._window_s)
+        recent = [r for r in history if _began(r) > begins]
+        limit = _annotated(gang.annotations, "max-recoveries", self._limits.recoveries_per_gang_max)
+        if len(recent) >= limit:
+            return Denied(
+                Reason.BUDGET_EXHAUSTED,
+                f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
+            )
+        last = history[-1] if history else None
+        if last is not None and last.status.reason == Reason.CRASH_LOOP and _began(last) > begins:
+            return Denied(Reason.CRASH_LOOP, last.status.message)
+        return Allowed()
+
+
+def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
+    """Consent, mode, holds and other owners: asked when a recovery is opened, and again before each stop."""
+    namespace = world.namespaces.get(gang.ref.namespace)
+    consent = opt_in(gang, namespace)
+    if consent is OptIn.DISABLED:
+        return Denied(Reason.NOT_OPTED_IN, f"{gang.ref} did not ask for automatic recovery")
+    if consent is OptIn.OBSERVE or within_mode(world.mode, namespace) is Mode.OBSERVE:
+        return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}", would=True)
+    for what, notes in (
+        (str(gang.ref), gang.annotations),
+        (f"namespace {gang.ref.namespace}", namespace.annotations if namespace else {}),
+    ):
+        if (hold := held(notes, now)) is not None:
+            return Denied(Reason.HELD, _held(what, hold.until, hold.reason))
+    if gang.foreign_owner:
+        return Denied(Reason.FOREIGN_OWNER, f"{gang.foreign_owner} decides when {gang.ref} runs")
+    if gang.terminal is not None:
+        return Denied(
+            Reason.TERMINAL_JOB,
+            f"its framework has failed it for good ({gang.terminal.reason or 'no reason given'})",
+        )
+    return Allowed()
+
+
+def attempts_without_progress(history: list[Recovery], recovery: Recovery, step: int | None) -> int:
+    """How often, this one included, the gang was restarted for one kind of fault without its steps moving on.
+
+    `step` is where this restart begins from; a restart that began from the same step or a later one than this
+    made no progress. An unknown step counts as no progress.
+    """
+    count = recovery.status.attempt
+    for earlier in reversed([r for r in history if r.spec.number < recovery.spec.number]):
+        if earlier.spec.fault != recovery.spec.fault:
+            break
+        before = earlier.status.checkpoint.step if earlier.status.checkpoint else None
+        if step is not None and before is not None and step > before:
+            break
+        count += earlier.status.attempt
+    return count
+
+
+def attempts_limit(gang: Gang, limits: Budgets) -> int:
+    return _annotated(gang.annotations, "attempts-per-cause", limits.attempts_per_cause_max)
+
+
+def _annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
+    """A positive number from an annotation; one that is no such number leaves the default."""
+    value = annotations.get(key(name), "")
+    return int(value) if value.isdigit() and int(value) > 0 else default
+
+
+def _began(recovery: Recovery) -> datetime:
+    return recovery.metadata.creation_timestamp or recovery.spec.detected_at
+
+
+def _share(total: int, percent: float) -> int:
+    return max(1, int(total * percent / 100))
+
+
+def _held(what: str, until: datetime | None, reason: str) -> str:
+    end = f" until {until:%Y-%m-%d %H:%M}" if until else ""
+    return f"a person froze {what}{end}" + (f": {reason}" if reason else "")
+
+
+def _braked(brake: Brake) -> str:
+    return (
+        f"{brake.fault} on {brake.nodes} nodes since {brake.since:%H:%M:%S}: too many at once to be single "
+        f"faults; nothing disruptive until {brake.until:%H:%M:%S}"
+    )
+
+
+def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
+    """The fault classes that struck too many nodes within the window, and brakes still in force."""
+    window = timedelta(seconds=limits.brake_window_s)
+    accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
+    found = {}
+    struck: dict[Fault, dict[str, datetime]] = {}
+    for incident in world.incidents.values():
+        spec, status = incident.spec, incident.status
+        if incident.metadata.name.startswith(BRAKE):
+            if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
+                found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
+        elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
+            struck.setdefault(spec.fault, {})[spec.node] = spec.detected_at
+    for diagnosis in diagnoses:
+        if diagnosis.node and diagnosis.blame is Blame.NODE and diagnosis.detected_at > now - window:
+            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = diagnosis.detected_at
+    for fault, nodes in struck.items():
+        share = 100 * len(nodes) / max(1, accelerated)
+        if len(nodes) >= limits.brake_nodes_min and share > limits.brake_percent:
+            first, last = min(nodes.values()), max(nodes.values())
+            found[fault] = Brake(fault, first, last + window, len(nodes))
+    return sorted(found.values(), key=lambda brake: brake.fault)

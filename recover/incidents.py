@@ -1,0 +1,185 @@
+"""Incident objects: opened and kept in step with the diagnosis, closed when nothing of it is left. Pure.
+
+An incident is written only when something in it changes: an idle cluster causes no writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from detectors.contract import Fault
+from recover.actions import Action, Create, Emit, Patch
+from recover.api import ActionRecord, Blame, Incident, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.diagnose.model import Diagnosis, fingerprint
+from recover.guard import BRAKE, Brake
+from recover.kube.cluster import INCIDENTS
+from recover.model import World
+from recover.objects import body, builtins, merge_diff, regarding
+from recover.reasons import EventReason
+
+__all__ = ["brakes", "closings", "explain", "superseded"]
+
+VICTIMS_MAX = 32
+RECORDS_MAX = 24
+
+
+def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
+    """Creates the diagnosis' incident, or brings it up to date."""
+    existing = world.incidents.get(diagnosis.name)
+    if existing is None:
+        spec = IncidentSpec(
+            fault=diagnosis.fault,
+            node=diagnosis.node,
+            gang=diagnosis.gang.ref if diagnosis.gang else None,
+            detected_at=diagnosis.detected_at,
+            boot_id=diagnosis.boot_id,
+        )
+        status = _status(IncidentStatus(), diagnosis, records)
+        yield _create(diagnosis.name, spec, status)
+        yield from _announce(world, diagnosis)
+    elif existing.status.phase is IncidentPhase.OPEN:
+        yield from _update(existing, _status(existing.status, diagnosis, records), "explain-incident")
+
+
+def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
+    victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.harms)]}
+    blame = diagnosis.blame if diagnosis.settled else Blame.UNKNOWN
+    return IncidentStatus(
+        phase=IncidentPhase.OPEN,
+        summary=diagnosis.summary,
+        blame=blame,
+        blamed_node=diagnosis.node if blame is Blame.NODE else "",
+        evidence=list(diagnosis.evidence),
+        suspects=list(diagnosis.suspects),
+        victims=list(victims.values())[:VICTIMS_MAX],
+        actions=_merged(before.actions, records),
+        superseded_by=before.superseded_by,
+    )
+
+
+def _merged(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
+    """The latest word on each act; an unchanged one keeps its time, so that nothing is written for it."""
+    latest = {(r.action, r.target): r for r in before}
+    for record in records:
+        old = latest.get((record.action, record.target))
+        if old is None or (old.outcome, old.reason) != (record.outcome, record.reason):
+            latest[(record.action, record.target)] = record
+    return list(latest.values())[-RECORDS_MAX:]
+
+
+def superseded(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action]:
+    """A gang's own incident that proves to be this node's fault points here, and closes."""
+    if not diagnosis.node:
+        return
+    dead = {harm.gang.ref.uid for harm in diagnosis.harms if harm.dead}
+    for incident in world.incidents.values():
+        gang = incident.spec.gang
+        if gang is not None and gang.uid in dead and incident.status.phase is IncidentPhase.OPEN:
+            yield from _close(incident, now, superseded_by=diagnosis.name)
+
+
+def closings(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
+    """Incidents of which nothing is left: no fault, no quarantined node, no running recovery."""
+    live = {diagnosis.name for diagnosis in found}
+    quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
+    recovering = {
+        name
+        for recovery in world.recoveries.values()
+        if recovery.active
+        for name in (recovery.spec.incident, *(c.incident for c in recovery.status.causes))
+    }
+    for name, incident in world.incidents.items():
+        if incident.status.phase is IncidentPhase.CLOSED or name.startswith(BRAKE):
+            continue
+        if name not in live and name not in quarantining and name not in recovering:
+            yield from _close(incident, now)
+
+
+def brakes(world: World, tripped: Iterable[Brake], now: datetime) -> Iterator[Action]:
+    """A tripped brake is an incident of its own, open while it is in force."""
+    names = {}
+    for brake in tripped:
+        name = _brake_name(world, brake)
+        names[name] = brake
+        if name not in world.incidents and brake.nodes:
+            summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
+            spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
+            yield _create(name, spec, IncidentStatus(summary=summary))
+    for name, incident in world.incidents.items():
+        if name.startswith(BRAKE) and name not in names and incident.status.phase is IncidentPhase.OPEN:
+            yield from _close(incident, now)
+
+
+def _brake_name(world: World, brake: Brake) -> str:
+    """The open incident of this fault class' brake, or a new name."""
+    for name, incident in world.incidents.items():
+        if (
+            name.startswith(BRAKE)
+            and incident.spec.fault is brake.fault
+            and incident.status.phase is IncidentPhase.OPEN
+        ):
+            return name
+    return f"{BRAKE}-{brake.fault}-{fingerprint(brake.since.isoformat())}"
+
+
+# --- the writes -------------------------------------------------------------------------------------------
+
+
+def _create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
+    return Create(
+        what="open-incident",
+        resource=INCIDENTS,
+        name=name,
+        body=body(INCIDENTS, name, spec=spec),
+        status=builtins(status),
+    )
+
+
+def _update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
+    change = merge_diff(builtins(incident.status), builtins(status))
+    if change:
+        yield Patch(
+            what=what,
+            resource=INCIDENTS,
+            name=incident.metadata.name,
+            uid=incident.metadata.uid,
+            version=incident.metadata.resource_version,
+            subresource="status",
+            body={"status": change},
+        )
+
+
+def _close(incident: Incident, now: datetime, superseded_by: str = "") -> Iterator[Action]:
+    change: Mapping[str, str] = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
+    if superseded_by:
+        change = {**change, "supersededBy": superseded_by}
+    yield Patch(
+        what="close-incident",
+        resource=INCIDENTS,
+        name=incident.metadata.name,
+        uid=incident.metadata.uid,
+        version=incident.metadata.resource_version,
+        subresource="status",
+        body={"status": dict(change)},
+    )
+
+
+def _announce(world: World, diagnosis: Diagnosis) -> Iterator[Emit]:
+    node = world.nodes.get(diagnosis.node)
+    about = []
+    if node is not None:
+        about.append(regarding("v1", "Node", node.name, node.uid))
+    if diagnosis.fault is not Fault.HOST or diagnosis.gang is not None:
+        about += [
+            regarding(g.api_version, g.kind, g.name, g.uid, g.namespace)
+            for g in (harm.gang.ref for harm in diagnosis.harms[:VICTIMS_MAX])
+        ]
+    for reference in about:
+        yield Emit(
+            reason=EventReason.FAULT_DETECTED,
+            message=f"{diagnosis.summary}. Incident {diagnosis.name}",
+            regarding=reference,
+            warning=True,
+            key=diagnosis.name,
+        )

@@ -1,0 +1,79 @@
+"""Drives each recovery through its phases. Several gangs at once, each gang by one worker at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from recover.execute import Executor
+from recover.kube.queue import KeyedQueue
+from recover.mode import ModeKeeper
+from recover.observe import Observer
+from recover.phases import advance
+from recover.settings import Settings
+from recover.telemetry import Clock, Metrics
+
+__all__ = ["Recoveries"]
+
+WORKERS = 8
+ERROR_PAUSE_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Recoveries:
+    def __init__(
+        self,
+        observer: Observer,
+        executor: Executor,
+        mode: ModeKeeper,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._observer = observer
+        self._executor = executor
+        self._mode = mode
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._queue = KeyedQueue()
+
+    def wake(self) -> None:
+        """Something changed: every recovery that still has something to do looks again."""
+        for key, recovery in self._observer.recoveries.rows.items():
+            if recovery.active or self._observer.has_scan(recovery):
+                self._queue.add(key)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(WORKERS):
+                    group.create_task(self._work())
+        finally:
+            self._queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.take()
+            try:
+                wait_s = await self._look(key)
+            except Exception:
+                self._metrics.errors.labels(loop="recovery").inc()
+                log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
+                wait_s = ERROR_PAUSE_S
+            finally:
+                self._queue.done(key)
+            if wait_s is not None:
+                self._queue.add_after(key, wait_s)
+
+    async def _look(self, key: str) -> float | None:
+        recovery = self._observer.recoveries.rows.get(key)
+        if recovery is None:
+            return None
+        self._metrics.looks.labels(loop="recovery").inc()
+        with self._metrics.look_seconds.labels(loop="recovery").time():
+            world = self._observer.world(self._mode.mode, self._mode.since)
+            plan = advance(recovery, world, self._settings, self._clock.now())
+        return await self._executor.run(plan)

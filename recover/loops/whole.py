@@ -1,0 +1,79 @@
+"""Look at the world, decide, write, again: whenever something changes, and when time alone may matter.
+
+One look at a time, on purpose: budgets and brakes are counted from objects, so two decisions at once could
+both take the last place. A look costs milliseconds; its writes go out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from recover.actions import Plan
+from recover.execute import Executor
+from recover.mode import ModeKeeper
+from recover.model import World
+from recover.observe import Observer
+from recover.telemetry import Clock, Metrics
+
+__all__ = ["WholeWorld"]
+
+ERROR_PAUSE_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class WholeWorld:
+    """Runs one pure decision over the whole world: `decide(world, now) -> Plan`."""
+
+    def __init__(
+        self,
+        name: str,
+        decide: Callable[[World, datetime], Plan],
+        observer: Observer,
+        executor: Executor,
+        mode: ModeKeeper,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._name = name
+        self._decide = decide
+        self._observer = observer
+        self._executor = executor
+        self._mode = mode
+        self._metrics = metrics
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def run(self) -> None:
+        """For ever. An error in one look is counted and logged; the next look starts afresh."""
+        while True:
+            self._changed.clear()
+            try:
+                wait_s = await self._look()
+            except Exception:
+                self._metrics.errors.labels(loop=self._name).inc()
+                log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+                wait_s = ERROR_PAUSE_S
+                await asyncio.sleep(ERROR_PAUSE_S)
+            await _either(self._changed, wait_s)
+
+    async def _look(self) -> float | None:
+        self._metrics.looks.labels(loop=self._name).inc()
+        with self._metrics.look_seconds.labels(loop=self._name).time():
+            world = self._observer.world(self._mode.mode, self._mode.since)
+            plan = self._decide(world, self._clock.now())
+        return await self._executor.run(plan)
+
+
+async def _either(changed: asyncio.Event, wait_s: float | None) -> None:
+    try:
+        await asyncio.wait_for(changed.wait(), wait_s)
+    except TimeoutError:
+        return

@@ -1,0 +1,250 @@
+"""API objects -> World: reflectors fill tables, tables keep the indexes that decisions look things up by.
+
+A write's answer is absorbed here too, so a decision never acts on a view older than our own last write. An
+object that cannot be read is reported once per version and skipped; all others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from detectors.contract import NodeHealth, ObjectMeta
+from detectors.kubeapi import Resource, WatchEvent
+from recover import decode
+from recover.api import Incident, Recovery
+from recover.kube.cluster import (
+    INCIDENTS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    RECOVERIES,
+    Cluster,
+)
+from recover.kube.reflector import Reflector
+from recover.model import Gang, Mode, Node, Pod, World
+from recover.settings import Settings
+from recover.workloads import WORKLOADS
+
+__all__ = ["Observer", "Table"]
+
+TOMBSTONES_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class _Identity(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+class Table(Generic[T]):
+    """The newest known version of each object of one kind, decoded.
+
+    `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
+    every difference, so that indexes follow.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        keep: Callable[[bytes], T | None],
+        changed: Callable[[str, T | None, T | None], None],
+    ) -> None:
+        self.resource = resource
+        self.rows: dict[str, T] = {}
+        self.unreadable: dict[str, str] = {}
+        self._keep = keep
+        self._changed = changed
+        self._versions: dict[str, int] = {}
+        self._tombstones: dict[str, int] = {}
+
+    def replace(self, items: list[msgspec.Raw], version: str) -> None:
+        """A complete list: what is not in it, and not newer, is gone."""
+        listed = set()
+        for raw in items:
+            listed.add(self.absorb(bytes(raw)))
+        as_of = int(version)
+        for key in [k for k, v in self._versions.items() if k not in listed and v <= as_of]:
+            self._forget(key, as_of)
+
+    def apply(self, event: WatchEvent) -> None:
+        if event.type == "DELETED":
+            meta = msgspec.json.decode(event.object, type=_Identity).metadata
+            self._forget(_key(meta), int(meta.resource_version))
+        else:
+            self.absorb(bytes(event.object))
+
+    def absorb(self, raw: bytes) -> str:
+        """Takes an object unless a newer version, or its deletion, is known. Returns its key."""
+        meta = msgspec.json.decode(raw, type=_Identity).metadata
+        key, version = _key(meta), int(meta.resource_version)
+        if version <= max(self._versions.get(key, 0), self._tombstones.get(key, 0)):
+            return key
+        self._versions[key] = version
+        new = self._decode(key, raw)
+        old = self.rows.pop(key, None)
+        if new is not None:
+            self.rows[key] = new
+        if old is not None or new is not None:
+            self._changed(key, old, new)
+        return key
+
+    def _decode(self, key: str, raw: bytes) -> T | None:
+        try:
+            new = self._keep(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.unreadable[key] = str(error)
+            log.warning(
+                "object skipped: cannot be read", kind=self.resource.kind, object=key, error=str(error)
+            )
+            return None
+        self.unreadable.pop(key, None)
+        return new
+
+    def _forget(self, key: str, version: int) -> None:
+        self._versions.pop(key, None)
+        self.unreadable.pop(key, None)
+        self._tombstones[key] = version
+        if len(self._tombstones) > TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+        old = self.rows.pop(key, None)
+        if old is not None:
+            self._changed(key, old, None)
+
+
+def _key(meta: ObjectMeta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class Observer:
+    """All tables and reflectors. `changed` is called after every difference."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, changed: Callable[[], None]) -> None:
+        self._settings = settings
+        self._notify = changed
+        self._gangs: dict[str, Gang] = {}
+        self._pods_of: dict[str, dict[str, Pod]] = {}
+        self._gangs_on: dict[str, frozenset[str]] = {}
+        self._recoveries_of: dict[str, dict[str, Recovery]] = {}
+        self._scans: dict[str, Pod] = {}
+        self.nodes = Table(NODES, self._keep_node, self._any_change)
+        self.health = Table(NODEHEALTHS, msgspec.json.Decoder(NodeHealth).decode, self._any_change)
+        self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
+        self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
+        self.recoveries = Table(RECOVERIES, msgspec.json.Decoder(Recovery).decode, self._recovery_change)
+        self.pods = Table(PODS, self._keep_pod, self._pod_change)
+        self.workloads = [Table(w.resource, w.parse, self._gang_change) for w in WORKLOADS]
+        tables: tuple[Table[Any], ...] = (
+            self.nodes,
+            self.health,
+            self.namespaces,
+            self.incidents,
+            self.recoveries,
+            self.pods,
+            *self.workloads,
+        )
+        self._tables = {table.resource: table for table in tables}
+        self.reflectors = [Reflector(cluster, resource, table) for resource, table in self._tables.items()]
+
+    async def synced(self) -> None:
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
+
+    def absorb(self, resource: Resource, raw: bytes) -> None:
+        """The answer to one of our own writes; kinds that we do not watch are ignored."""
+        table = self._tables.get(resource)
+        if table is not None:
+            table.absorb(raw)
+
+    def unreadable(self) -> dict[str, int]:
+        """Objects skipped, by kind."""
+        return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
+
+    def has_scan(self, recovery: Recovery) -> bool:
+        """A scan pod of that recovery still exists."""
+        return any(
+            pod.labels[decode.SCAN_OF] == recovery.metadata.name[:63]
+            and pod.namespace == recovery.metadata.namespace
+            for pod in self._scans.values()
+        )
+
+    def world(self, mode: Mode, mode_since: datetime) -> World:
+        return World(
+            mode=mode,
+            mode_since=mode_since,
+            nodes=self.nodes.rows,
+            health=self.health.rows,
+            gangs=self._gangs,
+            pods_of=self._pods_of,
+            scans=self._scans,
+            namespaces=self.namespaces.rows,
+            incidents=self.incidents.rows,
+            recoveries=self.recoveries.rows,
+            recoveries_of=self._recoveries_of,
+            gangs_on=self._gangs_on,
+        )
+
+    # --- what is kept, and the indexes ---------------------------------------------------------------------
+
+    def _keep_node(self, raw: bytes) -> Node:
+        """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
+        return decode.node(raw, self._settings.accelerators)
+
+    def _keep_pod(self, raw: bytes) -> Pod | None:
+        pod = decode.pod(raw, self._settings.accelerators)
+        return pod if pod.accelerators or decode.SCAN_OF in pod.labels else None
+
+    def _any_change(self, _key: str, _old: object, _new: object) -> None:
+        self._notify()
+
+    def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
+        if old is not None:
+            self._gangs.pop(old.ref.uid, None)
+        if new is not None:
+            self._gangs[new.ref.uid] = new
+        self._notify()
+
+    def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
+        if old is not None:
+            self._recoveries_of.get(old.spec.gang.uid, {}).pop(key, None)
+        if new is not None:
+            self._recoveries_of.setdefault(new.spec.gang.uid, {})[key] = new
+        self._notify()
+
+    def _pod_change(self, key: str, old: Pod | None, new: Pod | None) -> None:
+        if old is not None:
+            self._scans.pop(key, None)
+            siblings = self._pods_of.get(old.owner_uid, {})
+            siblings.pop(old.uid, None)
+            if not siblings:
+                self._pods_of.pop(old.owner_uid, None)
+        if new is not None:
+            if decode.SCAN_OF in new.labels:
+                self._scans[key] = new
+            elif new.owner_uid:
+                self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
+        for pod in (old, new):
+            if pod is not None and pod.node and pod.owner_uid:
+                self._index_place(pod.owner_uid, pod.node)
+        self._notify()
+
+    def _index_place(self, gang_uid: str, node: str) -> None:
+        here = any(pod.node == node for pod in self._pods_of.get(gang_uid, {}).values())
+        gangs = self._gangs_on.get(node, frozenset())
+        gangs = gangs | {gang_uid} if here else gangs - {gang_uid}
+        if gangs:
+            self._gangs_on[node] = gangs
+        else:
+            self._gangs_on.pop(node, None)

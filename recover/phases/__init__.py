@@ -1,0 +1,116 @@
+"""Recovery of a gang: a state machine with a deadline on each state. Pure.
+
+    Planned -> Stopping -> Fencing -> Choosing -> Resuming -> Verifying -> Succeeded
+                                                             else Escalated | Failed | Blocked
+
+`advance` is one look at one recovery. The phase is always written before its acts are issued, and each act
+leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from recover import scan_pod
+from recover.actions import Action, Plan
+from recover.api import STOPPED_PHASES, Phase, Recovery, RecoveryStatus
+from recover.guard import attempts_limit
+from recover.model import World
+from recover.phases.causes import fresh_causes
+from recover.phases.choose import choosing
+from recover.phases.context import Context, Step, moved, next_attempt, status_patch
+from recover.phases.resume import resuming, verifying
+from recover.phases.stop import fencing, planned, stopping
+from recover.reasons import EventReason, Reason
+from recover.settings import Settings
+
+__all__ = ["advance"]
+
+_PHASES: Mapping[Phase, Callable[[Context], Step]] = {
+    Phase.PLANNED: planned,
+    Phase.STOPPING: stopping,
+    Phase.FENCING: fencing,
+    Phase.CHOOSING: choosing,
+    Phase.RESUMING: resuming,
+    Phase.VERIFYING: verifying,
+}
+_BLOCKED: Mapping[str, Callable[[Context], Step]] = {
+    Reason.NEEDS_FENCING_PROOF: fencing,
+    Reason.NO_CAPACITY: resuming,
+}
+"""A blocked recovery is planned again by the phase that it waits in."""
+
+
+def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
+    """What to write for this recovery now. Its own status comes first."""
+    if not recovery.active:
+        return Plan(chains=(_cleanup(recovery, world),))
+    gang = world.gangs.get(recovery.spec.gang.uid)
+    if gang is None or gang.deleting:
+        return _over(recovery, now, Phase.FAILED, Reason.JOB_GONE, f"{recovery.spec.gang} was deleted")
+    ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
+    step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+    patch = status_patch(recovery, step.status) if step.status is not None else None
+    actions: tuple[Action, ...] = (*((patch,) if patch else ()), *step.writes)
+    return Plan(chains=(actions,), look_again_s=step.look_again_s)
+
+
+def _phase(ctx: Context) -> Callable[[Context], Step]:
+    if ctx.status.phase is Phase.BLOCKED:
+        return _BLOCKED[ctx.status.reason]
+    return _PHASES[ctx.status.phase]
+
+
+def _joined(ctx: Context) -> Step | None:
+    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next."""
+    fresh = fresh_causes(ctx)
+    if not fresh or ctx.status.phase is Phase.PLANNED:
+        return None
+    summary = "; ".join(cause.summary for cause in fresh)
+    if ctx.status.phase in STOPPED_PHASES or ctx.gang.mark != ctx.mark("resumed"):
+        avoid = sorted({*ctx.status.avoid_nodes, *(c.node for c in fresh if c.node)})[:256]
+        return Step(
+            status=msgspec.structs.replace(
+                ctx.status, causes=[*ctx.status.causes, *fresh][-16:], avoid_nodes=avoid
+            )
+        )
+    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
+    if ctx.status.attempt >= limit:
+        message = f"{summary}: failed again before any new step, {limit} attempts are the limit"
+        return Step(
+            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP),
+            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+        )
+    return Step(status=next_attempt(ctx, fresh, f"stopping all ranks once more: {summary}"))
+
+
+def _ended(ctx: Context) -> Step | None:
+    """A job that its framework has ended for good needs, or takes, nothing more."""
+    terminal = ctx.gang.terminal
+    if terminal is None or (ctx.status.phase is Phase.VERIFYING and terminal.succeeded):
+        return None
+    if terminal.succeeded:
+        message = f"{ctx.gang.ref} has completed"
+        return Step(status=moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED))
+    message = f"{ctx.gang.ref} was failed for good by its framework: {terminal.reason} {terminal.message}"
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+def _over(recovery: Recovery, now: datetime, phase: Phase, reason: Reason, message: str) -> Plan:
+    status: RecoveryStatus = msgspec.structs.replace(
+        recovery.status, phase=phase, reason=reason, message=message, deadline=None
+    )
+    patch = status_patch(recovery, status)
+    return Plan(chains=((patch,),) if patch else ())
+
+
+def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:
+    """A scan pod that its recovery no longer needs."""
+    scan = world.scans.get(f"{recovery.metadata.namespace}/{scan_pod.scan_name(recovery)}")
+    return (scan_pod.remove(scan),) if scan is not None and scan.deleting_since is None else ()

@@ -1,0 +1,51 @@
+"""Why a recovery runs: its first cause, and those that join it later. Pure."""
+
+from __future__ import annotations
+
+from recover.api import Cause, Incident, IncidentPhase, Outcome
+from recover.guard import RESTART_GANG
+from recover.phases.context import Context
+
+__all__ = ["first_cause", "fresh_causes"]
+
+
+def first_cause(ctx: Context) -> Cause:
+    spec = ctx.spec
+    return Cause(
+        incident=spec.incident,
+        fault=spec.fault,
+        attempt=1,
+        at=spec.detected_at,
+        node=spec.avoid_node,
+        summary=spec.summary,
+    )
+
+
+def fresh_causes(ctx: Context) -> list[Cause]:
+    """Open incidents that triage has decided shall restart this gang, and that did not yet."""
+    known = {ctx.spec.incident, *(cause.incident for cause in ctx.status.causes)}
+    target = str(ctx.gang.ref)
+    found = [
+        incident
+        for name, incident in ctx.world.incidents.items()
+        if name not in known
+        and incident.status.phase is IncidentPhase.OPEN
+        and any(
+            record.action == RESTART_GANG and record.target == target and record.outcome is Outcome.DONE
+            for record in incident.status.actions
+        )
+    ]
+    return [_cause(ctx, i) for i in sorted(found, key=lambda i: (i.spec.detected_at, i.metadata.name))]
+
+
+def _cause(ctx: Context, incident: Incident) -> Cause:
+    spec, status = incident.spec, incident.status
+    suspect = status.suspects[0].node if status.suspects else ""
+    return Cause(
+        incident=incident.metadata.name,
+        fault=spec.fault,
+        attempt=ctx.status.attempt,
+        at=spec.detected_at,
+        node=status.blamed_node or spec.node or suspect,
+        summary=status.summary,
+    )

@@ -1,0 +1,174 @@
+"""Choosing: the newest complete checkpoint, once nothing of the old attempt can write any more. Pure."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import msgspec
+
+from recover import scan_pod
+from recover.accounting import last_step
+from recover.actions import Action
+from recover.api import (
+    CheckpointChoice,
+    FailedLog,
+    Phase,
+    RecoveryStatus,
+    RejectedCheckpoint,
+)
+from recover.checkpoints.model import ScanMessage, decode_message
+from recover.diagnose.nodes import node_faults
+from recover.guard import attempts_limit, attempts_without_progress
+from recover.model import Pod
+from recover.phases.context import Context, Step, condition, moved
+from recover.reasons import EventReason, Reason
+
+__all__ = ["choosing"]
+
+
+def choosing(ctx: Context) -> Step:
+    try:
+        place = scan_pod.location(ctx.gang)
+    except scan_pod.Unscannable as why:
+        return _decided(ctx, _unverified(ctx, str(why)))
+    scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}")
+    if scan is not None and scan.ended:
+        return _decided(ctx, _choice(ctx, scan, place.at.path))
+    if ctx.expired():
+        return _decided(ctx, _unverified(ctx, _too_late(ctx, scan)))
+    return Step(writes=_running(ctx, scan), look_again_s=_left(ctx))
+
+
+def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
+    """Creates the scan where it is missing, and lifts its gate."""
+    if scan is None:
+        created = scan_pod.create(
+            ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s
+        )
+        return (created,) if created else ()
+    return (scan_pod.release(scan),) if scan.gated else ()
+
+
+def _left(ctx: Context) -> float:
+    assert ctx.status.deadline is not None, "Choosing has a deadline"
+    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())
+
+
+# --- what the scan said -----------------------------------------------------------------------------------
+
+
+def _choice(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
+    text = next((c.message for c in scan.containers if c.message), "")
+    try:
+        message = decode_message(text)
+    except ValueError as error:
+        return _unverified(ctx, str(error))
+    if message.error:
+        return _unverified(ctx, message.error)
+    rejected = [
+        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256]) for c in message.rejected
+    ]
+    if message.chosen is None:
+        why = _none_complete(message)
+        return msgspec.structs.replace(_unverified(ctx, why), rejected=rejected)
+    return CheckpointChoice(
+        attempt=ctx.status.attempt,
+        verified=True,
+        step=message.chosen.step,
+        path=str(PurePosixPath(root) / message.chosen.path),
+        format=message.chosen.format,
+        rejected=rejected,
+        scan_s=_scan_s(ctx),
+    )
+
+
+def _scan_s(ctx: Context) -> float | None:
+    entered = next((t.at for t in reversed(ctx.status.phases) if t.phase is Phase.CHOOSING), None)
+    return round((ctx.now - entered).total_seconds(), 3) if entered else None
+
+
+def _none_complete(message: ScanMessage) -> str:
+    if message.found:
+        return f"none of the {message.found} checkpoints is complete"
+    return "there is no checkpoint yet"
+
+
+def _unverified(ctx: Context, why: str) -> CheckpointChoice:
+    return CheckpointChoice(attempt=ctx.status.attempt, verified=False, reason=why[:256])
+
+
+def _too_late(ctx: Context, scan: Pod | None) -> str:
+    took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
+    if scan is None:
+        return f"{took}: its pod was refused or never seen"
+    return f"{took}: {scan.unschedulable or f'its pod is {scan.phase}'}"
+
+
+# --- on to the resume -------------------------------------------------------------------------------------
+
+
+def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
+    """Holds the resume back while a verdict about one of the gang's nodes is still open, and ends a loop."""
+    open_until = _verdict_open(ctx)
+    if open_until is not None:
+        return Step(look_again_s=open_until)
+    history = ctx.world.history(ctx.gang.ref.uid)
+    attempts = attempts_without_progress(history, ctx.recovery, choice.step)
+    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
+    status = _with_choice(ctx, choice)
+    if attempts > limit:
+        message = (
+            f"{attempts - 1} restarts for {ctx.spec.fault} without a step of progress, the limit is {limit}: "
+            f"{ctx.gang.ref} stays suspended"
+        )
+        return Step(
+            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP, status=status),
+            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+        )
+    where = (
+        f"checkpoint {choice.path} (step {choice.step})" if choice.verified else "the framework's own choice"
+    )
+    avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
+    return Step(
+        status=moved(
+            ctx,
+            Phase.RESUMING,
+            f"starting all {ctx.gang.size} ranks from {where}{avoiding}",
+            reason="" if choice.verified else Reason.CHECKPOINT_UNVERIFIED,
+            within_s=ctx.timing.resume_deadline_s,
+            status=status,
+        )
+    )
+
+
+def _verdict_open(ctx: Context) -> float | None:
+    """Seconds until the last open verdict about one of the gang's nodes settles; None if all have."""
+    waits = [
+        (fault.settles_at - ctx.now).total_seconds()
+        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now)
+        if fault.node in ctx.spec.nodes and not fault.settled and fault.settles_at is not None
+    ]
+    return max(0.01, *waits) if waits else None
+
+
+def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
+    words = f"{choice.path} is complete" if choice.verified else choice.reason
+    reason = "Complete" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
+    known = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.spec)) if step is not None]
+    return msgspec.structs.replace(
+        ctx.status,
+        checkpoint=choice,
+        last_step=max(known, default=None),
+        failed_log=ctx.status.failed_log or _failed_log(ctx),
+        conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),
+    )
+
+
+def _failed_log(ctx: Context) -> FailedLog | None:
+    """The end of the first witness' log: witnesses begin with the lost rank."""
+    for witness in ctx.spec.witnesses:
+        health = ctx.world.health.get(witness.node)
+        ended = [p for p in health.status.pods if p.uid == witness.uid and p.tail] if health else []
+        if ended:
+            return FailedLog(pod=witness.pod, node=witness.node, tail=ended[-1].tail)
+    return None

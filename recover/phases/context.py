@@ -1,0 +1,157 @@
+"""What every phase of a recovery is given, and what it answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.actions import Action, Emit, Patch
+from recover.api import Cause, Condition, Phase, PhaseTime, Recovery, RecoverySpec, RecoveryStatus
+from recover.kube.cluster import RECOVERIES
+from recover.model import Gang, Mark, Node, Pod, World
+from recover.objects import builtins, merge_diff, regarding
+from recover.reasons import EventReason, Reason
+from recover.settings import Settings, Timing
+
+__all__ = ["Context", "Step", "condition", "moved", "next_attempt", "status_patch"]
+
+PHASES_MAX = 64
+
+
+class Context(msgspec.Struct, frozen=True):
+    """One recovery and the world around it."""
+
+    recovery: Recovery
+    gang: Gang
+    world: World
+    settings: Settings
+    now: datetime
+
+    @property
+    def spec(self) -> RecoverySpec:
+        return self.recovery.spec
+
+    @property
+    def status(self) -> RecoveryStatus:
+        return self.recovery.status
+
+    @property
+    def timing(self) -> Timing:
+        return self.settings.timing
+
+    def mark(self, did: str) -> Mark:
+        return Mark(recovery=self.recovery.metadata.name, attempt=self.status.attempt, did=did)
+
+    def living(self) -> list[Pod]:
+        """Pods of the gang of which something still runs, or may."""
+        pods = self.world.pods(self.gang.ref.uid)
+        return sorted((p for p in pods if not p.ended), key=lambda p: p.name)
+
+    def node_of(self, pod: Pod) -> Node | None:
+        return self.world.nodes.get(pod.node)
+
+    def is_lost(self, pod: Pod) -> bool:
+        """Nobody on that pod's node can end it: the node is gone or no longer heard of."""
+        node = self.node_of(pod)
+        return bool(pod.node) and (node is None or not node.ready)
+
+    def expired(self) -> bool:
+        deadline = self.status.deadline
+        return deadline is not None and self.now >= deadline
+
+    def about_gang(self) -> dict[str, str]:
+        ref = self.gang.ref
+        return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
+
+    def event(self, reason: EventReason, message: str, *, warning: bool = False) -> Emit:
+        """On the job; once for each attempt."""
+        return Emit(
+            reason=reason,
+            message=f"{message}. Recovery {self.recovery.metadata.name}, attempt {self.status.attempt}",
+            regarding=self.about_gang(),
+            warning=warning,
+            key=f"{self.recovery.metadata.name}-{self.status.attempt}-{reason}",
+        )
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One look at a recovery: either a new status, or writes to others. Never both with meaning: a phase's
+    writes are issued only after the phase itself has been written."""
+
+    status: RecoveryStatus | None = None
+    writes: tuple[Action, ...] = ()
+    look_again_s: float | None = None
+
+
+def moved(
+    ctx: Context,
+    phase: Phase,
+    message: str,
+    *,
+    reason: Reason | str = "",
+    within_s: float | None = None,
+    status: RecoveryStatus | None = None,
+) -> RecoveryStatus:
+    """The status in its next phase, with the time of the change and the new phase's deadline."""
+    base = status or ctx.status
+    entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now)
+    return msgspec.structs.replace(
+        base,
+        phase=phase,
+        reason=str(reason),
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
+        phases=[*base.phases, entered][-PHASES_MAX:],
+    )
+
+
+def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> RecoveryStatus:
+    """Back to the stop, for a fresh cause."""
+    attempt = ctx.status.attempt + 1
+    added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
+    status = msgspec.structs.replace(
+        ctx.status,
+        attempt=attempt,
+        causes=[*ctx.status.causes, *added][-16:],
+        avoid_nodes=_widened(ctx.status.avoid_nodes, added),
+        resumed_step=None,
+    )
+    return moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status)
+
+
+def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:
+    return sorted({*avoid, *(cause.node for cause in causes if cause.node)})[:256]
+
+
+def condition(ctx: Context, type_: str, *, good: bool, reason: str, message: str) -> list[Condition]:
+    """The status' conditions with this one set."""
+    others = [c for c in ctx.status.conditions if c.type != type_]
+    return [
+        *others,
+        Condition(
+            type=type_,
+            status="True" if good else "False",
+            reason=reason,
+            message=message[:1024],
+            last_transition_time=ctx.now,
+        ),
+    ]
+
+
+def status_patch(recovery: Recovery, status: RecoveryStatus) -> Patch | None:
+    """The write of a new status, on exactly the recovery that was seen; None if nothing differs."""
+    change = merge_diff(builtins(recovery.status), builtins(status))
+    if not change:
+        return None
+    return Patch(
+        what=f"recovery-{status.phase.lower()}",
+        resource=RECOVERIES,
+        name=recovery.metadata.name,
+        namespace=recovery.metadata.namespace,
+        uid=recovery.metadata.uid,
+        version=recovery.metadata.resource_version,
+        subresource="status",
+        body={"status": change},
+    )

@@ -1,0 +1,177 @@
+"""Planned, Stopping, Fencing: until nothing of the old attempt runs any more. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from recover import scan_pod
+from recover.actions import Action, Delete, Patch
+from recover.api import Phase, RecoveryStatus
+from recover.guard import Denied, may_touch
+from recover.kube.cluster import PODS
+from recover.model import Pod, PodPhase, VolumeKind
+from recover.phases.causes import first_cause
+from recover.phases.context import Context, Step, moved
+from recover.reasons import EventReason, Reason
+from recover.workloads import workload_of
+
+__all__ = ["fencing", "planned", "stopping"]
+
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_SAFE_VOLUMES = frozenset(
+    {
+        VolumeKind.NFS,
+        VolumeKind.HOST_PATH,
+        VolumeKind.EMPTY_DIR,
+        VolumeKind.CONFIG_MAP,
+        VolumeKind.SECRET,
+        VolumeKind.PROJECTED,
+        VolumeKind.DOWNWARD_API,
+    }
+)
+"""A second writer on these harms nothing that another node could write."""
+
+
+def planned(ctx: Context) -> Step:
+    """Asks once more whether the gang may be touched: people may have said no since."""
+    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    if isinstance(verdict, Denied):
+        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    cause = first_cause(ctx)
+    status = msgspec.structs.replace(
+        ctx.status, causes=[cause], avoid_nodes=[cause.node] if cause.node else []
+    )
+    message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
+    return Step(
+        status=moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_STARTED, cause.summary),),
+    )
+
+
+def stopping(ctx: Context) -> Step:
+    """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
+    gang, mark = ctx.gang, ctx.mark("stopped")
+    if gang.mark != mark:
+        if gang.suspended:
+            return Step(
+                status=moved(
+                    ctx, Phase.FAILED, f"{gang.ref} was suspended by somebody else", reason=Reason.HELD
+                )
+            )
+        verdict = may_touch(ctx.world, gang, ctx.now)
+        if isinstance(verdict, Denied):
+            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+        scan = scan_pod.create(ctx.recovery, gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+        return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ())))
+    if not gang.suspended:
+        message = f"somebody else has started {gang.ref} again right after it was stopped"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+    living = ctx.living()
+    if not living:
+        return Step(status=_ended(ctx))
+    if all(ctx.is_lost(pod) for pod in living):
+        nodes = ", ".join(sorted({pod.node for pod in living}))
+        message = f"{len(living)} pod(s) remain on {nodes}, which nobody hears from"
+        return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
+    if ctx.expired():
+        names = ", ".join(f"{pod.name} on {pod.node}" for pod in living[:5])
+        message = f"{len(living)} pod(s) have not ended in time: {names}"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK))
+    return Step(look_again_s=_left(ctx))
+
+
+def fencing(ctx: Context) -> Step:
+    """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
+    living = ctx.living()
+    if not living:
+        return Step(status=_ended(ctx))
+    writes: list[Action] = []
+    unproven: list[Pod] = []
+    for pod in living:
+        if ctx.is_lost(pod) and _proof(ctx, pod):
+            writes += _freed(pod)
+        else:
+            unproven.append(pod)
+    if writes:
+        return Step(writes=tuple(writes))
+    if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
+        return Step(look_again_s=_left(ctx))
+    nodes = ", ".join(sorted({pod.node for pod in unproven}))
+    message = (
+        f"{nodes}: no proof that the machine is off, and its pods may still write to their volumes. "
+        f"Power it off, then taint it {_OUT_OF_SERVICE}=nodeshutdown:NoExecute or delete the Node object"
+    )
+    return Step(
+        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
+        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+    )
+
+
+def _ended(ctx: Context) -> RecoveryStatus:
+    message = "all old pods have ended; choosing the checkpoint"
+    return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
+
+
+def _left(ctx: Context) -> float | None:
+    if ctx.status.deadline is None:
+        return None
+    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())
+
+
+def _proof(ctx: Context, pod: Pod) -> str:
+    """Why nothing of that pod can still run; empty where nothing proves it."""
+    node = ctx.node_of(pod)
+    if node is None:
+        return "its Node object is gone"
+    if any(taint.key == _OUT_OF_SERVICE for taint in node.taints):
+        return "its node is marked out of service"
+    boots = {
+        incident.spec.boot_id
+        for cause in ctx.status.causes
+        if (incident := ctx.world.incidents.get(cause.incident)) is not None
+        and incident.spec.node == pod.node
+    }
+    if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
+        return "its node has booted again"
+    waited = node.ready_since is not None and ctx.now >= node.ready_since + timedelta(
+        seconds=ctx.timing.fence_wait_s
+    )
+    if waited and all(volume.kind in _SAFE_VOLUMES for volume in pod.volumes):
+        return f"its node has been silent for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
+    return ""
+
+
+def _freed(pod: Pod) -> list[Action]:
+    """Failed first, then removed: a Job would count a pod that vanishes while it runs as still running."""
+    actions: list[Action] = []
+    if pod.phase is not PodPhase.FAILED:
+        actions.append(
+            Patch(
+                what="fail-pod",
+                resource=PODS,
+                name=pod.name,
+                namespace=pod.namespace,
+                uid=pod.uid,
+                subresource="status",
+                body={
+                    "status": {
+                        "phase": "Failed",
+                        "reason": "NodeLost",
+                        "message": "its node is proven to be off",
+                    }
+                },
+            )
+        )
+    actions.append(
+        Delete(
+            what="free-pod",
+            resource=PODS,
+            name=pod.name,
+            namespace=pod.namespace,
+            uid=pod.uid,
+            grace_s=0,
+        )
+    )
+    return actions

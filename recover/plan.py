@@ -1,0 +1,222 @@
+"""Diagnoses -> plan: what to write now about nodes, incidents and new recoveries, and why not more. Pure.
+
+For each fault the order of the writes is the order of safety: the node first, then the Recovery that stops
+the gang, then the Incident that explains both. Each is a no-op if it has happened already, so a crash between
+them, or a second look, changes nothing. A running Recovery's own steps are phases/.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recover import incidents, nodes
+from recover.actions import Action, Create, Emit, Plan
+from recover.api import ActionRecord, GangRef, Outcome, RecoverySpec, Witness
+from recover.diagnose import Diagnosis, Harm, diagnose, gang_states
+from recover.diagnose.model import fingerprint
+from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
+from recover.kube.cluster import RECOVERIES
+from recover.model import Gang, World
+from recover.objects import body, regarding
+from recover.policy import QuarantineLevel, quarantine_level
+from recover.reasons import EventReason, Reason
+from recover.settings import Settings
+
+__all__ = ["plan"]
+
+
+def plan(world: World, settings: Settings, now: datetime) -> Plan:
+    """Everything that triage wants written now, and when to look again if nothing changes before."""
+    found = diagnose(world, settings, now)
+    guard = Guard(world, found, settings, now)
+    chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
+    chains += nodes.releases(world, now)
+    started: set[str] = set()
+    for diagnosis in found:
+        records: list[ActionRecord] = []
+        chain = _node(world, diagnosis, guard, records, now)
+        for harm in diagnosis.harms:
+            chain += _gang(world, diagnosis, harm, guard, records, started, now)
+        chain += incidents.explain(world, diagnosis, records)
+        chains.append(tuple(chain))
+        chains += [(action,) for action in incidents.superseded(world, diagnosis, now)]
+    chains += [(action,) for action in incidents.closings(world, found, now)]
+    return Plan(
+        chains=tuple(chain for chain in chains if chain),
+        look_again_s=_look_again(world, found, guard, settings, now),
+    )
+
+
+# --- the node ---------------------------------------------------------------------------------------------
+
+
+def _node(
+    world: World, diagnosis: Diagnosis, guard: Guard, records: list[ActionRecord], now: datetime
+) -> list[Action]:
+    """Takes the blamed node out, once the blame is settled and unless that was done already."""
+    node = world.nodes.get(diagnosis.node)
+    level = quarantine_level(diagnosis.fault, diagnosis.severity)
+    if node is None or level is QuarantineLevel.NONE or not diagnosis.settled:
+        return []
+    if node.quarantine is not None and not nodes.is_stronger(level, node):
+        return []
+    verdict = guard.may_quarantine(node, diagnosis)
+    records.append(_record(QUARANTINE_NODE, node.name, verdict, nodes.words(level, diagnosis), now))
+    if not isinstance(verdict, Allowed):
+        return []
+    return [
+        nodes.quarantine(node, diagnosis, level, now),
+        Emit(
+            reason=EventReason.NODE_QUARANTINED,
+            message=f"{diagnosis.summary}. {nodes.words(level, diagnosis)}. Incident {diagnosis.name}",
+            regarding=regarding("v1", "Node", node.name, node.uid),
+            warning=True,
+            key=diagnosis.name,
+        ),
+    ]
+
+
+# --- the gang ---------------------------------------------------------------------------------------------
+
+
+def _gang(
+    world: World,
+    diagnosis: Diagnosis,
+    harm: Harm,
+    guard: Guard,
+    records: list[ActionRecord],
+    started: set[str],
+    now: datetime,
+) -> list[Action]:
+    """Opens a Recovery for a gang that must be restarted now. A running one is told by the incident's record:
+    it reads there that it shall take the cause up."""
+    gang = harm.gang
+    taken_up = _taken_up(world, gang, diagnosis)
+    if taken_up is not None:
+        records.append(_done(gang, taken_up, now))
+        return []
+    if gang.ref.uid in started:
+        return []
+    verdict = _due(diagnosis, harm, now) or guard.may_restart(gang, diagnosis, dead=harm.dead)
+    if isinstance(verdict, Denied):
+        records.append(_record(RESTART_GANG, str(gang.ref), verdict, "", now))
+        return []
+    running = world.active_recovery(gang.ref.uid)
+    if running is not None:
+        records.append(_done(gang, running.metadata.name, now))
+        return []
+    started.add(gang.ref.uid)
+    spec = _recovery_spec(world, diagnosis, gang)
+    name = recovery_name(gang.ref, spec.number)
+    records.append(_done(gang, name, now))
+    return [
+        Create(
+            what="open-recovery",
+            resource=RECOVERIES,
+            name=name,
+            namespace=gang.ref.namespace,
+            body=body(RECOVERIES, name, gang.ref.namespace, spec=spec),
+        ),
+        Emit(
+            reason=EventReason.RECOVERY_PLANNED,
+            message=f"{diagnosis.summary}. Recovery {name}",
+            regarding=regarding(
+                gang.ref.api_version, gang.ref.kind, gang.ref.name, gang.ref.uid, gang.ref.namespace
+            ),
+            key=name,
+        ),
+    ]
+
+
+def _taken_up(world: World, gang: Gang, diagnosis: Diagnosis) -> str | None:
+    """The recovery that names this cause, if any: a cause acts once on a gang."""
+    for recovery in world.history(gang.ref.uid):
+        causes = {recovery.spec.incident, *(c.incident for c in recovery.status.causes)}
+        if diagnosis.name in causes:
+            return recovery.metadata.name
+    return None
+
+
+def _done(gang: Gang, recovery: str, now: datetime) -> ActionRecord:
+    return ActionRecord(
+        at=now,
+        action=RESTART_GANG,
+        target=str(gang.ref),
+        outcome=Outcome.DONE,
+        message=f"Recovery {recovery} restarts the whole gang from its last complete checkpoint",
+    )
+
+
+def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
+    """Denied while the gang still trains and may go on for now."""
+    if harm.due is not None and harm.due <= now:
+        return None
+    if harm.due is None:
+        return Denied(Reason.STILL_TRAINING, f"{harm.gang.ref} is not known to have stopped training")
+    if diagnosis.settled:
+        return Denied(
+            Reason.STILL_TRAINING,
+            f"{harm.gang.ref} trains on; it is moved at its next checkpoint, at the latest at "
+            f"{harm.due:%H:%M:%S}",
+        )
+    return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
+
+
+def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
+    pods = sorted(world.pods(gang.ref.uid), key=lambda p: p.name)
+    lost = {e.pod for e in diagnosis.evidence if e.pod}
+    readable = [p for p in pods if world.progress(p) is not None]
+    witnesses = sorted(readable, key=lambda p: (p.name not in lost, p.node != diagnosis.node, p.name))[:8]
+    history = world.history(gang.ref.uid)
+    return RecoverySpec(
+        gang=gang.ref,
+        number=history[-1].spec.number + 1 if history else 1,
+        incident=diagnosis.name,
+        fault=diagnosis.fault,
+        detected_at=diagnosis.detected_at,
+        summary=diagnosis.summary,
+        avoid_node=diagnosis.node or (diagnosis.suspects[0].node if diagnosis.suspects else ""),
+        nodes=sorted({p.node for p in pods if p.node}),
+        gpus=sum(p.accelerators for p in pods if not p.ended),
+        witnesses=[Witness(pod=p.name, uid=p.uid, node=p.node) for p in witnesses],
+    )
+
+
+def recovery_name(gang: GangRef, number: int) -> str:
+    return f"{gang.kind.lower()}-{gang.name}-{fingerprint(gang.uid, str(number))}"
+
+
+# --- records and time -------------------------------------------------------------------------------------
+
+
+def _record(action: str, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
+    match verdict:
+        case Allowed():
+            return ActionRecord(
+                at=now, action=action, target=target, outcome=Outcome.DONE, message=words[:512]
+            )
+        case Denied():
+            outcome = Outcome.WOULD if verdict.would else Outcome.REFUSED
+            return ActionRecord(
+                at=now,
+                action=action,
+                target=target,
+                outcome=outcome,
+                reason=verdict.reason,
+                message=verdict.message[:512],
+            )
+
+
+def _look_again(
+    world: World, found: list[Diagnosis], guard: Guard, settings: Settings, now: datetime
+) -> float | None:
+    """Seconds until time alone may change a decision."""
+    moments = [d.settles_at for d in found if d.settles_at is not None and d.settles_at > now]
+    moments += [h.due for d in found for h in d.harms if h.due is not None and h.due > now]
+    moments += [brake.until for brake in guard.brakes]
+    waits = [(moment - now).total_seconds() for moment in moments]
+    if any(state.suspicious for state in gang_states(world, settings, now).values()):
+        waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)
+    if any(r.outcome is Outcome.REFUSED for i in world.incidents.values() for r in i.status.actions):
+        waits.append(60.0)
+    return max(0.01, min(waits)) if waits else None

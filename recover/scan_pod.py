@@ -1,0 +1,148 @@
+"""The pod that looks for the last complete checkpoint, where the gang's own ranks would look. Pure.
+
+It runs in the job's namespace with only the volume that holds the checkpoints, read-only, as the gang's user,
+without token, Secret or host path. It is created when the gang is stopped, held by a scheduling gate, and
+released the moment the old pods have ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from recover.actions import Create, Delete, Patch
+from recover.api import Recovery
+from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, LocationError, parse
+from recover.decode import SCAN_OF
+from recover.kube.cluster import PODS
+from recover.model import Gang, Pod, Template, Volume, VolumeKind
+
+__all__ = ["Unscannable", "create", "location", "release", "remove", "scan_name"]
+
+_GATE = "rekindle.dev/old-pods-ended"
+_MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
+_MESSAGE_FILE = "/dev/termination-log"
+
+
+class Unscannable(Exception):
+    """Why no scan can be made: the framework's own logic decides then."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    at: CheckpointLocation
+    volume: Volume
+    mount_path: str
+    template: Template
+
+
+def location(gang: Gang) -> Place:
+    """Where the checkpoints lie and on which volume. Raises Unscannable, in plain words."""
+    value = gang.annotations.get(ANNOTATION)
+    if value is None:
+        raise Unscannable(f"{gang.ref} has no annotation {ANNOTATION}")
+    try:
+        at = parse(value)
+    except LocationError as error:
+        raise Unscannable(str(error)) from error
+    best: Place | None = None
+    for template in gang.templates.values():
+        for volume in template.volumes:
+            for path in volume.mount_paths:
+                inside = at.path == path or at.path.startswith(path.rstrip("/") + "/")
+                if inside and (best is None or len(path) > len(best.mount_path)):
+                    best = Place(at=at, volume=volume, mount_path=path, template=template)
+    if best is None:
+        raise Unscannable(f"no volume of {gang.ref} is mounted at {at.path}")
+    if best.volume.kind not in _MOUNTABLE:
+        raise Unscannable(
+            f"{at.path} lies on a volume of kind {best.volume.kind}; a scan mounts "
+            f"{', '.join(_MOUNTABLE)} only"
+        )
+    return best
+
+
+def scan_name(recovery: Recovery) -> str:
+    return f"{recovery.metadata.name}-scan-{recovery.status.attempt}"
+
+
+def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
+    """The gated scan pod of this attempt; None where nothing can be scanned."""
+    try:
+        place = location(gang)
+    except Unscannable:
+        return None
+    name = scan_name(recovery)
+    return Create(
+        what="create-scan",
+        resource=PODS,
+        name=name,
+        namespace=gang.ref.namespace,
+        body={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": gang.ref.namespace,
+                "labels": {SCAN_OF: recovery.metadata.name[:63]},
+            },
+            "spec": _spec(place, image, deadline_s),
+        },
+    )
+
+
+def _spec(place: Place, image: str, deadline_s: float) -> dict[str, Any]:
+    command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
+    if place.at.format is not None:
+        command += ["--format", place.at.format]
+    uid = {
+        k: v
+        for k, v in place.template.security_context.items()
+        if k in ("runAsUser", "runAsGroup", "fsGroup")
+    }
+    volume = {place.volume.kind.value: {**place.volume.source, "readOnly": True}}
+    return {
+        "restartPolicy": "Never",
+        "schedulingGates": [{"name": _GATE}],
+        "activeDeadlineSeconds": int(deadline_s) + 600,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+        "securityContext": {**uid, "seccompProfile": {"type": "RuntimeDefault"}},
+        "tolerations": list(place.template.tolerations),
+        "imagePullSecrets": [{"name": name} for name in place.template.image_pull_secrets],
+        "volumes": [{"name": "checkpoints", **volume}],
+        "containers": [
+            {
+                "name": "scan",
+                "image": image,
+                "command": command,
+                "terminationMessagePath": _MESSAGE_FILE,
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": "checkpoints", "mountPath": place.mount_path, "readOnly": True}],
+            }
+        ],
+    }
+
+
+def release(pod: Pod) -> Patch:
+    """Lifts the gate: the old pods have ended."""
+    return Patch(
+        what="release-scan",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        body={"spec": {"schedulingGates": None}},
+    )
+
+
+def remove(pod: Pod) -> Delete:
+    return Delete(
+        what="remove-scan", resource=PODS, name=pod.name, namespace=pod.namespace, uid=pod.uid, grace_s=0
+    )

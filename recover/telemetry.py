@@ -1,0 +1,81 @@
+"""Time, logs and metrics: the edges that decisions must not reach for themselves."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["Clock", "Metrics", "WallClock", "configure_logs"]
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+
+class WallClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Metrics:
+    """Every metric of the controller. docs/reference/metrics.md is generated from here."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.writes = Counter(
+            "rekindle_writes",
+            "API writes by what they do and how they ended (done, stale, unknown, refused).",
+            ["what", "outcome"],
+            registry=self.registry,
+        )
+        self.looks = Counter(
+            "rekindle_looks", "Looks at the world, by loop.", ["loop"], registry=self.registry
+        )
+        self.look_seconds = Histogram(
+            "rekindle_look_seconds",
+            "Seconds that one decision took, by loop.",
+            ["loop"],
+            buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "rekindle_loop_errors",
+            "Errors that a loop survived; each is a defect worth a report.",
+            ["loop"],
+            registry=self.registry,
+        )
+        self.incidents = Gauge(
+            "rekindle_incidents_open", "Open incidents by fault class.", ["fault"], registry=self.registry
+        )
+        self.recoveries = Gauge(
+            "rekindle_recoveries", "Recoveries by phase.", ["phase"], registry=self.registry
+        )
+        self.quarantined = Gauge(
+            "rekindle_nodes_quarantined", "Nodes taken out by Rekindle.", registry=self.registry
+        )
+        self.unreadable = Gauge(
+            "rekindle_objects_unreadable",
+            "API objects skipped because they cannot be read, by kind.",
+            ["kind"],
+            registry=self.registry,
+        )
+
+
+def configure_logs(level: str = "info") -> None:
+    """JSON lines on stderr."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,295 @@
+"""How a framework's job becomes a Gang, and how it is stopped and started. Adapters return writes only.
+
+One file per framework; WORKLOADS in __init__ is the registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from detectors.contract import ObjectMeta, key
+from detectors.kubeapi import Resource
+from recover.actions import Patch
+from recover.api import GangRef
+from recover.model import Gang, Mark, Template, Terminal, Volume, VolumeKind
+
+__all__ = [
+    "HOSTNAME",
+    "MARK",
+    "ConditionView",
+    "OwnedMeta",
+    "PodSpec",
+    "PodTemplate",
+    "Workload",
+    "avoiding",
+    "environment_name",
+    "foreign_owner",
+    "gang_patch",
+    "mark_of",
+    "reading_environment",
+    "reference",
+    "template_of",
+    "terminal_of",
+    "volumes_of",
+]
+
+MARK = key("recovery")
+HOSTNAME = "kubernetes.io/hostname"
+_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+class Workload(Protocol):
+    """One framework. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
+
+    resource: Resource
+
+    def parse(self, raw: bytes) -> Gang: ...
+
+    def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
+        """The uncounted way to end every pod; the first patch carries the mark."""
+        ...
+
+    def start(self, gang: Gang, mark: Mark, avoid: tuple[str, ...]) -> list[Patch]:
+        """Starts the stopped gang, keeping it off the nodes in `avoid`; the last patch carries the mark."""
+        ...
+
+
+# --- the parts of a job that all frameworks share ----------------------------------------------------------
+
+
+class Owner(msgspec.Struct, rename="camel", frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    api_version: str = ""
+
+
+class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
+    owner_references: list[Owner] = []
+    deletion_grace_period_seconds: int = 0
+
+    @property
+    def deleting_since(self) -> datetime | None:
+        """When deletion was asked for: the API's timestamp is when the grace period ends."""
+        if self.deletion_timestamp is None:
+            return None
+        return self.deletion_timestamp - timedelta(seconds=self.deletion_grace_period_seconds)
+
+    @property
+    def controller(self) -> Owner | None:
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    mount_path: str
+
+
+class Mounts(msgspec.Struct, rename="camel", frozen=True):
+    """What we read of a container; the whole is kept raw, since lists are patched whole."""
+
+    volume_mounts: list[VolumeMount] = []
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    key: str
+    operator: str
+    values: list[str] = []
+
+
+class Term(msgspec.Struct, rename="camel", frozen=True):
+    match_expressions: list[Requirement] = []
+
+
+class RequiredTerms(msgspec.Struct, rename="camel", frozen=True):
+    node_selector_terms: list[Term] = []
+
+
+class NodeAffinity(msgspec.Struct, rename="camel", frozen=True):
+    required: RequiredTerms | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(msgspec.Struct, rename="camel", frozen=True):
+    """Read for what it keeps out; written from the raw mapping, so that nothing of it is lost."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PullSecret(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class PodSpec(msgspec.Struct, rename="camel", frozen=True):
+    containers: list[dict[str, Any]] = []
+    volumes: list[dict[str, Any]] = []
+    security_context: dict[str, Any] = {}
+    tolerations: list[dict[str, Any]] = []
+    affinity: dict[str, Any] = {}
+    image_pull_secrets: list[PullSecret] = []
+
+
+class PodTemplate(msgspec.Struct, frozen=True):
+    spec: PodSpec = PodSpec()
+
+
+def template_of(spec: PodSpec) -> Template:
+    return Template(
+        volumes=volumes_of(spec),
+        security_context=spec.security_context,
+        tolerations=tuple(spec.tolerations),
+        image_pull_secrets=tuple(secret.name for secret in spec.image_pull_secrets),
+        containers=tuple(spec.containers),
+        affinity=spec.affinity,
+        avoided=_avoided(msgspec.convert(spec.affinity, Affinity)),
+    )
+
+
+def volumes_of(spec: PodSpec) -> tuple[Volume, ...]:
+    """The volumes with where the containers mount them."""
+    found = []
+    mounts = [m for c in msgspec.convert(spec.containers, list[Mounts]) for m in c.volume_mounts]
+    for volume in spec.volumes:
+        name = str(volume.get("name", ""))
+        kind = next((k for k in VolumeKind if k.value in volume), VolumeKind.OTHER)
+        source = volume.get(kind.value)
+        paths = {m.mount_path for m in mounts if m.name == name}
+        found.append(
+            Volume(
+                name=name,
+                kind=kind,
+                source=source if isinstance(source, Mapping) else {},
+                mount_paths=tuple(sorted(paths)),
+            )
+        )
+    return tuple(found)
+
+
+def _avoided(affinity: Affinity) -> tuple[str, ...]:
+    if affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return ()
+    return tuple(
+        sorted(
+            {
+                value
+                for term in affinity.node_affinity.required.node_selector_terms
+                for requirement in term.match_expressions
+                if requirement.key == HOSTNAME and requirement.operator == "NotIn"
+                for value in requirement.values
+            }
+        )
+    )
+
+
+def mark_of(annotations: Mapping[str, str]) -> Mark | None:
+    """Our mark on a job. One that people have garbled counts as none: the next write replaces it."""
+    try:
+        return msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
+    except msgspec.MsgspecError:
+        return None
+
+
+def foreign_owner(meta: OwnedMeta) -> str:
+    """Who else decides when this job runs; empty if nobody."""
+    queue = meta.labels.get(_KUEUE_QUEUE)
+    if queue is not None:
+        return f"Kueue (queue {queue})"
+    owner = meta.controller
+    return f"{owner.kind} {owner.name}" if owner is not None else ""
+
+
+def reference(meta: OwnedMeta, resource: Resource) -> GangRef:
+    return GangRef(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )
+
+
+def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:
+    """One patch with the change and the mark, on exactly the object that was seen."""
+    annotation = msgspec.json.encode(mark).decode()
+    return Patch(
+        what=what,
+        resource=gang.resource,
+        namespace=gang.ref.namespace,
+        name=gang.ref.name,
+        uid=gang.ref.uid,
+        version=gang.version,
+        body={"metadata": {"annotations": {MARK: annotation}}, "spec": spec},
+    )
+
+
+def environment_name(gang: Gang) -> str:
+    """The ConfigMap that carries the environment of the next attempt to the gang's containers."""
+    return f"{gang.ref.name}-rekindle"
+
+
+def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
+    """The containers, each reading our ConfigMap through an optional envFrom.
+
+    A variable that the template sets itself wins over envFrom: we never override what people wrote.
+    """
+    ours = {"configMapRef": {"name": environment_name(gang), "optional": True}}
+    return [
+        {
+            **container,
+            "envFrom": [*(e for e in container.get("envFrom", []) if not _same_map(e, ours)), ours],
+        }
+        for container in containers
+    ]
+
+
+def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    return bool(source.get("configMapRef", {}).get("name") == ours["configMapRef"]["name"])
+
+
+def avoiding(affinity: Mapping[str, Any], nodes: tuple[str, ...]) -> dict[str, Any]:
+    """The affinity with one more requirement in every term: none of these host names.
+
+    Required terms are ORed, so the exclusion goes into each of them.
+    """
+    result = _copy(affinity)
+    node_affinity = result.setdefault("nodeAffinity", {})
+    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.setdefault("nodeSelectorTerms", []) or [{}]
+    required["nodeSelectorTerms"] = terms
+    for term in terms:
+        others = [e for e in term.get("matchExpressions", []) if not _ours(e)]
+        seen = {v for e in term.get("matchExpressions", []) if _ours(e) for v in e.get("values", [])}
+        term["matchExpressions"] = [
+            *others,
+            {"key": HOSTNAME, "operator": "NotIn", "values": sorted(seen | set(nodes))},
+        ]
+    return result
+
+
+def _ours(expression: Mapping[str, Any]) -> bool:
+    return expression.get("key") == HOSTNAME and expression.get("operator") == "NotIn"
+
+
+def _copy(value: Mapping[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
+
+
+class ConditionView(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+def terminal_of(conditions: list[ConditionView], *, succeeded: str, failed: str) -> Terminal | None:
+    for condition in conditions:
+        if condition.status == "True" and condition.type in (succeeded, failed):
+            return Terminal(condition.type == succeeded, condition.reason, condition.message)
+    return None
