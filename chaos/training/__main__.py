@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m chaos.training",
         description="Trains a small network on made-up data, one process per rank, with gradients averaged "
-        "over TCP. Two runs with the same arguments end with the same weights, bit for bit, however often they were "
-        "interrupted and resumed.",
+        "over TCP. Two runs with the same arguments end with the same weights, bit for bit, however often "
+        "they were interrupted and resumed.",
         epilog="Environment: RANK (or JOB_COMPLETION_INDEX), WORLD_SIZE, MASTER_ADDR and MASTER_PORT are the "
         "defaults of the arguments with these names. REKINDLE_RESUME_FROM is the checkpoint to resume from; "
         "without it, the newest finished one. Exit status: 0 trained, 1 failed, 143 ended by SIGTERM.",

@@ -126,7 +126,7 @@ def _examine(
         name = parts[0][0].name
         total_bytes = 0
         for reader, part in parts:
-            verdict = reader.read(part, step)
+            verdict = _read(reader, part, step)
             total_bytes += verdict.bytes
             if not verdict.complete:
                 where = "" if part is folder else f"{part.path.name!a:.80}: "
@@ -138,6 +138,13 @@ def _examine(
         return name, Verdict(complete=False, reason=f"cannot be read: {why(error)}")
     except DamagedError as error:
         return name, Verdict(complete=False, reason=str(error))
+
+
+def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
+    try:
+        return reader.read(folder, step)
+    except DamagedError as error:
+        return Verdict(complete=False, reason=str(error))
 
 
 def _nothing_known(folder: Folder, readers: tuple[Reader, ...]) -> str:

@@ -2,7 +2,7 @@
 
 `.metadata` is the pickle of a torch.distributed.checkpoint.metadata.Metadata. Its storage_data maps each
 saved piece to a _StorageInfo(relative_path, offset, length, ...): a file must be at least as long as its
-furthest piece. Source: torch/distributed/checkpoint/filesystem.py and metadata.py, versions 2.0 to 2.15.
+furthest piece. Source: torch/distributed/checkpoint/filesystem.py and metadata.py, checked against 2.15.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["TorchDcp"]
 
 INDEX = ".metadata"
 INDEX_BYTES_MAX = 256 * 2**20
-"""About a hundred bytes a piece: 500 tensors over 1,024 ranks are some 60 MB."""
+"""About 150 bytes a piece: 500 tensors in 1,024 pieces each are some 80 MB."""
 
 _DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
 _RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)

@@ -1,0 +1,141 @@
+"""`rekindle checkpoints scan` as people, scripts and the scan pod call it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recover.checkpoints.cli import run
+from recover.checkpoints.model import (
+    MESSAGE_BYTES_MAX,
+    Checkpoint,
+    ScanMessage,
+    ScanResult,
+    decode_message,
+    encode_message,
+    message_of,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """step-40 complete, step-60 half written."""
+    for step in (40, 60):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "shard-0-of-1.npz").write_bytes(b"12345")
+    manifest = {"format": "rekindle-sharded", "step": 40, "files": [{"name": "shard-0-of-1.npz", "bytes": 5}]}
+    (tmp_path / "step-40" / "commit.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+def test_json_has_exactly_the_promised_fields(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", str(root), "--json"]) == 0
+
+    chosen = {
+        "step": 40, "path": "step-40", "format": "rekindle-sharded", "complete": True,
+        "reason": "", "bytes": 5,
+    }  # fmt: skip
+    half = {
+        "step": 60, "path": "step-60", "format": "rekindle-sharded", "complete": False,
+        "reason": "no commit.json: never finished (1 shard files)", "bytes": 0,
+    }  # fmt: skip
+    assert json.loads(capsys.readouterr().out) == {"checkpoints": [half, chosen], "chosen": chosen}
+
+
+def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", str(root)]) == 0
+
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "never finished" in printed
+    assert "A resume takes step 40" in printed
+
+
+def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", str(root), "--exclude", "40"]) == 3
+    assert "No complete checkpoint" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["scan"], ["scan", "/", "--exclude", "x"], ["scan", "/", "--format", "zip"]]
+)
+def test_wrong_usage_has_its_own_exit_status(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(args) == 2
+    assert "usage: rekindle checkpoints" in capsys.readouterr().err
+
+
+def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", "--help"]) == 0
+    assert "exit status: 0 a checkpoint was chosen, 3 none is complete, 2 wrong usage" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_the_scan_pod_writes_its_message_and_prints_nothing(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message_file = tmp_path / "termination-log"
+    assert run(["scan", str(root), "--message-file", str(message_file)]) == 0
+
+    assert capsys.readouterr().out == ""
+    message = decode_message(message_file.read_bytes())
+    assert message.chosen is not None
+    assert message.chosen.step == 40
+    assert [found.step for found in message.rejected] == [60]
+    assert (message.found, message.passed_over) == (2, 1)
+
+
+def test_a_root_that_cannot_be_read_is_told_in_the_message_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message_file = tmp_path / "termination-log"
+    assert run(["scan", str(tmp_path / "gone"), "--message-file", str(message_file)]) == 2
+
+    assert "No such file or directory" in capsys.readouterr().err
+    assert "gone: No such file or directory" in decode_message(message_file.read_text()).error
+
+
+def test_a_message_file_that_cannot_be_written_is_told(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scan", str(root), "--message-file", str(root / "no" / "file")]) == 2
+    assert "the message file cannot be written" in capsys.readouterr().err
+
+
+def test_the_scan_pod_loads_nothing_heavy(root: Path) -> None:
+    code = (
+        "import sys; from recover.checkpoints.cli import run\n"
+        f"run(['scan', {str(root)!r}, '--message-file', {str(root / 'message')!r}])\n"
+        "print({'typer', 'rich', 'numpy', 'torch', 'aiohttp', 'asyncio'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+
+    assert done.stdout.strip() == "set()"
+
+
+@given(st.lists(st.text(max_size=2000), max_size=30), st.text(max_size=9000))
+def test_a_message_always_fits_and_reads_back(reasons: list[str], error: str) -> None:
+    found = tuple(
+        Checkpoint(step, f"step-{step}", "torch-dcp", False, reason, 10**15)
+        for step, reason in enumerate(reasons, start=10**14)
+    )
+    message = message_of(ScanResult(checkpoints=found, chosen=None))
+
+    encoded = encode_message(message)
+    decoded = decode_message(encoded)
+
+    assert len(encoded) <= MESSAGE_BYTES_MAX
+    assert decoded.rejected == message.rejected[: len(decoded.rejected)]
+    assert decoded.passed_over == len(reasons)
+    assert len(encode_message(ScanMessage(error=error))) <= MESSAGE_BYTES_MAX
+
+
+@pytest.mark.parametrize("text", ["", "OOMKilled", "[]", '{"chosen": 3}'])
+def test_a_message_of_another_kind_is_an_error_that_shows_it(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a scan result"):
+        decode_message(text)

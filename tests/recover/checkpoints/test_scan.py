@@ -1,0 +1,349 @@
+"""Scans of real directories: each sort of damage becomes a reason, only whole checkpoints are chosen."""
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recover.checkpoints import folder as folder_module
+from recover.checkpoints.model import Checkpoint, ScanResult
+from recover.checkpoints.scan import ScanError, scan, step_of
+
+TORCH_FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
+SHARD_BYTES = 100
+
+
+def sharded(root: Path, step: int, *, name: str = "", ranks: int = 2) -> Path:
+    """A complete checkpoint of the format rekindle-sharded."""
+    directory = root / (name or f"step-{step}")
+    directory.mkdir(parents=True)
+    names = [f"shard-{rank}-of-{ranks}.npz" for rank in range(ranks)]
+    for shard in names:
+        (directory / shard).write_bytes(b"x" * SHARD_BYTES)
+    files = [{"name": shard, "bytes": SHARD_BYTES, "sha256": "-"} for shard in names]
+    manifest = {"format": "rekindle-sharded", "step": step, "files": files}
+    (directory / "commit.json").write_bytes(msgspec.json.encode(manifest))
+    return directory
+
+
+def torch_dcp(root: Path, name: str = "step-40") -> Path:
+    """A complete checkpoint that torch wrote."""
+    return Path(shutil.copytree(TORCH_FIXTURE, root / name))
+
+
+def only(result: ScanResult) -> Checkpoint:
+    (checkpoint,) = result.checkpoints
+    return checkpoint
+
+
+def steps(result: ScanResult) -> list[int]:
+    return [checkpoint.step for checkpoint in result.checkpoints]
+
+
+def test_the_newest_complete_checkpoint_is_chosen_and_the_half_written_one_passed_over(
+    tmp_path: Path,
+) -> None:
+    sharded(tmp_path, 20)
+    sharded(tmp_path, 40)
+    (sharded(tmp_path, 60) / "commit.json").unlink()
+
+    result = scan(tmp_path)
+
+    assert steps(result) == [60, 40, 20]
+    assert result.checkpoints[0].reason == "no commit.json: never finished (2 shard files)"
+    assert result.chosen == Checkpoint(40, "step-40", "rekindle-sharded", True, "", 2 * SHARD_BYTES)
+
+
+def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        sharded(tmp_path, step)
+
+    assert steps(scan(tmp_path)) == [100, 20, 9]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["step-40", "step_40", "iter_0000040", "checkpoint-40", "global_step40", "40", "ckpt-40", "Step 40"],
+)
+def test_the_step_is_read_from_the_usual_directory_names(name: str) -> None:
+    assert step_of(name) == (None if " " in name else 40)
+
+
+@pytest.mark.parametrize(
+    "name", ["latest", "step-", "step-40.tmp", "x-40", "step-4 0", "step-٤٠", "-", "1" * 16]
+)
+def test_other_names_are_no_checkpoints(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+
+    assert scan(tmp_path) == ScanResult(checkpoints=(), chosen=None)
+
+
+def test_an_excluded_step_is_listed_but_never_chosen(tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    sharded(tmp_path, 40)
+
+    result = scan(tmp_path, exclude={40})
+
+    assert result.checkpoints[0].reason == "excluded: it failed to load before"
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+
+
+def test_what_is_older_than_the_choice_is_not_opened_when_only_the_choice_matters(tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    sharded(tmp_path, 40)
+
+    result = scan(tmp_path, until_chosen=True)
+
+    assert [found.reason for found in result.checkpoints] == ["", "not examined: a newer one is complete"]
+
+
+def test_when_the_time_is_over_the_rest_is_not_examined_and_not_chosen(tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    sharded(tmp_path, 40)
+    times = iter([0.0, 1.0])
+
+    result = scan(tmp_path, time_s=5.0, clock=lambda: next(times, 9.0))
+
+    assert result.chosen is None
+    assert {found.reason for found in result.checkpoints} == {"not examined: the scan's 5 s were over"}
+
+
+# Damage: one function each, with the reason that people read.
+
+
+def lose_a_shard(directory: Path) -> None:
+    (directory / "shard-1-of-2.npz").unlink()
+
+
+def truncate_a_shard(directory: Path) -> None:
+    os.truncate(directory / "shard-1-of-2.npz", 7)
+
+
+def empty_a_shard(directory: Path) -> None:
+    os.truncate(directory / "shard-1-of-2.npz", 0)
+
+
+def replace_a_shard_by_a_directory(directory: Path) -> None:
+    lose_a_shard(directory)
+    (directory / "shard-1-of-2.npz").mkdir()
+
+
+def replace_a_shard_by_a_fifo(directory: Path) -> None:
+    lose_a_shard(directory)
+    os.mkfifo(directory / "shard-1-of-2.npz")
+
+
+def link_a_shard_to_itself(directory: Path) -> None:
+    lose_a_shard(directory)
+    (directory / "shard-1-of-2.npz").symlink_to("shard-1-of-2.npz")
+
+
+def truncate_the_marker(directory: Path) -> None:
+    os.truncate(directory / "commit.json", 40)
+
+
+def replace_the_marker_by_a_fifo(directory: Path) -> None:
+    (directory / "commit.json").unlink()
+    os.mkfifo(directory / "commit.json")
+
+
+def grow_the_marker(directory: Path) -> None:
+    os.truncate(directory / "commit.json", 2**40)
+
+
+def name_a_file_elsewhere(directory: Path) -> None:
+    marker = directory / "commit.json"
+    marker.write_text(marker.read_text().replace("shard-1-of-2.npz", "../step-20/shard-1-of-2.npz"))
+
+
+def say_another_step(directory: Path) -> None:
+    marker = directory / "commit.json"
+    marker.write_text(marker.read_text().replace('"step":40', '"step":30'))
+
+
+def name_no_files(directory: Path) -> None:
+    (directory / "commit.json").write_text('{"format":"rekindle-sharded","step":40,"files":[]}')
+
+
+def remove_everything(directory: Path) -> None:
+    for file in directory.iterdir():
+        file.unlink()
+
+
+def become_a_file(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.write_bytes(b"")
+
+
+def become_a_link_in_a_circle(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.symlink_to(directory.name)
+
+
+def hold_something_else(directory: Path) -> None:
+    remove_everything(directory)
+    (directory / "notes.txt").write_text("hello")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lose_a_shard, "'shard-1-of-2.npz' is missing"),
+        (truncate_a_shard, "'shard-1-of-2.npz' has 7 bytes, commit.json says 100"),
+        (empty_a_shard, "'shard-1-of-2.npz' has 0 bytes, commit.json says 100"),
+        (replace_a_shard_by_a_directory, "'shard-1-of-2.npz' is missing"),
+        (replace_a_shard_by_a_fifo, "'shard-1-of-2.npz' is not a plain file"),
+        (link_a_shard_to_itself, "'shard-1-of-2.npz' cannot be read: Too many levels of symbolic links"),
+        (truncate_the_marker, "commit.json is not a manifest: 'Input data was truncated'"),
+        (replace_the_marker_by_a_fifo, "'commit.json' is not a plain file"),
+        (grow_the_marker, "'commit.json' has 1099511627776 bytes; at most 33554432 are read"),
+        (
+            name_a_file_elsewhere,
+            "the index names '../step-20/shard-1-of-2.npz', which is not a file of this directory",
+        ),
+        (say_another_step, "commit.json says step 30, the directory step 40"),
+        (name_no_files, "commit.json names no files"),
+        (remove_everything, "an empty directory"),
+        (become_a_file, "a file, not a directory"),
+        (become_a_link_in_a_circle, "cannot be read: Too many levels of symbolic links"),
+        (hold_something_else, "no file of the format rekindle-sharded or torch-dcp"),
+    ],
+)
+def test_damage_is_told_and_the_one_before_is_chosen(damage: object, reason: str, tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    assert callable(damage)
+    damage(sharded(tmp_path, 40))
+
+    result = scan(tmp_path)
+
+    assert (result.checkpoints[0].complete, result.checkpoints[0].reason) == (False, reason)
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+
+
+def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a refusing os.scandir, since tests may run as root, whom no mode bits stop."""
+    sharded(tmp_path, 40)
+    real = os.scandir
+
+    def refusing(path: Path) -> object:
+        if path.name == "step-40":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(folder_module.os, "scandir", refusing)
+
+    assert only(scan(tmp_path)).reason == "cannot be read: Permission denied"
+
+
+# The root.
+
+
+def test_a_missing_root_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        ScanError, match=r"nowhere: No such file or directory; expected a directory of checkpoints"
+    ):
+        scan(tmp_path / "nowhere")
+
+
+def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ScanError, match="Not a directory"):
+        scan(tmp_path / "file")
+
+
+def test_a_root_that_is_itself_a_checkpoint_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ScanError, match="itself a checkpoint"):
+        scan(torch_dcp(tmp_path))
+
+
+def test_in_a_root_with_too_many_names_nothing_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "NAMES_MAX", 3)
+    for step in range(4):
+        sharded(tmp_path, step, ranks=1)
+
+    with pytest.raises(ScanError, match="more than 3 names in one directory; the newest cannot be told"):
+        scan(tmp_path)
+
+
+def test_an_unknown_format_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        ScanError, match="'safetensors' is not known; expected one of rekindle-sharded, torch-dcp"
+    ):
+        scan(tmp_path, format_name="safetensors")
+
+
+def test_a_given_format_accepts_no_other(tmp_path: Path) -> None:
+    sharded(tmp_path, 40)
+
+    assert only(scan(tmp_path, format_name="torch-dcp")).reason == "no file of the format torch-dcp"
+
+
+# One level down.
+
+
+def test_a_checkpoint_one_level_down_counts_for_its_step(tmp_path: Path) -> None:
+    torch_dcp(tmp_path / "step-40", "model")
+
+    assert scan(tmp_path).chosen == Checkpoint(40, "step-40", "torch-dcp", True, "", 1577 + 4415)
+
+
+def test_all_parts_one_level_down_must_be_complete(tmp_path: Path) -> None:
+    torch_dcp(tmp_path / "step-40", "model")
+    (torch_dcp(tmp_path / "step-40", "optimizer") / ".metadata").unlink()
+
+    found = only(scan(tmp_path))
+
+    assert (found.complete, found.reason) == (
+        False,
+        "'optimizer': no .metadata: never finished (2 data files)",
+    )
+
+
+# Whatever lies there.
+
+_NAMES = st.sampled_from(
+    ["commit.json", "shard-0-of-2.npz", "shard-1-of-2.npz", ".metadata", "__0_0.distcp", "__1_0.distcp"]
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(files=st.dictionaries(_NAMES, st.binary(max_size=200)))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle's own, for odd escapes in a damaged text
+def test_whatever_bytes_lie_there_the_scan_answers_and_chooses_none(
+    files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("scan") / "step-40"
+    directory.mkdir()
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+
+    found = only(scan(directory.parent))
+
+    assert not found.complete
+    assert found.reason
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [lambda root: sharded(root, 40), torch_dcp])
+def test_a_checkpoint_with_any_file_cut_short_is_never_chosen(
+    make: object, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert callable(make)
+    directory = make(tmp_path_factory.mktemp("scan"))
+    assert scan(directory.parent).chosen is not None
+    name = data.draw(st.sampled_from(sorted(file.name for file in directory.iterdir())))
+    left_bytes = data.draw(st.integers(0, (directory / name).stat().st_size - 1))
+    os.truncate(directory / name, left_bytes)
+
+    assert scan(directory.parent).chosen is None

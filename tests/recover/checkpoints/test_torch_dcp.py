@@ -1,0 +1,149 @@
+"""Reading a DCP index that torch wrote, and refusing one that someone else did. Nothing of it may run."""
+
+import os
+import pickle
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.torch_dcp import TorchDcp
+
+FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
+INDEX = (FIXTURE / ".metadata").read_bytes()
+
+
+def read(directory: Path) -> Verdict:
+    return TorchDcp().read(Folder(directory, lambda: None), step=40)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(FIXTURE, tmp_path / "step-40"))
+
+
+def test_what_torch_wrote_is_complete(checkpoint: Path) -> None:
+    assert read(checkpoint) == Verdict(complete=True, bytes=1577 + 4415)
+
+
+def test_a_data_file_one_byte_short_is_incomplete(checkpoint: Path) -> None:
+    os.truncate(checkpoint / "__1_0.distcp", 4414)
+
+    assert read(checkpoint).reason == "'__1_0.distcp' has 4414 bytes, .metadata needs 4415"
+
+
+def test_a_data_file_that_is_longer_than_needed_is_complete(checkpoint: Path) -> None:
+    os.truncate(checkpoint / "__1_0.distcp", 5000)
+
+    assert read(checkpoint).complete
+
+
+def test_a_missing_data_file_is_incomplete(checkpoint: Path) -> None:
+    (checkpoint / "__0_0.distcp").unlink()
+
+    with pytest.raises(DamagedError, match=r"'__0_0.distcp' is missing"):
+        read(checkpoint)
+
+
+def test_without_its_index_it_was_never_finished(checkpoint: Path) -> None:
+    (checkpoint / ".metadata").rename(checkpoint / ".metadata.tmp")
+
+    with pytest.raises(DamagedError, match=r"no .metadata: never finished \(2 data files\)"):
+        read(checkpoint)
+
+
+def test_an_index_per_rank_says_that_it_cannot_be_judged(checkpoint: Path) -> None:
+    (checkpoint / ".metadata").rename(checkpoint / "__0.metadata")
+
+    with pytest.raises(DamagedError, match="saved without collectives"):
+        read(checkpoint)
+
+
+def test_an_index_that_leads_out_of_the_directory_is_refused(checkpoint: Path) -> None:
+    (checkpoint / ".metadata").write_bytes(INDEX.replace(b"__0_0.distcp", b"../../passwd"))
+
+    with pytest.raises(DamagedError, match="not a file of this directory"):
+        read(checkpoint)
+
+
+def test_an_entry_without_length_is_refused(checkpoint: Path) -> None:
+    (checkpoint / ".metadata").write_bytes(INDEX.replace(b"\x8c\x06length", b"\x8c\x06lengtx"))
+
+    with pytest.raises(DamagedError, match="without relative_path, offset and length"):
+        read(checkpoint)
+
+
+@pytest.mark.parametrize("index", [pickle.dumps({"storage_data": {}}), pickle.dumps(None)])
+def test_another_pickle_is_not_an_index(index: bytes, checkpoint: Path) -> None:
+    (checkpoint / ".metadata").write_bytes(index)
+
+    with pytest.raises(DamagedError, match="not the index of a distributed checkpoint"):
+        read(checkpoint)
+
+
+class Payload:
+    """Runs a shell command in whoever unpickles it in the ordinary way."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (self.command,)
+
+
+def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(checkpoint: Path) -> None:
+    proof = checkpoint / "it-ran"
+    malicious = pickle.dumps(Payload(f"touch {proof}"))
+    (checkpoint / ".metadata").write_bytes(malicious)
+
+    with pytest.raises(DamagedError, match=r"it asks for posix.system, which no checkpoint needs; not done"):
+        read(checkpoint)
+    assert not proof.exists()
+
+    pickle.loads(malicious)  # the payload does work, so the test above can fail
+    assert proof.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["builtins eval", "builtins exec", "builtins __import__", "subprocess Popen", "os system", "nt system"],
+)
+def test_functions_of_the_standard_library_are_not_even_looked_up(name: str) -> None:
+    module, function = name.split()
+    with pytest.raises(ValueError, match=f"it asks for {module}.{function}"):
+        load_inert(f"c{module}\n{function}\n.".encode())
+
+
+def test_a_class_that_nobody_knows_becomes_a_stand_in_with_its_state() -> None:
+    made = load_inert(b"cmegatron.core\nMetadata\n)\x81}X\x01\x00\x00\x00aK\x07sb.")
+
+    assert isinstance(made, Inert)
+    assert made.state == {"a": 7}
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b"K\x01r\xff\xff\xff\x7f.",  # a memo slot far out: 32 GiB of table
+        b"\x96\x00\x00\x00\x00\x10\x00\x00\x00.",  # a bytearray of 64 GiB that is not there
+    ],
+)
+def test_a_few_bytes_cannot_ask_for_gigabytes(bomb: bytes) -> None:
+    with pytest.raises(ValueError, match=r"MemoryError|UnpicklingError|EOFError"):
+        load_inert(bomb)
+
+
+@settings(max_examples=300, deadline=None)
+@given(at=st.integers(0, len(INDEX) - 1), value=st.integers(0, 255))
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_index_with_any_byte_changed_is_read_or_refused(at: int, value: int) -> None:
+    damaged = INDEX[:at] + bytes([value]) + INDEX[at + 1 :]
+
+    with suppress(ValueError):
+        load_inert(damaged)
