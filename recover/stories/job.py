@@ -68,8 +68,8 @@ class Job(msgspec.Struct, frozen=True):
 
 def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident], now: datetime) -> Story:
     """The story of one job; recoveries and incidents of others are left out."""
-    mine = [r for r in recoveries if r.spec.gang.uid == job.ref.uid]
-    mine.sort(key=lambda r: r.spec.number, reverse=True)
+    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
+    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
     causes = {name for r in mine for name in (r.spec.incident, *(c.incident for c in r.status.causes))}
     about = newest_first(i for i in incidents if _concerns(i, job.ref, causes))
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
@@ -90,12 +90,17 @@ def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incide
     )
 
 
+def _is_same(one: GangRef, other: GangRef) -> bool:
+    """By name, not by uid: a job that was deleted and submitted again keeps its story."""
+    return (one.kind, one.namespace, one.name) == (other.kind, other.namespace, other.name)
+
+
 def _concerns(incident: Incident, ref: GangRef, causes: set[str]) -> bool:
     gang = incident.spec.gang
     return (
         incident.metadata.name in causes
-        or (gang is not None and gang.uid == ref.uid)
-        or any(victim.uid == ref.uid for victim in incident.status.victims)
+        or (gang is not None and _is_same(gang, ref))
+        or any(_is_same(victim, ref) for victim in incident.status.victims)
     )
 
 

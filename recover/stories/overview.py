@@ -1,4 +1,4 @@
-"""The whole cluster at a glance: what is wrong, what is being done, what was refused, where we are blind. Pure."""
+"""The whole cluster at a glance: what is wrong, what is done, what was refused, where we are blind. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from recover.stories.words import (
 __all__ = ["Overview", "Table", "overview"]
 
 _RECENT = timedelta(hours=24)
-_ROWS_MAX = 50
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -58,25 +57,27 @@ def overview(
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     shown = _recent(recoveries, now)
     tables = (
-        _cut("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(nodes, health, now)),
-        _cut("Recoveries", ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW"), _recoveries(shown, now)),
-        _cut("Open incidents", ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"), _incidents(still_open, now)),
-        _cut("Not done, and why", ("ACT", "TARGET", "REASON", "SINCE", "MEANING"), _refused(still_open, now)),
-        _cut("Blind", ("SOURCE", "NODES", "WHY"), _blind(nodes, health)),
+        Table("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), tuple(_nodes(nodes, health, now))),
+        Table(
+            "Recoveries", ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW"), tuple(_recoveries(shown, now))
+        ),
+        Table(
+            "Open incidents",
+            ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"),
+            tuple(_incidents(still_open, now)),
+        ),
+        Table(
+            "Not done, and why",
+            ("ACT", "TARGET", "REASON", "SINCE", "MEANING"),
+            tuple(_refused(still_open, now)),
+        ),
+        Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health))),
     )
     return Overview(
         verdict=_verdict(nodes, still_open, shown),
         tables=tuple(table for table in tables if table.rows),
         commands=_commands(nodes, still_open, shown),
     )
-
-
-def _cut(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
-    """A broken fleet must not scroll the rest away."""
-    every = tuple(rows)
-    if len(every) > _ROWS_MAX:
-        title = f"{title} (the first {_ROWS_MAX} of {len(every)}; all with -o json)"
-    return Table(title, columns, every)
 
 
 def _recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
