@@ -1,0 +1,304 @@
+"""Worlds for tests, built in sentences: `cluster(nodes=4).running(gang("llm", ranks=4)).finding(xid=79, on="n1")`.
+
+The builder makes the same views that observe.py makes of API objects; `decide()` runs the production plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from detectors.contract import (
+    Coverage,
+    CoverageState,
+    Edge,
+    Fault,
+    Finding,
+    NodeHealth,
+    NodeHealthStatus,
+    ObjectMeta,
+    Origin,
+    PodProgress,
+    Remedy,
+    Severity,
+    Source,
+    Subject,
+    SubjectKind,
+)
+from recover.actions import Create, Patch, Plan
+from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
+from recover.kube.cluster import INCIDENTS, PYTORCHJOBS, RECOVERIES
+from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPhase, Template, World
+from recover.plan import plan
+from recover.settings import Settings
+
+__all__ = ["NOW", "Decision", "Worlds", "cluster", "gang"]
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+BOOT = "11111111-2222-3333-4444-555555555555"
+
+
+def gang(
+    name: str = "llm",
+    *,
+    ranks: int = 4,
+    opted_in: bool = True,
+    annotations: Mapping[str, str] = {},
+    templates: Mapping[str, Template] = {"": Template()},
+) -> Gang:
+    return Gang(
+        ref=GangRef(
+            api_version=PYTORCHJOBS.api_version, kind="PyTorchJob", namespace="ml", name=name, uid=f"{name}-uid"
+        ),
+        resource=PYTORCHJOBS,
+        version="10",
+        labels={"rekindle.dev/auto-recovery": "enabled"} if opted_in else {},
+        annotations=annotations,
+        created=NOW - timedelta(hours=2),
+        size=ranks,
+        templates=templates,
+    )
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A plan, read as a person would ask about it."""
+
+    plan: Plan
+
+    @property
+    def cordons(self) -> list[str]:
+        return [a.name for a in self.plan.actions if isinstance(a, Patch) and a.what == "quarantine-node"]
+
+    @property
+    def restarts(self) -> list[str]:
+        return [
+            a.body["spec"]["gang"]["name"]
+            for a in self.plan.actions
+            if isinstance(a, Create) and a.resource == RECOVERIES
+        ]
+
+    @property
+    def incidents(self) -> list[Incident]:
+        made = [a for a in self.plan.actions if isinstance(a, Create) and a.resource == INCIDENTS]
+        return [
+            Incident(
+                metadata=ObjectMeta(name=a.name),
+                spec=msgspec.convert(a.body["spec"], IncidentSpec),
+                status=msgspec.convert(a.status, IncidentStatus),
+            )
+            for a in made
+        ]
+
+    @property
+    def incident(self) -> Incident:
+        (only,) = self.incidents
+        return only
+
+    def reasons(self, action: str = "") -> list[str]:
+        """Reasons of everything that was refused or only described."""
+        return [
+            r.reason
+            for i in self.incidents
+            for r in i.status.actions
+            if r.reason and (not action or r.action == action)
+        ]
+
+
+class Worlds:
+    """Mutable on purpose, unlike what it builds."""
+
+    def __init__(self, nodes: int, mode: Mode) -> None:
+        self.now = NOW
+        self.mode = mode
+        self.settings = Settings(mode=mode)
+        self.nodes = {
+            f"n{i}": Node(name=f"n{i}", uid=f"n{i}-uid", version="1", boot_id=BOOT) for i in range(nodes)
+        }
+        self.health = {name: self._covered(name) for name in self.nodes}
+        self.gangs: dict[str, Gang] = {}
+        self.pods: dict[str, dict[str, Pod]] = {}
+        self.incidents: dict[str, Incident] = {}
+        self.recoveries: dict[str, Recovery] = {}
+        self.scans: dict[str, Pod] = {}
+        self.namespaces = {"ml": NamespaceView("ml")}
+
+    def _covered(self, node: str) -> NodeHealth:
+        covered = Coverage(
+            source=Source.KMSG, state=CoverageState.COVERED, since=NOW - timedelta(hours=5)
+        )
+        return NodeHealth(
+            metadata=ObjectMeta(name=node), status=NodeHealthStatus(boot_id=BOOT, coverage=[covered])
+        )
+
+    # --- what runs -----------------------------------------------------------------------------------------
+
+    def running(self, job: Gang, *, first_node: int = 0, stepping: bool = True) -> Worlds:
+        """One rank on each node from `first_node` on."""
+        self.gangs[job.ref.uid] = job
+        pods = {}
+        for rank in range(job.size):
+            node = f"n{first_node + rank}"
+            pod = Pod(
+                namespace="ml",
+                name=f"{job.ref.name}-worker-{rank}",
+                uid=f"{job.ref.name}-{rank}-uid",
+                version="1",
+                owner_uid=job.ref.uid,
+                node=node,
+                phase=PodPhase.RUNNING,
+                created=NOW - timedelta(hours=1),
+                containers=(Container(name="train", running=True),),
+                accelerators=8,
+            )
+            pods[pod.uid] = pod
+            if stepping:
+                self._progress(pod, Edge.STEPPING, at=NOW - timedelta(minutes=50))
+        self.pods[job.ref.uid] = pods
+        return self
+
+    def _progress(self, pod: Pod, edge: Edge, *, at: datetime, instance: int = 0) -> None:
+        health = self.health[pod.node]
+        others = [p for p in health.status.pods if p.uid != pod.uid]
+        mine = PodProgress(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            edge=edge,
+            at=at,
+            instance=instance,
+            first_step=1,
+            first_step_at=at,
+            last_step=100,
+            last_step_at=at,
+        )
+        status = msgspec.structs.replace(health.status, pods=[*others, mine])
+        self.health[pod.node] = msgspec.structs.replace(health, status=status)
+
+    # --- what breaks ---------------------------------------------------------------------------------------
+
+    def finding(
+        self,
+        *,
+        on: str,
+        code: str = "xid-79",
+        fault: Fault = Fault.DEVICE_LOST,
+        origin: Origin = Origin.KERNEL,
+        severity: Severity = Severity.FATAL,
+        final: bool = True,
+        ago_s: float = 1.0,
+        boot_id: str = BOOT,
+    ) -> Worlds:
+        health = self.health[on]
+        seen = self.now - timedelta(seconds=ago_s)
+        sequence = len(health.status.findings) + 1
+        found = Finding(
+            id=f"{boot_id[:8]}-kmsg-{sequence}",
+            code=code,
+            fault=fault,
+            origin=origin,
+            severity=severity,
+            subject=Subject(kind=SubjectKind.DEVICE, device=f"GPU-{on}"),
+            boot_id=boot_id,
+            first_seen=seen,
+            last_seen=seen,
+            remedy=Remedy.NONE,
+            final=final,
+            sequence=sequence,
+            evidence=f"NVRM: Xid {code}",
+        )
+        status = msgspec.structs.replace(health.status, findings=[*health.status.findings, found])
+        self.health[on] = msgspec.structs.replace(health, status=status)
+        return self
+
+    def crash(
+        self, job: str = "llm", *, rank: int, exit_code: int = 1, reason: str = "Error", ago_s: float = 1.0
+    ) -> Worlds:
+        """The rank's pod is Failed."""
+        return self._end(job, rank, exit_code, reason, ago_s, phase=PodPhase.FAILED)
+
+    def restart_in_place(
+        self, job: str = "llm", *, rank: int, exit_code: int = 1, ago_s: float = 1.0
+    ) -> Worlds:
+        """The rank's container ended, and the kubelet started it again in the same pod."""
+        return self._end(job, rank, exit_code, "Error", ago_s, phase=PodPhase.RUNNING)
+
+    def _end(
+        self, job: str, rank: int, exit_code: int, reason: str, ago_s: float, *, phase: PodPhase
+    ) -> Worlds:
+        pods = self.pods[f"{job}-uid"]
+        pod = pods[f"{job}-{rank}-uid"]
+        in_place = phase is PodPhase.RUNNING
+        ended = Container(
+            name="train",
+            running=in_place,
+            restarts=1 if in_place else 0,
+            exit_code=exit_code,
+            reason=reason,
+            finished_at=self.now - timedelta(seconds=ago_s),
+        )
+        pods[pod.uid] = msgspec.structs.replace(pod, phase=phase, containers=(ended,))
+        return self
+
+    def stall(self, job: str = "llm") -> Worlds:
+        """Every readable rank has passed its time limit."""
+        for pod in self.pods[f"{job}-uid"].values():
+            self._progress(pod, Edge.STALLED, at=self.now - timedelta(seconds=5))
+        return self
+
+    def not_ready(self, node: str, *, ago_s: float = 60.0) -> Worlds:
+        since = self.now - timedelta(seconds=ago_s)
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], ready=False, ready_since=since)
+        return self
+
+    def blind(self, node: str, why: str = "permission denied") -> Worlds:
+        row = Coverage(source=Source.KMSG, state=CoverageState.BLIND, since=self.now, why=why)
+        health = self.health[node]
+        status = msgspec.structs.replace(health.status, coverage=[row])
+        self.health[node] = msgspec.structs.replace(health, status=status)
+        return self
+
+    def change_node(self, node: str, **changes: object) -> Worlds:
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], **changes)
+        return self
+
+    def change_gang(self, job: str = "llm", **changes: object) -> Worlds:
+        self.gangs[f"{job}-uid"] = msgspec.structs.replace(self.gangs[f"{job}-uid"], **changes)
+        return self
+
+    def later(self, seconds: float) -> Worlds:
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    # --- the result ----------------------------------------------------------------------------------------
+
+    def world(self) -> World:
+        gangs_on: dict[str, frozenset[str]] = {}
+        for uid, pods in self.pods.items():
+            for pod in pods.values():
+                gangs_on[pod.node] = gangs_on.get(pod.node, frozenset()) | {uid}
+        recoveries_of: dict[str, dict[str, Recovery]] = {}
+        for key, recovery in self.recoveries.items():
+            recoveries_of.setdefault(recovery.spec.gang.uid, {})[key] = recovery
+        return World(
+            mode=self.mode,
+            mode_since=NOW - timedelta(hours=1),
+            nodes=self.nodes,
+            health=self.health,
+            gangs=self.gangs,
+            pods_of=self.pods,
+            scans=self.scans,
+            namespaces=self.namespaces,
+            incidents=self.incidents,
+            recoveries=self.recoveries,
+            recoveries_of=recoveries_of,
+            gangs_on=gangs_on,
+        )
+
+    def decide(self) -> Decision:
+        return Decision(plan(self.world(), self.settings, self.now))
+
+
+def cluster(nodes: int = 4, *, mode: Mode = Mode.RECOVER) -> Worlds:
+    return Worlds(nodes, mode)
