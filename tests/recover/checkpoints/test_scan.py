@@ -236,7 +236,7 @@ def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pyt
             raise PermissionError(13, "Permission denied", str(path))
         return real(path)
 
-    monkeypatch.setattr(folder_module.os, "scandir", refusing)
+    monkeypatch.setattr(os, "scandir", refusing)
 
     assert only(scan(tmp_path)).reason == "cannot be read: Permission denied"
 
