@@ -161,7 +161,8 @@ def _recovery(recovery: Recovery, now: datetime) -> Section:
     lines = [Line(one_line(status.message) or words, tone)]
     lines += _causes(status)
     if status.phases:
-        lines.append(Line("phases: " + _phases(status, now, active=recovery.active)))
+        attempt = f" of attempt {status.attempt}" if status.attempt > 1 else ""
+        lines.append(Line(f"phases{attempt}: {_phases(status, now, active=recovery.active)}"))
     if status.avoid_nodes:
         lines.append(Line(f"kept off {some(status.avoid_nodes)}"))
     if status.checkpoint is not None:
@@ -189,13 +190,13 @@ def _causes(status: RecoveryStatus) -> Iterable[Line]:
 
 
 def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
-    """`Stopping 0.4 s, Choosing 1.2 s, ...`: how long each took; the present one so far."""
-    ends = [p.at for p in status.phases[1:]]
+    """`Stopping 0.4 s, Choosing 1.2 s, ...`: how long each took in this attempt; the present one so far."""
+    these = [p for p in status.phases if p.attempt == status.attempt] or status.phases
     took = [
-        f"{p.phase} {duration((end - p.at).total_seconds())}"
-        for p, end in zip(status.phases, ends, strict=False)
+        f"{p.phase} {duration((after.at - p.at).total_seconds())}"
+        for p, after in zip(these, these[1:], strict=False)
     ]
-    last = status.phases[-1]
+    last = these[-1]
     so_far = f" {duration((now - last.at).total_seconds())} so far" if active else f" at {clock(last.at)}"
     return ", ".join([*took, f"{last.phase}{so_far}"])
 
@@ -203,7 +204,7 @@ def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
 def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.verified:
         took = f", found in {duration(choice.scan_s)}" if choice.scan_s is not None else ""
-        yield Line(f"resumed from the newest complete checkpoint: step {choice.step}, {choice.path}{took}")
+        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}{took}")
     else:
         yield Line(
             f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"

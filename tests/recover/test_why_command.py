@@ -1,0 +1,263 @@
+"""recover/cli.py and lookup.py: the commands against a served API, and every way they can fail to answer."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chaos.cluster.rest import serve, write_kubeconfig
+from chaos.cluster.store import Deletion, MemoryCluster
+from detectors.kubeapi import ApiError, ReplyLost, Resource
+from recover.cli import status, why
+from recover.kube.cluster import (
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PYTORCHJOBS,
+    RECOVERIES,
+    ListPage,
+)
+from recover.lookup import CannotTell, read
+from tests.recover.why_cases import finding, health, incident, recovery
+
+
+@pytest.fixture
+def store() -> MemoryCluster:
+    cluster = MemoryCluster(lambda: datetime.now(UTC))
+    for namespace in ("team", "other"):
+        cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
+    for name in ("node-3", "node-4"):
+        cluster.create(
+            NODES,
+            {"metadata": {"name": name}, "status": {"capacity": {"nvidia.com/gpu": "8"}, "conditions": []}},
+        )
+    create(cluster, NODEHEALTHS, health(finding()))
+    create(cluster, INCIDENTS, incident())
+    create(cluster, RECOVERIES, recovery(), "team")
+    for namespace, name in (("team", "llm"), ("team", "vision"), ("other", "vision")):
+        cluster.create(JOBS, a_job(name), namespace)
+    return cluster
+
+
+@pytest.fixture
+def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
+    """The store served from a thread of its own: the commands run their own loop."""
+    path, ready, done = tmp_path / "kubeconfig", threading.Event(), threading.Event()
+
+    async def serving() -> None:
+        async with serve(store, users={"secret": "tester"}) as server:
+            write_kubeconfig(path, server.url, "secret")
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serving(),))
+    thread.start()
+    assert ready.wait(5)
+    yield str(path)
+    done.set()
+    thread.join(5)
+
+
+def create(store: MemoryCluster, resource: Resource, example: Any, namespace: str = "") -> None:
+    body = msgspec.to_builtins(example, str_keys=True)
+    store.create(resource, {**body, "metadata": {"name": example.metadata.name}}, namespace)
+    store.patch(
+        resource, example.metadata.name, {"status": body["status"]}, namespace=namespace, subresource="status"
+    )
+
+
+def a_job(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template},
+    }
+
+
+def test_why_a_job_prints_its_story(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("Job team/llm\nAfter a GPU was lost, it was recovered")
+    assert "Useful next" in printed
+
+
+@pytest.mark.parametrize("asked", ["llm", "job/llm", "jobs/llm"])
+def test_a_job_is_found_by_name_alone_or_with_its_kind(
+    asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 0
+    assert capsys.readouterr().out.startswith("Job team/llm\n")
+
+
+@pytest.mark.parametrize("asked", ["node-3", "node/node-3"])
+def test_a_node_is_found(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 0
+    assert capsys.readouterr().out.startswith("Node node-3\n")
+
+
+def test_a_name_in_several_namespaces_gets_the_commands_that_say_which(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["vision", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == (
+        "rekindle: 'vision' means several things; say which: "
+        "rekindle why -n other job/vision; rekindle why -n team job/vision\n"
+    )
+
+    assert why(["-n", "other", "job/vision", "--kubeconfig", kubeconfig]) == 0
+
+
+def test_a_name_that_does_not_exist_gets_the_nearest(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["lm", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no job or node 'lm': did you mean team/llm?\n"
+
+
+@pytest.mark.parametrize("asked", ["", "/", "a/b/c"])
+def test_what_is_no_name_is_told(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 3
+    assert "is no name: expected NAME, NAMESPACE/NAME" in capsys.readouterr().err
+
+
+def test_a_job_that_is_gone_is_found_by_its_recovery(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.delete(JOBS, "llm", Deletion(), namespace="team")
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+    assert "The job itself is gone." in capsys.readouterr().out
+
+
+def test_json_is_for_programs(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(["team/llm", "-o", "json", "--kubeconfig", kubeconfig]) == 0
+    story = msgspec.json.decode(capsys.readouterr().out)
+    assert story["subject"] == "Job team/llm"
+
+    assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert shown["verdict"]["text"].startswith("2 accelerator nodes")
+
+
+def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr().out
+    assert "Open incidents" in printed
+    assert "no agent reports for it" in printed
+
+
+def test_one_object_that_cannot_be_read_is_named_and_does_not_hide_the_others(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.create(INCIDENTS, {"metadata": {"name": "odd"}, "spec": {"fault": "gremlins"}})
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rekindle: Incident odd left out: ")
+    assert "fell off the bus" in printed.out
+
+
+def test_a_server_that_does_not_answer_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["--server", "http://127.0.0.1:9"]) == 1
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rekindle: the API server does not answer: ")
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(["--kubeconfig", str(tmp_path / "none")]) == 1
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_wrong_usage_is_exit_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([]) == 2
+    assert status(["-o", "xml"]) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+# --- refusals of the API server -------------------------------------------------------------------------
+
+
+class Refusing:
+    """A cluster that is empty, and answers the list of one resource with an error."""
+
+    def __init__(self, resource: Resource, error: Exception) -> None:
+        self._resource, self._errors = resource, [error]
+
+    async def list(self, resource: Resource, **_: Any) -> ListPage:
+        if resource == self._resource and self._errors:
+            raise self._errors[0]
+        return ListPage([], "1")
+
+
+async def test_missing_crds_say_how_to_install_them() -> None:
+    cluster = Refusing(
+        RECOVERIES, ApiError(404, "NotFound", "the server could not find the requested resource")
+    )
+
+    with pytest.raises(
+        CannotTell, match=r"does not know recoveries.rekindle.dev: .*rekindle crds \| kubectl apply"
+    ):
+        await read(cluster)
+
+
+async def test_a_framework_that_is_not_installed_is_no_problem() -> None:
+    cluster = Refusing(
+        PYTORCHJOBS, ApiError(404, "NotFound", "the server could not find the requested resource")
+    )
+
+    assert (await read(cluster)).notes == []
+
+
+async def test_what_one_may_not_list_is_left_out_and_said() -> None:
+    cluster = Refusing(NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
+
+    assert (await read(cluster)).notes == ["nodes left out: you may not list them (nodes is forbidden)"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ApiError(401, "Unauthorized", "token expired"), "does not accept these credentials"),
+        (ApiError(500, "InternalError", "etcd"), "cannot list incidents"),
+        (ReplyLost("GET /: timeout"), "does not answer"),
+    ],
+)
+async def test_other_failures_are_told_in_one_line(error: Exception, words: str) -> None:
+    with pytest.raises(CannotTell, match=words):
+        await read(Refusing(INCIDENTS, error))
+
+
+async def test_a_list_that_expires_between_pages_is_read_again() -> None:
+    class Expiring:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        async def list(self, resource: Resource, *, page: str = "", **_: Any) -> ListPage:
+            if resource != NAMESPACES:
+                return ListPage([], "1")
+            self.asked.append(page)
+            if page and self.asked.count(page) == 1:
+                raise ApiError(410, "Expired", "the continue token is too old")
+            name = "b" if page else "a"
+            return ListPage(
+                [msgspec.Raw(b'{"metadata":{"name":"%s"}}' % name.encode())], "1", "" if page else "more"
+            )
+
+    cluster = Expiring()
+
+    assert sorted((await read(cluster)).namespaces) == ["a", "b"]
+    assert cluster.asked == ["", "more", "", "more"]
