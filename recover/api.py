@@ -260,6 +260,9 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
     checkpoint: CheckpointChoice | None = None
+    fruitless: Annotated[
+        list[int], Meta(description="steps that an attempt began from and never moved on", max_length=16)
+    ] = []
     last_step: Annotated[int | None, Meta(description="last step seen before the stop")] = None
     resumed_step: Annotated[int | None, Meta(description="first step seen after the resume")] = None
     lost_steps: int | None = None

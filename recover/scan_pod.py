@@ -86,13 +86,20 @@ def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Cre
                 "namespace": gang.ref.namespace,
                 "labels": {SCAN_OF: recovery.metadata.name[:63]},
             },
-            "spec": _spec(place, image, deadline_s),
+            "spec": _spec(place, image, deadline_s, _unloadable(recovery.status.fruitless)),
         },
     )
 
 
-def _spec(place: Place, image: str, deadline_s: float) -> dict[str, Any]:
+def _unloadable(fruitless: list[int]) -> list[int]:
+    """Steps from which two attempts began and none moved on: they look complete, and do not load."""
+    return sorted({step for step in fruitless if fruitless.count(step) >= 2})
+
+
+def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> dict[str, Any]:
     command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
+    for step in exclude:
+        command += ["--exclude", str(step)]
     if place.at.format is not None:
         command += ["--format", place.at.format]
     uid = {
@@ -118,7 +125,7 @@ def _spec(place: Place, image: str, deadline_s: float) -> dict[str, Any]:
                 "image": image,
                 "command": command,
                 "terminationMessagePath": _MESSAGE_FILE,
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,

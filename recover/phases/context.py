@@ -110,12 +110,14 @@ def moved(
 def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> RecoveryStatus:
     """Back to the stop, for a fresh cause."""
     attempt = ctx.status.attempt + 1
+    began_from = ctx.status.checkpoint.step if ctx.status.checkpoint else None
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     status = msgspec.structs.replace(
         ctx.status,
         attempt=attempt,
         causes=[*ctx.status.causes, *added][-16:],
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),
+        fruitless=[*ctx.status.fruitless, *([] if began_from is None else [began_from])][-16:],
         resumed_step=None,
     )
     return moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status)

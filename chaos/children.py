@@ -1,0 +1,75 @@
+"""Processes that must not outlive us: started with a death signal, ended by their id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["Child", "die_with_parent", "spawn"]
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Runs in the child before exec: the kernel kills it when its parent is gone, however that came."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child:
+    """One process of ours. Its output goes to `log`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+    async def kill(self) -> None:
+        """SIGKILL, and waits until it is gone."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+
+    async def stop(self, grace_s: float = 3.0) -> int:
+        """SIGTERM, then SIGKILL after the grace. Returns the exit status."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), grace_s)
+        except TimeoutError:
+            await self.kill()
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    def last_lines(self, count: int = 15) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-count:])
+
+
+async def spawn(name: str, command: list[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
+    """Starts a process with its output in a file, appended: a restarted one goes on in the same file."""
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(env or {})},
+            preexec_fn=die_with_parent,
+        )
+    return Child(name, process, log)

@@ -1,0 +1,90 @@
+"""The training job of a scenario, as the object that a user would apply. Pure."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from chaos.scenario import Job, JobKind
+
+__all__ = ["CHECKPOINTS", "NAMESPACE", "resource_of", "training_job"]
+
+NAMESPACE = "ml"
+CHECKPOINTS = "/checkpoints"
+CLAIM = "checkpoints"
+
+
+def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
+    """A labelled PyTorchJob or Indexed Job whose checkpoints lie on the claim `checkpoints`."""
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "annotations": {"rekindle.dev/checkpoint": f"{CHECKPOINTS};format=rekindle-sharded"},
+    }
+    if job.opted_in:
+        metadata["labels"] = {"rekindle.dev/auto-recovery": "enabled"}
+    if job.kind is JobKind.PYTORCHJOB:
+        return _pytorchjob(job, metadata, port)
+    return _indexed_job(job, metadata, port)
+
+
+def _pytorchjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
+    template = {"spec": _pod_spec(job, port, container="pytorch")}
+    replicas: dict[str, Any] = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}}
+    if job.ranks > 1:
+        replicas["Worker"] = {
+            "replicas": job.ranks - 1,
+            "restartPolicy": "OnFailure",
+            "template": template,
+        }
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": metadata,
+        "spec": {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": replicas},
+    }
+
+
+def _indexed_job(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
+    spec = _pod_spec(job, port, container="train")
+    container = spec["containers"][0]
+    container["args"] += [f"--world-size={job.ranks}", "--master-addr=127.0.0.1"]
+    # A Job's template cannot take the source later, so its author puts it in from the start.
+    container["envFrom"] = [{"configMapRef": {"name": f"{metadata['name']}-rekindle", "optional": True}}]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": job.ranks,
+            "parallelism": job.ranks,
+            "backoffLimit": 6,
+            "template": {"spec": {**spec, "restartPolicy": "Never"}},
+        },
+    }
+
+
+def _pod_spec(job: Job, port: int, *, container: str) -> dict[str, Any]:
+    args = [
+        f"--steps={job.steps}",
+        f"--step-time-s={job.step_time_s}",
+        f"--checkpoint-dir={CHECKPOINTS}",
+        f"--checkpoint-every={job.checkpoint_every}",
+        f"--shard-write-s={job.shard_write_s}",
+        f"--master-port={port}",
+    ]
+    return {
+        "terminationGracePeriodSeconds": 2,
+        "containers": [
+            {
+                "name": container,
+                "image": "rekindle-training",
+                "command": [sys.executable, "-m", "chaos.training"],
+                "args": args,
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                "volumeMounts": [{"name": "checkpoints", "mountPath": CHECKPOINTS}],
+            }
+        ],
+        "volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": CLAIM}}],
+    }
