@@ -10,7 +10,7 @@ from typing import Any
 from chaos.cluster import refusals
 from detectors.kubeapi import Resource
 
-__all__ = ["SERVER_OWNED", "check_identity", "validate"]
+__all__ = ["SERVER_OWNED", "check_identity", "validate", "without_empty"]
 
 SERVER_OWNED = (
     "resourceVersion",
@@ -56,3 +56,8 @@ def check_identity(resource: Resource, old: dict[str, Any], new: dict[str, Any])
     if "deletionTimestamp" in before and added:
         why = "no new finalizers can be added if the object is being deleted"
         raise refusals.invalid(resource, before["name"], f"metadata.finalizers: Forbidden: {why}")
+
+
+def without_empty(meta: dict[str, Any]) -> dict[str, Any]:
+    """Empty maps and lists are not stored, so setting one changes nothing."""
+    return {key: value for key, value in meta.items() if value not in ({}, [])}

@@ -180,6 +180,7 @@ class MemoryCluster:
                 new.pop("status", None)
         metadata.validate(resource, meta)
         kind.fill_in(new)
+        new["metadata"] = metadata.without_empty(meta)
         return self._put(resource, None, self._validated(resource, None, new))
 
     def patch(
@@ -200,7 +201,7 @@ class MemoryCluster:
         new = _isolated(kind, old.body, new, subresource)
         if kind.has_status and _spec_of(new) != _spec_of(old.body):
             new["metadata"]["generation"] = old.body["metadata"].get("generation", 1) + 1
-        new["metadata"] = {key: value for key, value in new["metadata"].items() if value not in ({}, [])}
+        new["metadata"] = metadata.without_empty(new["metadata"])
         if new == old.body:
             return old
         metadata.validate(resource, new["metadata"])

@@ -49,7 +49,7 @@ class _NoInput(selectors.BaseSelector):
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """Called once, for the pipe by which the loop would wake itself."""
-        key = selectors.SelectorKey(fileobj, fileobj.fileno(), events, data)
+        key = selectors.SelectorKey(fileobj, int(fileobj), events, data)
         self._files[fileobj] = key
         return key
 

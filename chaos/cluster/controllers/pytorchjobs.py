@@ -1,0 +1,238 @@
+"""A model of the PyTorchJob controller of training-operator 1.9, as far as a gang restart meets it.
+
+Suspending deletes the pods without counting anything; a failed pod ends the job for good, restarts it or is
+replaced, by its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from chaos.cluster.controllers.base import condition_of, with_condition
+from chaos.cluster.controllers.podsets import PodOwner, is_active, phase_of, pod_from
+from chaos.cluster.kinds import Object
+from chaos.cluster.store import stamp
+from recover.kube.cluster import PODS, PYTORCHJOBS
+
+__all__ = ["PyTorchJobController"]
+
+PREFIX = "training.kubeflow.org/"
+PORT = 23456
+_EXCLUSIVE = {"Running": "Restarting", "Restarting": "Running"}
+RETRYABLE_EXIT_CODE_MIN = 128
+
+
+class _Replica(msgspec.Struct, frozen=True):
+    """One pod that the job should have."""
+
+    kind: str
+    index: int
+    rank: int
+    policy: str
+    template: Object
+
+
+class PyTorchJobController(PodOwner):
+    """There is no DNS among local processes, so MASTER_ADDR is the loopback address."""
+
+    user = "training-operator"
+    resource = PYTORCHJOBS
+    kinds = (PYTORCHJOBS, PODS)
+
+    async def reconcile_owner(self, job: Object, pods: list[Object]) -> float | None:
+        status = dict(job.get("status", {}))
+        if _is(status, "Succeeded") or _is(status, "Failed"):
+            await self._clean_up(job, pods)
+            return None
+        if condition_of(job, "Created") is None:
+            self._set(status, "Created", "True", "is created.")
+        if job["spec"].get("runPolicy", {}).get("suspend"):
+            await self._suspend(pods, status)
+        else:
+            self._resume(status)
+            await self._reconcile_pods(job, pods, status)
+        await self.write_status(job, status)
+        return None
+
+    async def _clean_up(self, job: Object, pods: list[Object]) -> None:
+        policy = job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None")
+        if policy == "Running":
+            await self.delete_active(pod for pod in pods if phase_of(pod) == "Running")
+        elif policy == "All":
+            for pod in pods:
+                if "deletionTimestamp" not in pod["metadata"]:
+                    await self.delete_pod(pod)
+
+    async def _suspend(self, pods: list[Object], status: Object) -> None:
+        """Failed pods go too, unlike those of a Job."""
+        for pod in pods:
+            if "deletionTimestamp" not in pod["metadata"]:
+                await self.delete_pod(pod)
+        if _is(status, "Running"):
+            self._set(status, "Running", "False", "is suspended.", reason="PyTorchJobSuspended")
+        if not _is(status, "Suspended"):
+            self._set(status, "Suspended", "True", "is suspended.")
+        status.pop("startTime", None)
+        status["replicaStatuses"] = {}
+
+    def _resume(self, status: Object) -> None:
+        if _is(status, "Suspended"):
+            self._set(status, "Suspended", "False", "is resumed.", reason="PyTorchJobResumed")
+            status.pop("startTime", None)
+        status.setdefault("startTime", stamp(self.store.now()))
+
+    async def _reconcile_pods(self, job: Object, pods: list[Object], status: Object) -> None:
+        replicas = _replicas(job)
+        by_name = {pod["metadata"]["name"]: pod for pod in pods}
+        for replica in replicas:
+            pod = by_name.get(_name(job, replica))
+            if pod is None:
+                await self.create_pod(_pod(job, replica, len(replicas)), job)
+            elif _failed_for_a_retry(pod, replica):
+                self._set(
+                    status, "Restarting", "True", f"is restarting because {replica.kind} replica failed."
+                )
+                if "deletionTimestamp" not in pod["metadata"]:
+                    await self.delete_pod(pod)
+            elif _has_failed(pod) and replica.policy in ("Never", "ExitCode"):
+                self._fail(status, f"is failed because 1 {replica.kind} replica(s) failed.")
+            elif _has_failed(pod):
+                self._set(
+                    status, "Restarting", "True", f"is restarting because {replica.kind} replica failed."
+                )
+        if not _is(status, "Failed"):
+            self._judge(job, replicas, by_name, status)
+        status["replicaStatuses"] = _replica_statuses(job, replicas, by_name)
+
+    def _judge(
+        self, job: Object, replicas: list[_Replica], by_name: dict[str, Object], status: Object
+    ) -> None:
+        """The master's state is the job's; without a master all workers count."""
+        limit = job["spec"].get("runPolicy", {}).get("backoffLimit")
+        if limit is not None and _restarts(by_name.values()) > limit:
+            self._fail(status, "has failed because it has reached the specified backoff limit")
+            return
+        deciding = [r for r in replicas if r.kind == "Master"] or replicas
+        phases = [phase_of(by_name[name]) for r in deciding if (name := _name(job, r)) in by_name]
+        if len(phases) == len(deciding) and all(phase == "Succeeded" for phase in phases):
+            status["completionTime"] = stamp(self.store.now())
+            self._set(status, "Running", "False", "is successfully completed.", reason="PyTorchJobSucceeded")
+            self._set(status, "Succeeded", "True", "is successfully completed.")
+        elif "Running" in phases and not any(_has_failed(pod) for pod in by_name.values()):
+            self._set(status, "Running", "True", "is running.")
+
+    def _fail(self, status: Object, why: str) -> None:
+        status.setdefault("completionTime", stamp(self.store.now()))
+        if _is(status, "Running"):
+            self._set(status, "Running", "False", why, reason="PyTorchJobFailed")
+        self._set(status, "Failed", "True", why)
+
+    def _set(self, status: Object, kind: str, value: str, message: str, *, reason: str = "") -> None:
+        at = stamp(self.store.now())
+        new = {
+            "type": kind,
+            "status": value,
+            "reason": reason or f"PyTorchJob{kind}",
+            "message": f"PyTorchJob {message}",
+            "lastTransitionTime": at,
+            "lastUpdateTime": at,
+        }
+        conditions = status.get("conditions", [])
+        old = next((c for c in conditions if c["type"] == kind), None)
+        if old is not None and (old["status"], old["reason"]) == (value, new["reason"]):
+            return
+        if value == "True":
+            conditions = [c for c in conditions if c["type"] != _EXCLUSIVE.get(kind)]
+        status["conditions"] = with_condition(conditions, new)
+
+
+def _is(status: Object, kind: str) -> bool:
+    return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions", []))
+
+
+def _has_failed(pod: Object) -> bool:
+    """The operator takes a pod that is deleted while it runs for a failed one."""
+    return phase_of(pod) == "Failed" or (phase_of(pod) == "Running" and not is_active(pod))
+
+
+def _failed_for_a_retry(pod: Object, replica: _Replica) -> bool:
+    if replica.policy != "ExitCode" or not _has_failed(pod):
+        return False
+    codes = [
+        state["terminated"]["exitCode"]
+        for status in pod["status"].get("containerStatuses", [])
+        if "terminated" in (state := status.get("state", {}))
+    ]
+    return not codes or max(codes) >= RETRYABLE_EXIT_CODE_MIN
+
+
+def _restarts(pods: object) -> int:
+    assert hasattr(pods, "__iter__")
+    return sum(
+        status.get("restartCount", 0)
+        for pod in pods
+        if phase_of(pod) == "Running"
+        for status in pod["status"].get("containerStatuses", [])
+    )
+
+
+def _replicas(job: Object) -> list[_Replica]:
+    specs = job["spec"]["pytorchReplicaSpecs"]
+    return [
+        _Replica(kind, index, rank, specs[kind].get("restartPolicy", "OnFailure"), specs[kind]["template"])
+        for rank, (kind, index) in enumerate(
+            (kind, index)
+            for kind in ("Master", "Worker")
+            if kind in specs
+            for index in range(int(specs[kind].get("replicas", 1)))
+        )
+    ]
+
+
+def _name(job: Object, replica: _Replica) -> str:
+    return f"{job['metadata']['name']}-{replica.kind.lower()}-{replica.index}"
+
+
+def _pod(job: Object, replica: _Replica, world_size: int) -> Object:
+    labels = {
+        PREFIX + "job-name": job["metadata"]["name"],
+        PREFIX + "operator-name": "pytorchjob-controller",
+        PREFIX + "replica-type": replica.kind.lower(),
+        PREFIX + "replica-index": str(replica.index),
+    }
+    if replica.kind == "Master":
+        labels[PREFIX + "job-role"] = "master"
+    pod = pod_from(replica.template, name=_name(job, replica), labels=labels)
+    pod["spec"]["restartPolicy"] = "Never" if replica.policy == "ExitCode" else replica.policy
+    for container in pod["spec"]["containers"]:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            "MASTER_PORT": str(_port(job)),
+            "MASTER_ADDR": "127.0.0.1",
+            "WORLD_SIZE": str(world_size),
+            "RANK": str(replica.rank),
+        }
+        own = container.setdefault("env", [])
+        own += [{"name": key, "value": value} for key, value in environment.items()]
+    return pod
+
+
+def _port(job: Object) -> int:
+    """The port that the first replica's template names `pytorchjob-port`, else the operator's default."""
+    containers = _replicas(job)[0].template["spec"]["containers"]
+    ports = [port for container in containers for port in container.get("ports", [])]
+    return next((int(p["containerPort"]) for p in ports if p.get("name") == "pytorchjob-port"), PORT)
+
+
+def _replica_statuses(
+    job: Object, replicas: list[_Replica], by_name: dict[str, Object]
+) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    fields = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
+    for replica in replicas:
+        of_kind = counts.setdefault(replica.kind, {})
+        pod = by_name.get(_name(job, replica))
+        field = fields.get(phase_of(pod), "") if pod is not None else ""
+        if field:
+            of_kind[field] = of_kind.get(field, 0) + 1
+    return counts

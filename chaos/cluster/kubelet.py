@@ -1,0 +1,169 @@
+"""A model of one node's kubelet: registers the node, renews its lease, gives each pod bound to it a worker
+(podworker.py). crash() and boot() are the machine's death and return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+
+from chaos.cluster.client import Client
+from chaos.cluster.containers import Exit, Runtime
+from chaos.cluster.controllers.base import with_condition
+from chaos.cluster.kinds import LEASES, Object
+from chaos.cluster.placement import GPU
+from chaos.cluster.podworker import KubeletSettings, PodWorker
+from chaos.cluster.store import MemoryCluster, stamp
+from detectors.kubeapi import ApiError, ReplyLost
+from recover.kube.cluster import NODES, PODS
+
+__all__ = ["Kubelet"]
+
+NODE_LEASES = "kube-node-lease"
+
+
+class Kubelet:
+    """`gpus` is how many accelerators the node offers; `power_on` gets the boot id before anything else;
+    `watch_task` is told of each task, to see it fail.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MemoryCluster,
+        runtime: Runtime,
+        *,
+        gpus: int,
+        labels: Mapping[str, str] | None = None,
+        settings: KubeletSettings,
+        power_on: Callable[[str], None],
+        watch_task: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self.name = name
+        self.api = Client(store, f"system:node:{name}")
+        self.boots = 0
+        self.alive = False
+        self._store = store
+        self._runtime = runtime
+        self._gpus = gpus
+        self._labels = dict(labels or {})
+        self._settings = settings
+        self._power_on = power_on
+        self._watch_task = watch_task
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._heart: asyncio.Task[None] | None = None
+        self._seen = 0
+
+    @property
+    def boot_id(self) -> str:
+        """New with each boot, and the same in each run of the same test."""
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.boot-{self.boots}.rekindle.dev"))
+
+    # --- the machine --------------------------------------------------------------------------------------
+
+    async def boot(self) -> None:
+        assert not self.alive, f"node {self.name} is up already"
+        self.boots += 1
+        self.alive = True
+        self._power_on(self.boot_id)
+        await self._register()
+        self._heart = asyncio.create_task(self._beat(), name=f"heartbeat {self.name}")
+        self._watch_task(self._heart)
+        self._seen = self._store.version
+        self._store.history(PODS).subscribe(self, self._pods_changed)
+        for pod in self._store.objects(PODS):
+            self._see(pod)
+
+    async def crash(self) -> None:
+        """Power off: containers die at once, nothing is reported, no heartbeat comes."""
+        self.alive = False
+        self._store.history(PODS).unsubscribe(self)
+        for uid in self._workers:
+            self._runtime.kill(uid, Exit.by_signal(9))
+        tasks = [*self._tasks.values(), *([self._heart] if self._heart else [])]
+        self._workers, self._tasks, self._heart = {}, {}, None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _register(self) -> None:
+        try:
+            node = self._store.read(NODES, self.name).body
+        except ApiError:
+            await self.api.create(NODES, {"metadata": {"name": self.name, "labels": self._labels}})
+            node = self._store.read(NODES, self.name).body
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "kubelet is posting ready status",
+            "lastTransitionTime": stamp(self._store.now()),
+        }
+        quantities = {GPU: str(self._gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
+        status = {
+            "capacity": quantities,
+            "allocatable": quantities,
+            "conditions": with_condition(node.get("status", {}).get("conditions", []), ready),
+            "nodeInfo": {"bootID": self.boot_id, "kubeletVersion": "v1.36.0-simulated"},
+            "addresses": [{"type": "Hostname", "address": self.name}],
+        }
+        await self._renew_lease()
+        await self.api.patch(NODES, self.name, {"status": status}, subresource="status")
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_s)
+            with contextlib.suppress(ApiError, ReplyLost):  # the next beat tries again
+                await self._renew_lease()
+
+    async def _renew_lease(self) -> None:
+        spec = {
+            "holderIdentity": self.name,
+            "leaseDurationSeconds": 40,
+            "renewTime": self._store.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        try:
+            await self.api.patch(LEASES, self.name, {"spec": spec}, namespace=NODE_LEASES)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await self.api.create(LEASES, {"metadata": {"name": self.name}, "spec": spec}, NODE_LEASES)
+
+    # --- pods ---------------------------------------------------------------------------------------------
+
+    def _pods_changed(self) -> None:
+        for change in self._store.history(PODS).since(self._seen):
+            self._seen = change.version
+            if change.new is not None:
+                self._see(change.new.body)
+            elif change.old is not None:
+                self._gone(change.old.body)
+
+    def _see(self, pod: Object) -> None:
+        meta, uid = pod["metadata"], pod["metadata"]["uid"]
+        if pod["spec"].get("nodeName") != self.name:
+            return
+        deleted = "deletionTimestamp" in meta
+        if uid not in self._workers:
+            if pod["status"]["phase"] in ("Succeeded", "Failed") and not deleted:
+                return
+            worker = PodWorker(self.name, pod, self._store, self.api, self._runtime, self._settings)
+            self._workers[uid] = worker
+            self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {meta['name']}")
+            self._watch_task(self._tasks[uid])
+        if deleted:
+            self._workers[uid].deleted.set()
+
+    def _gone(self, pod: Object) -> None:
+        """Removed, by our own confirmation or by force; then nobody waits for us any more."""
+        uid = pod["metadata"]["uid"]
+        if self._workers.pop(uid, None) is None:
+            return
+        task = self._tasks.pop(uid)
+        self._runtime.kill(uid, Exit.by_signal(9))
+        self._runtime.forget(self.name, pod)
+        if task is not asyncio.current_task():
+            task.cancel()

@@ -1,0 +1,179 @@
+"""Containers as real local processes: their output in CRI logs, a cgroup folder while they live, signals as a
+kubelet sends them. No privileges are needed, so there is no isolation: this is for our own test programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from chaos.cluster.containers import ContainerRun, Exit, StartError
+from chaos.cluster.crilog import CriLog
+from chaos.cluster.host import Host
+from chaos.cluster.kinds import Object
+from chaos.cluster.rewriting import mounts_of, rewritten
+
+__all__ = ["ProcessRuntime"]
+
+MESSAGE_BYTES_MAX = 4096
+READ_BYTES = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Container:
+    """One running process, leader of its own session and process group."""
+
+    def __init__(self, process: asyncio.subprocess.Process, message: Path) -> None:
+        self.process = process
+        self.message = message
+        self.forced: Exit | None = None
+        self.ending: asyncio.Task[Exit] | None = None
+
+    def signal(self, number: int) -> None:
+        """To the whole group, which may outlive its leader."""
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+class ProcessRuntime:
+    """`volumes` has the folder behind each PersistentVolumeClaim."""
+
+    def __init__(
+        self, hosts: Mapping[str, Host], volumes: Mapping[str, Path], now: Callable[[], datetime]
+    ) -> None:
+        self._hosts = hosts
+        self._volumes = volumes
+        self._now = now
+        self._running: dict[str, dict[str, _Container]] = {}
+        self._forgotten: dict[str, Host] = {}
+
+    async def start(self, run: ContainerRun) -> asyncio.Future[Exit]:
+        host = self._hosts[run.node]
+        own = host.pod_folder(run.uid)
+        mounts = mounts_of(run.pod, run.container, host, self._volumes)
+        message = own / "containers" / run.name / str(run.restart)
+        message.parent.mkdir(parents=True, exist_ok=True)
+        message.write_bytes(b"")
+        mounts[run.container["terminationMessagePath"]] = message
+        arguments = [rewritten(part, mounts) for part in (*run.container["command"], *run.container["args"])]
+        if not arguments:
+            raise StartError(
+                "CreateContainerError", "no command: a local process has no image to take one from"
+            )
+        environment = {name: rewritten(value, mounts) for name, value in run.environment.items()}
+        folder = rewritten(run.container.get("workingDir", ""), mounts) or str(own)
+        parent = os.getpid()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=folder,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "HOME": str(own),
+                    "HOSTNAME": _hostname(run.pod),
+                    **environment,
+                },
+                start_new_session=True,
+                preexec_fn=lambda: _die_with(parent),
+            )
+        except OSError as error:
+            raise StartError("RunContainerError", f"{arguments[0]}: {error}") from error
+        container = _Container(process, message)
+        self._running.setdefault(run.uid, {})[run.name] = container
+        container.ending = asyncio.create_task(self._attend(run, container, host))
+        return container.ending
+
+    async def _attend(self, run: ContainerRun, container: _Container, host: Host) -> Exit:
+        """Copies the output until the process has ended; then nothing of it is left but its log."""
+        process = container.process
+        cgroup = host.cgroup(run.uid, run.container_id)
+        cgroup.mkdir(parents=True, exist_ok=True)
+        (cgroup / "cgroup.procs").write_text(f"{process.pid}\n", encoding="ascii")
+        log = CriLog(host.log_folder(run.pod) / run.name / f"{run.restart}.log", self._now)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        copies = [
+            asyncio.create_task(_copy(process.stdout, "stdout", log)),
+            asyncio.create_task(_copy(process.stderr, "stderr", log)),
+        ]
+        code = await process.wait()
+        container.signal(signal.SIGKILL)  # what the process left behind ends with the container
+        await asyncio.gather(*copies)
+        log.close()
+        shutil.rmtree(cgroup, ignore_errors=True)
+        del self._running[run.uid][run.name]
+        message = _message(container.message)
+        if not self._running[run.uid]:
+            del self._running[run.uid]
+            if run.uid in self._forgotten:
+                self._forgotten.pop(run.uid).forget(run.pod)
+        ended = container.forced or (Exit(code) if code >= 0 else Exit.by_signal(-code))
+        return Exit(ended.code, ended.signal, ended.reason, message)
+
+    def terminate(self, pod_uid: str) -> None:
+        for container in self._running.get(pod_uid, {}).values():
+            container.signal(signal.SIGTERM)
+
+    def kill(self, pod_uid: str, ended: Exit) -> None:
+        for container in self._running.get(pod_uid, {}).values():
+            if container.process.returncode is None:
+                container.forced = ended
+            container.signal(signal.SIGKILL)
+
+    def send(self, pod_uid: str, number: int) -> None:
+        """Any signal, to all containers of the pod: SIGSTOP makes a rank hang."""
+        for container in self._running.get(pod_uid, {}).values():
+            container.signal(number)
+
+    def forget(self, node: str, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._running:
+            self._forgotten[uid] = self._hosts[node]
+        else:
+            self._hosts[node].forget(pod)
+
+    async def close(self) -> None:
+        """Ends every process, and waits until each is gone."""
+        endings = []
+        for containers in self._running.values():
+            for container in containers.values():
+                container.signal(signal.SIGKILL)
+                if container.ending is not None:
+                    endings.append(container.ending)
+        await asyncio.gather(*endings)
+
+
+async def _copy(source: asyncio.StreamReader, stream: str, log: CriLog) -> None:
+    while data := await source.read(READ_BYTES):
+        log.feed(stream, data)
+
+
+def _die_with(parent: int) -> None:
+    """Runs in the child before its program: when we are killed, the kernel kills it."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # we were killed in between
+        os._exit(137)
+
+
+def _message(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(MESSAGE_BYTES_MAX).decode("utf-8", "replace")
+    except FileNotFoundError:  # the pod's folder went with the pod
+        return ""
+
+
+def _hostname(pod: Object) -> str:
+    return str(pod["spec"].get("hostname", pod["metadata"]["name"]))

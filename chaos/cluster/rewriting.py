@@ -1,0 +1,55 @@
+"""Container paths -> host paths. Local processes have no mount namespace of their own, so the process runtime
+rewrites the paths that a container is told: each argument and variable that is, or begins with, a mount path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos.cluster.containers import StartError
+from chaos.cluster.host import Host
+from chaos.cluster.kinds import Object
+
+__all__ = ["mounts_of", "rewritten"]
+
+
+def mounts_of(pod: Object, container: Object, host: Host, volumes: Mapping[str, Path]) -> dict[str, Path]:
+    """Mount path -> the folder behind it, which is made. `volumes` has the folder of each claim."""
+    sources = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
+    found = {}
+    for mount in container.get("volumeMounts", []):
+        source = sources.get(mount["name"])
+        if source is None:
+            raise StartError("CreateContainerConfigError", f"volume {mount['name']} is not in spec.volumes")
+        folder = _folder(pod, source, host, volumes)
+        if mount.get("subPath"):
+            folder = folder / mount["subPath"]
+        folder.mkdir(parents=True, exist_ok=True)
+        found[mount["mountPath"].rstrip("/")] = folder
+    return found
+
+
+def _folder(pod: Object, source: Object, host: Host, volumes: Mapping[str, Path]) -> Path:
+    if "persistentVolumeClaim" in source:
+        claim = source["persistentVolumeClaim"]["claimName"]
+        if claim not in volumes:
+            raise StartError("ContainerCreating", f'persistentvolumeclaim "{claim}" not found')
+        return volumes[claim]
+    if "hostPath" in source:
+        return host.root / source["hostPath"]["path"].lstrip("/")
+    if "emptyDir" in source:
+        return host.pod_folder(pod["metadata"]["uid"]) / "volumes" / source["name"]
+    kind = next((key for key in source if key != "name"), "none")
+    raise StartError("CreateContainerConfigError", f"volume {source['name']}: kind {kind} is not modelled")
+
+
+def rewritten(text: str, mounts: Mapping[str, Path]) -> str:
+    """`/ckpt/x` and `--dir=/ckpt/x` become the host's path where /ckpt is mounted. The longest mount wins."""
+    option, equals, value = text.partition("=")
+    if text.startswith("--") and equals:
+        return f"{option}={rewritten(value, mounts)}"
+    for path in sorted(mounts, key=len, reverse=True):
+        if text == path or text.startswith(path + "/"):
+            return str(mounts[path]) + text[len(path) :]
+    return text

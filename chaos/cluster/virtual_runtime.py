@@ -1,0 +1,137 @@
+"""Containers as coroutines under virtual time: thousands of ranks cost nothing. What a container does is a
+`Behaviour` that the test chooses by the pod; VirtualTraining is the one for gangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from chaos.cluster.containers import ContainerRun, Exit
+from chaos.cluster.kinds import Object
+
+__all__ = ["Behaviour", "Listener", "VirtualRuntime", "VirtualTraining"]
+
+Listener = Callable[[str, str, datetime], None]
+"""Receives each line that a container prints: pod uid, text, time."""
+
+
+class Behaviour(Protocol):
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        """What the container does until it ends by itself. It is cancelled when it is killed."""
+        ...
+
+
+class VirtualRuntime:
+    """SIGTERM ends a container at once with 143, as it does a program that does not catch it."""
+
+    def __init__(
+        self,
+        behaviour: Callable[[Object], Behaviour],
+        now: Callable[[], datetime],
+        listener: Listener | None = None,
+    ) -> None:
+        self.listener = listener
+        self._behaviour = behaviour
+        self._now = now
+        self._running: dict[str, dict[str, tuple[asyncio.Task[Exit], asyncio.Future[Exit]]]] = {}
+
+    async def start(self, run: ContainerRun) -> asyncio.Future[Exit]:
+        def say(text: str) -> None:
+            if self.listener is not None:
+                self.listener(run.uid, text, self._now())
+
+        behaviour = self._behaviour(run.pod)
+        ending: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(behaviour.run(run, say), name=f"container {run.uid}/{run.name}")
+        self._running.setdefault(run.uid, {})[run.name] = (task, ending)
+        task.add_done_callback(lambda done: self._ended(run, done, ending))
+        return ending
+
+    def _ended(self, run: ContainerRun, task: asyncio.Task[Exit], ending: asyncio.Future[Exit]) -> None:
+        containers = self._running.get(run.uid, {})
+        containers.pop(run.name, None)
+        if not containers:
+            self._running.pop(run.uid, None)
+        if ending.done():
+            return
+        if task.cancelled():
+            ending.set_result(Exit.by_signal(9))
+        elif (error := task.exception()) is not None:
+            ending.set_exception(error)
+        else:
+            ending.set_result(task.result())
+
+    def terminate(self, pod_uid: str) -> None:
+        self.kill(pod_uid, Exit.by_signal(15))
+
+    def kill(self, pod_uid: str, ended: Exit) -> None:
+        for task, ending in tuple(self._running.get(pod_uid, {}).values()):
+            if not ending.done():
+                ending.set_result(ended)
+            task.cancel()
+
+    def forget(self, node: str, pod: Object) -> None:
+        """There are no files to remove."""
+
+
+class VirtualTraining:
+    """One gang: all ranks step together, and one that is dead or hangs stops the others for ever.
+
+    It starts at REKINDLE_RESUME_STEP where that is set, else at its newest checkpoint.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        *,
+        steps: int,
+        start_s: float = 10.0,
+        step_s: float = 1.0,
+        checkpoint_steps: int = 10,
+    ) -> None:
+        self.checkpoint_step = 0
+        self.step = 0
+        self._ranks = ranks
+        self._steps = steps
+        self._start_s = start_s
+        self._step_s = step_s
+        self._checkpoint_steps = checkpoint_steps
+        self._arrived: dict[int, dict[str, asyncio.Event]] = {}
+        self._hanging: set[str] = set()
+
+    def hang(self, pod_uid: str) -> None:
+        """That rank stops making progress, without ending."""
+        self._hanging.add(pod_uid)
+
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        step = int(run.environment.get("REKINDLE_RESUME_STEP", "") or self.checkpoint_step)
+        await asyncio.sleep(self._start_s)
+        say(f"starting at step {step}")
+        while step < self._steps:
+            await self._all_at(step, run.uid)
+            await asyncio.sleep(self._step_s)
+            step += 1
+            say(f"step {step}")
+            self.step = step
+            if step % self._checkpoint_steps == 0:
+                self.checkpoint_step = step
+        return Exit(0)
+
+    async def _all_at(self, step: int, uid: str) -> None:
+        """The collective operation: nobody goes on until all ranks of the gang have come to this step."""
+        if uid in self._hanging:
+            await asyncio.Event().wait()
+        arrived = self._arrived.setdefault(step, {})
+        arrived[uid] = asyncio.Event()
+        try:
+            if len(arrived) == self._ranks:
+                for event in arrived.values():
+                    event.set()
+                del self._arrived[step]
+            await arrived[uid].wait()
+        finally:
+            if self._arrived.get(step) is arrived:
+                del arrived[uid]

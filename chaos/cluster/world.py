@@ -1,0 +1,216 @@
+"""The whole simulated cluster in one object: store, scheduler, controllers, kubelets on one of two runtimes, and
+the API over HTTP if wanted. The demo, the scenarios and the simulator build on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.cluster.client import Client
+from chaos.cluster.containers import Exit, Runtime
+from chaos.cluster.controllers.base import Controller
+from chaos.cluster.controllers.garbage import GarbageCollector
+from chaos.cluster.controllers.jobs import JobController
+from chaos.cluster.controllers.nodes import LifecycleSettings, NodeLifecycle
+from chaos.cluster.controllers.pytorchjobs import PyTorchJobController
+from chaos.cluster.controllers.scheduler import Scheduler
+from chaos.cluster.host import Host
+from chaos.cluster.kinds import KINDS, Object
+from chaos.cluster.kubelet import Kubelet
+from chaos.cluster.podworker import KubeletSettings
+from chaos.cluster.process_runtime import ProcessRuntime
+from chaos.cluster.rest import Server, serve
+from chaos.cluster.store import MemoryCluster
+from chaos.cluster.virtual import real_clock
+from chaos.cluster.virtual_runtime import Behaviour, VirtualRuntime
+from recover.kube.cluster import PODS
+
+__all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What to build. `labels` go on every node; `crds` are validated against."""
+
+    nodes: int = 5
+    gpus_per_node: int = 1
+    labels: Mapping[str, str] = {}
+    crds: Sequence[Object] = ()
+    seed: int = 0
+    lifecycle: LifecycleSettings = LifecycleSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+
+
+class LocalCluster:
+    """Made by `process_cluster` and `virtual_cluster`. Nodes are called n1, n2, ..."""
+
+    def __init__(
+        self, shape: Shape, store: MemoryCluster, runtime: Runtime, hosts: Mapping[str, Host]
+    ) -> None:
+        self.store = store
+        self.runtime = runtime
+        self.hosts = hosts
+        self.server: Server | None = None
+        self._failures: list[BaseException] = []
+        self._stopping = False
+        self._clients: dict[str, Client] = {}
+        self._controllers: tuple[Controller, ...] = (
+            Scheduler(store),
+            JobController(store),
+            PyTorchJobController(store),
+            NodeLifecycle(store, shape.lifecycle),
+            GarbageCollector(store),
+        )
+        self._kubelets = {
+            name: Kubelet(
+                name,
+                store,
+                runtime,
+                gpus=shape.gpus_per_node,
+                labels=shape.labels,
+                settings=shape.kubelet,
+                watch_task=self._watch_task,
+            )
+            for name in node_names(shape.nodes)
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- for tests, demo and scenarios --------------------------------------------------------------------
+
+    def client(self, user: str) -> Client:
+        """The API in process, in that user's name. The same user gets the same client, so disturb it here."""
+        if self.server is not None:
+            return self.server.client(user)
+        return self._clients.setdefault(user, Client(self.store, user))
+
+    async def apply(self, manifest: Object, namespace: str = "default") -> Object:
+        """Creates the object of a manifest, finding its resource by apiVersion and kind."""
+        found = [r for r in KINDS if (r.api_version, r.kind) == (manifest["apiVersion"], manifest["kind"])]
+        if not found:
+            raise ValueError(
+                f"{manifest['apiVersion']} {manifest['kind']}: not a kind of the simulated cluster"
+            )
+        place = manifest.get("metadata", {}).get("namespace", namespace) if found[0].namespaced else ""
+        made: Object = msgspec.json.decode(await self.client("user").create(found[0], manifest, place))
+        return made
+
+    def pod(self, name: str, namespace: str = "default") -> Object:
+        return self.store.read(PODS, name, namespace).body
+
+    def append_kmsg(self, node: str, text: str) -> int:
+        """A line of the kernel of that node. Returns its sequence number."""
+        return self.hosts[node].append_kmsg(text)
+
+    def crash_pod(self, name: str, ended: Exit | int, namespace: str = "default") -> None:
+        """Kills the pod's containers. An int is a signal; an Exit is how they are said to have ended."""
+        exit = Exit.by_signal(ended) if isinstance(ended, int) else ended
+        self.runtime.kill(self.pod(name, namespace)["metadata"]["uid"], exit)
+
+    async def crash_node(self, name: str) -> None:
+        await self._kubelets[name].crash()
+
+    async def boot_node(self, name: str) -> None:
+        """A node that went down comes up again, with a new boot id."""
+        kubelet = self._kubelets[name]
+        if name in self.hosts:
+            kubelet.boots += 1
+            self.hosts[name].boot(kubelet.boot_id)
+            kubelet.boots -= 1
+        await kubelet.boot()
+
+    # --- up and down --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        for controller in self._controllers:
+            task = asyncio.create_task(controller.run(), name=controller.user)
+            self._watch_task(task)
+            self._tasks.append(task)
+        for name in self._kubelets:
+            await self.boot_node(name)
+
+    async def stop(self) -> None:
+        """Ends everything; raises what went wrong inside meanwhile."""
+        self._stopping = True
+        for kubelet in self._kubelets.values():
+            if kubelet.alive:
+                await kubelet.crash()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._failures:
+            raise ExceptionGroup(
+                "the simulated cluster failed", [e for e in self._failures if isinstance(e, Exception)]
+            )
+
+    def _watch_task(self, task: asyncio.Task[None]) -> None:
+        task.add_done_callback(self._note_failure)
+
+    def _note_failure(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failures.append(error)
+
+
+def node_names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(1, count + 1)]
+
+
+@asynccontextmanager
+async def process_cluster(
+    root: Path,
+    shape: Shape | None = None,
+    *,
+    volumes: Mapping[str, Path] | None = None,
+    users: Mapping[str, str] | None = None,
+    rest: bool = True,
+) -> AsyncIterator[LocalCluster]:
+    """Containers are real processes; each node's files lie under `root/<node>`. Leaves no process behind.
+
+    `volumes`: claim -> folder. `users`: bearer token -> user name.
+    """
+    shape = shape or Shape()
+    now = real_clock().now
+    store = _store(shape, now)
+    hosts = {name: Host(root / name, name, shape.gpus_per_node, now) for name in node_names(shape.nodes)}
+    runtime = ProcessRuntime(hosts, volumes or {}, now)
+    cluster = LocalCluster(shape, store, runtime, hosts)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(runtime.close)
+        if rest:
+            cluster.server = await stack.enter_async_context(serve(store, users=users))
+        stack.push_async_callback(cluster.stop)
+        await cluster.start()
+        yield cluster
+
+
+@asynccontextmanager
+async def virtual_cluster(
+    now: Callable[[], datetime],
+    behaviour: Callable[[Object], Behaviour],
+    shape: Shape | None = None,
+    *,
+    listener: Any = None,
+) -> AsyncIterator[LocalCluster]:
+    """Containers are coroutines. Meant for virtual.run; there is no REST and there are no files."""
+    shape = shape or Shape()
+    store = _store(shape, now)
+    cluster = LocalCluster(shape, store, VirtualRuntime(behaviour, now, listener), {})
+    try:
+        await cluster.start()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def _store(shape: Shape, now: Callable[[], datetime]) -> MemoryCluster:
+    store = MemoryCluster(now, seed=shape.seed)
+    for crd in shape.crds:
+        store.add_crd(crd)
+    return store
