@@ -26,7 +26,7 @@ _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 def prune(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """The document without the fields that the schema does not know. Identity and metadata always stay."""
     kept: dict[str, Any] = _pruned(document, schema)
-    return {**{field: document[field] for field in _ROOT_FIELDS if field in document}, **kept}
+    return {**kept, **{field: document[field] for field in _ROOT_FIELDS if field in document}}
 
 
 def _pruned(value: Any, schema: dict[str, Any]) -> Any:
