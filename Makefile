@@ -19,7 +19,8 @@ $(STAMP): $(LOCK) pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "rekindle: $(PYTHON) is not installed. Install Python 3.11 or newer, or say which one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "rekindle: $$($(PYTHON) --version) is too old, 3.11 or newer is needed. Say which one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "rekindle: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Half a .venv, left by an interrupted call, is made anew.
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -52,7 +53,9 @@ docs: $(STAMP) ## Write the generated pages of docs/reference
 	@mkdir -p docs/reference
 	$(BIN)/python -c 'from recover.reasons import reference; print(reference(), end="")' > docs/reference/reasons.md
 
-lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock
+# A lock made by a newer Python would lack what only the oldest one needs.
+lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock (with Python 3.11)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "rekindle: $(VENV) holds $$($(BIN)/python --version); make the lock with 3.11: make clean lock PYTHON=python3.11" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-tools==7.6.2
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 		--allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \

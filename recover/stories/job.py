@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import pairwise
 
 import msgspec
 
@@ -192,10 +193,7 @@ def _causes(status: RecoveryStatus) -> Iterable[Line]:
 def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
     """`Stopping 0.4 s, Choosing 1.2 s, ...`: how long each took in this attempt; the present one so far."""
     these = [p for p in status.phases if p.attempt == status.attempt] or status.phases
-    took = [
-        f"{p.phase} {duration((after.at - p.at).total_seconds())}"
-        for p, after in zip(these, these[1:], strict=False)
-    ]
+    took = [f"{p.phase} {duration((after.at - p.at).total_seconds())}" for p, after in pairwise(these)]
     last = these[-1]
     so_far = f" {duration((now - last.at).total_seconds())} so far" if active else f" at {clock(last.at)}"
     return ", ".join([*took, f"{last.phase}{so_far}"])
