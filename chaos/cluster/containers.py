@@ -77,8 +77,8 @@ class Runtime(Protocol):
         """Starts the container; the future tells how it ended. Raises StartError."""
         ...
 
-    def terminate(self, pod_uid: str) -> None:
-        """Asks all containers of the pod to end (SIGTERM)."""
+    def send(self, pod_uid: str, number: int) -> None:
+        """A signal to all containers of the pod: SIGTERM asks them to end."""
         ...
 
     def kill(self, pod_uid: str, ended: Exit) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 
 import msgspec
 
@@ -100,7 +101,7 @@ class PodWorker:
                 continue
             state.container_id, state.started_at, state.running = run.container_id, self._store.now(), True
             if self.deleted.is_set():  # between the check above and the start
-                self._runtime.terminate(self._uid)
+                self._runtime.send(self._uid, signal.SIGTERM)
             await self._report()
             ended = await ending
             break
@@ -123,7 +124,7 @@ class PodWorker:
 
     async def _end_when_deleted(self) -> None:
         await self.deleted.wait()
-        self._runtime.terminate(self._uid)
+        self._runtime.send(self._uid, signal.SIGTERM)
         meta = self._pod["metadata"]
         try:
             current = self._store.read(PODS, meta["name"], meta["namespace"]).body["metadata"]

@@ -79,12 +79,7 @@ class ProcessRuntime:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=folder,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(own),
-                    "HOSTNAME": _hostname(run.pod),
-                    **environment,
-                },
+                env={**_base_environment(run.pod, own), **environment},
                 start_new_session=True,
                 preexec_fn=lambda: _die_with(parent),
             )
@@ -122,10 +117,6 @@ class ProcessRuntime:
         ended = container.forced or (Exit(code) if code >= 0 else Exit.by_signal(-code))
         return Exit(ended.code, ended.signal, ended.reason, message)
 
-    def terminate(self, pod_uid: str) -> None:
-        for container in self._running.get(pod_uid, {}).values():
-            container.signal(signal.SIGTERM)
-
     def kill(self, pod_uid: str, ended: Exit) -> None:
         for container in self._running.get(pod_uid, {}).values():
             if container.process.returncode is None:
@@ -133,7 +124,6 @@ class ProcessRuntime:
             container.signal(signal.SIGKILL)
 
     def send(self, pod_uid: str, number: int) -> None:
-        """Any signal, to all containers of the pod: SIGSTOP makes a rank hang."""
         for container in self._running.get(pod_uid, {}).values():
             container.signal(number)
 
@@ -175,5 +165,6 @@ def _message(path: Path) -> str:
         return ""
 
 
-def _hostname(pod: Object) -> str:
-    return str(pod["spec"].get("hostname", pod["metadata"]["name"]))
+def _base_environment(pod: Object, home: Path) -> dict[str, str]:
+    hostname = str(pod["spec"].get("hostname", pod["metadata"]["name"]))
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "HOSTNAME": hostname}

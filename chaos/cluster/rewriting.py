@@ -35,11 +35,11 @@ def _folder(pod: Object, source: Object, host: Host, volumes: Mapping[str, Path]
         claim = source["persistentVolumeClaim"]["claimName"]
         if claim not in volumes:
             raise StartError("ContainerCreating", f'persistentvolumeclaim "{claim}" not found')
-        return volumes[claim]
+        return Path(volumes[claim])
     if "hostPath" in source:
-        return host.root / source["hostPath"]["path"].lstrip("/")
+        return host.root / str(source["hostPath"]["path"]).lstrip("/")
     if "emptyDir" in source:
-        return host.pod_folder(pod["metadata"]["uid"]) / "volumes" / source["name"]
+        return host.pod_folder(pod["metadata"]["uid"]) / "volumes" / str(source["name"])
     kind = next((key for key in source if key != "name"), "none")
     raise StartError("CreateContainerConfigError", f"volume {source['name']}: kind {kind} is not modelled")
 

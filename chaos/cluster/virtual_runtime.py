@@ -25,7 +25,7 @@ class Behaviour(Protocol):
 
 
 class VirtualRuntime:
-    """SIGTERM ends a container at once with 143, as it does a program that does not catch it."""
+    """Every signal ends a container at once, as it does a program that does not catch it."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class VirtualRuntime:
         else:
             ending.set_result(task.result())
 
-    def terminate(self, pod_uid: str) -> None:
-        self.kill(pod_uid, Exit.by_signal(15))
+    def send(self, pod_uid: str, number: int) -> None:
+        self.kill(pod_uid, Exit.by_signal(number))
 
     def kill(self, pod_uid: str, ended: Exit) -> None:
         for task, ending in tuple(self._running.get(pod_uid, {}).values()):

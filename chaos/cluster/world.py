@@ -1,5 +1,5 @@
-"""The whole simulated cluster in one object: store, scheduler, controllers, kubelets on one of two runtimes, and
-the API over HTTP if wanted. The demo, the scenarios and the simulator build on it.
+"""The whole simulated cluster in one object: store, scheduler, controllers, kubelets on one of two runtimes,
+and the API over HTTP if wanted. The demo, the scenarios and the simulator build on it.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class LocalCluster:
                 gpus=shape.gpus_per_node,
                 labels=shape.labels,
                 settings=shape.kubelet,
+                power_on=hosts[name].boot if name in hosts else _no_files,
                 watch_task=self._watch_task,
             )
             for name in node_names(shape.nodes)
@@ -94,9 +95,7 @@ class LocalCluster:
         """Creates the object of a manifest, finding its resource by apiVersion and kind."""
         found = [r for r in KINDS if (r.api_version, r.kind) == (manifest["apiVersion"], manifest["kind"])]
         if not found:
-            raise ValueError(
-                f"{manifest['apiVersion']} {manifest['kind']}: not a kind of the simulated cluster"
-            )
+            raise ValueError(f"{manifest['apiVersion']} {manifest['kind']}: not a kind that is simulated")
         place = manifest.get("metadata", {}).get("namespace", namespace) if found[0].namespaced else ""
         made: Object = msgspec.json.decode(await self.client("user").create(found[0], manifest, place))
         return made
@@ -108,22 +107,20 @@ class LocalCluster:
         """A line of the kernel of that node. Returns its sequence number."""
         return self.hosts[node].append_kmsg(text)
 
-    def crash_pod(self, name: str, ended: Exit | int, namespace: str = "default") -> None:
-        """Kills the pod's containers. An int is a signal; an Exit is how they are said to have ended."""
-        exit = Exit.by_signal(ended) if isinstance(ended, int) else ended
-        self.runtime.kill(self.pod(name, namespace)["metadata"]["uid"], exit)
+    def crash_pod(self, name: str, ended: Exit, namespace: str = "default") -> None:
+        """Kills the pod's containers; `ended` is how they are then said to have ended."""
+        self.runtime.kill(self.pod(name, namespace)["metadata"]["uid"], ended)
+
+    def signal_pod(self, name: str, number: int, namespace: str = "default") -> None:
+        """Sends a real signal to the pod's processes: SIGSTOP makes a rank hang."""
+        self.runtime.send(self.pod(name, namespace)["metadata"]["uid"], number)
 
     async def crash_node(self, name: str) -> None:
         await self._kubelets[name].crash()
 
     async def boot_node(self, name: str) -> None:
         """A node that went down comes up again, with a new boot id."""
-        kubelet = self._kubelets[name]
-        if name in self.hosts:
-            kubelet.boots += 1
-            self.hosts[name].boot(kubelet.boot_id)
-            kubelet.boots -= 1
-        await kubelet.boot()
+        await self._kubelets[name].boot()
 
     # --- up and down --------------------------------------------------------------------------------------
 
@@ -156,6 +153,10 @@ class LocalCluster:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._failures.append(error)
+
+
+def _no_files(_: str) -> None:
+    """Virtual nodes have none."""
 
 
 def node_names(count: int) -> list[str]:

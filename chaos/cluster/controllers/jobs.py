@@ -73,7 +73,7 @@ class JobController(PodOwner):
             if phase_of(pod) != "Failed" and spec["podReplacementPolicy"] == "Failed" and not spec["suspend"]:
                 continue
             count.pods.add(uid)
-            if spec.get("suspend") and phase_of(pod) != "Failed":
+            if spec.get("suspend") and "deletionTimestamp" in pod["metadata"]:
                 continue
             count.failed += 1
             count.last_failure_at = self.store.now()

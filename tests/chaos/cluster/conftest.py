@@ -34,6 +34,8 @@ async def cluster(request: pytest.FixtureRequest, store: MemoryCluster) -> Async
     if request.param == "in process":
         yield Client(store, "tester")
         return
-    async with serve(store, users={"secret": "tester"}) as server:
-        async with KubeApi(Credentials(server.url, token="secret"), timeout_s=5.0) as api:
-            yield RestCluster(api)
+    async with (
+        serve(store, users={"secret": "tester"}) as server,
+        KubeApi(Credentials(server.url, token="secret"), timeout_s=5.0) as api,
+    ):
+        yield RestCluster(api)

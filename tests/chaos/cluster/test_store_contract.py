@@ -131,8 +131,8 @@ async def test_a_json_patch_applies_only_if_its_tests_hold(cluster: Cluster) -> 
     await cluster.create(CONFIGMAPS, config("a", x="1"), NS)
     change = {"op": "replace", "path": "/data/x", "value": "2"}
 
+    test = {"op": "test", "path": "/data/x", "value": "other"}
     with pytest.raises(ApiError) as refused:
-        test = {"op": "test", "path": "/data/x", "value": "other"}
         await cluster.patch(CONFIGMAPS, "a", [test, change], namespace=NS, patch_type=JsonPatch)
     assert refused.value.status == 422
 

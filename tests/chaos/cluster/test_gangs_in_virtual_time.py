@@ -1,0 +1,348 @@
+"""Gangs on the simulated cluster in virtual time: what scheduler, job controllers, node lifecycle and
+kubelets make of them together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from chaos.cluster.containers import Exit
+from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, UNREACHABLE
+from chaos.cluster.virtual import Clock, run
+from chaos.cluster.virtual_runtime import VirtualTraining
+from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
+from recover.kube.cluster import CONFIGMAPS, JOBS, NODES, PODS, PYTORCHJOBS
+from tests.chaos.cluster import manifests as m
+
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+NS = "default"
+
+
+def in_virtual_time(
+    story: Callable[[LocalCluster, VirtualTraining], Coroutine[Any, Any, None]],
+    training: VirtualTraining,
+    shape: Shape | None = None,
+) -> LocalCluster:
+    async def main(clock: Clock) -> LocalCluster:
+        cluster: AbstractAsyncContextManager[LocalCluster] = virtual_cluster(
+            clock.now, lambda pod: training, shape
+        )
+        async with cluster as up:
+            await story(up, training)
+        return up
+
+    return run(main, start=START)
+
+
+def gang(ranks: int = 4, **more: Any) -> VirtualTraining:
+    return VirtualTraining(ranks, **{"steps": 100_000, "start_s": 5.0, **more})
+
+
+def phases(cluster: LocalCluster) -> list[str]:
+    return [pod["status"]["phase"] for pod in cluster.store.objects(PODS)]
+
+
+def nodes_used(cluster: LocalCluster) -> list[str]:
+    return sorted(pod["spec"].get("nodeName", "") for pod in cluster.store.objects(PODS))
+
+
+def conditions(cluster: LocalCluster, resource: Any, name: str) -> dict[str, str]:
+    status = cluster.store.read(resource, name, NS).body.get("status", {})
+    return {c["type"]: c["status"] for c in status.get("conditions", [])}
+
+
+async def suspend(cluster: LocalCluster, resource: Any, name: str, value: bool) -> None:
+    spec = {"suspend": value} if resource == JOBS else {"runPolicy": {"suspend": value}}
+    await cluster.client("tester").patch(resource, name, {"spec": spec}, namespace=NS)
+
+
+def test_a_pytorchjob_runs_one_rank_on_each_node_and_steps_together() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(60)
+        assert phases(cluster) == ["Running"] * 4
+        assert nodes_used(cluster) == ["n1", "n2", "n3", "n4"]
+        assert 50 <= training.step <= 60
+        assert conditions(cluster, PYTORCHJOBS, "llm") == {"Created": "True", "Running": "True"}
+        worker = cluster.pod("llm-worker-2")
+        environment = {e["name"]: e["value"] for e in worker["spec"]["containers"][0]["env"]}
+        assert (environment["RANK"], environment["WORLD_SIZE"]) == ("3", "4")
+
+    in_virtual_time(story, gang())
+
+
+def test_a_pytorchjob_that_reaches_its_last_step_succeeds() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(60)
+        assert phases(cluster) == ["Succeeded"] * 4
+        assert conditions(cluster, PYTORCHJOBS, "llm")["Succeeded"] == "True"
+
+    in_virtual_time(story, gang(steps=20))
+
+
+@pytest.mark.parametrize("resource", [PYTORCHJOBS, JOBS])
+def test_suspending_removes_all_pods_and_resuming_starts_new_ones_from_the_step_that_is_asked(
+    resource: Any,
+) -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        reading = m.gpu_container(envFrom=[{"configMapRef": {"name": "llm-rekindle", "optional": True}}])
+        kubeflow = resource == PYTORCHJOBS
+        await cluster.apply(
+            m.pytorchjob("llm", 3, container=reading) if kubeflow else m.job("llm", 4, container=reading)
+        )
+        await asyncio.sleep(60)
+        old = {pod["metadata"]["uid"] for pod in cluster.store.objects(PODS)}
+        await suspend(cluster, resource, "llm", True)
+        await asyncio.sleep(1)
+        assert cluster.store.objects(PODS) == []
+        assert conditions(cluster, resource, "llm")["Suspended"] == "True"
+        environment = {"metadata": {"name": "llm-rekindle"}, "data": {"REKINDLE_RESUME_STEP": "1000"}}
+        await cluster.client("tester").create(CONFIGMAPS, environment, NS)
+        await suspend(cluster, resource, "llm", False)
+        await asyncio.sleep(10)
+        assert phases(cluster) == ["Running"] * 4
+        assert not old & {pod["metadata"]["uid"] for pod in cluster.store.objects(PODS)}
+        assert training.step > 1000
+        assert conditions(cluster, resource, "llm")["Suspended"] == "False"
+        assert not cluster.store.read(resource, "llm", NS).body["status"].get("failed")
+
+    in_virtual_time(story, gang())
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected"),
+    [
+        ("Never", 1, "Failed"),
+        ("ExitCode", 1, "Failed"),
+        ("ExitCode", 137, "Running"),
+        ("OnFailure", 1, "Running"),
+    ],
+)
+def test_the_restart_policy_decides_what_a_failed_rank_means(policy: str, code: int, expected: str) -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3, policy=policy))
+        await asyncio.sleep(30)
+        cluster.crash_pod("llm-worker-1", Exit(code))
+        await asyncio.sleep(60)
+        assert conditions(cluster, PYTORCHJOBS, "llm").get(expected) == "True"
+        restarts = cluster.pod("llm-worker-1")["status"]["containerStatuses"][0]["restartCount"]
+        assert restarts == (1 if policy == "OnFailure" else 0)
+
+    in_virtual_time(story, gang())
+
+
+def test_a_rank_that_restarts_in_place_leaves_the_gang_standing_still() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(30)
+        cluster.crash_pod("llm-worker-1", Exit.out_of_memory())
+        await asyncio.sleep(1)
+        stuck_at = training.step
+        await asyncio.sleep(300)
+        assert training.step == stuck_at
+        status = cluster.pod("llm-worker-1")["status"]["containerStatuses"][0]
+        assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
+        assert status["lastState"]["terminated"]["exitCode"] == 137
+
+    in_virtual_time(story, gang())
+
+
+def test_a_failed_pod_of_a_job_is_kept_counted_and_replaced_after_ten_seconds() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.job("llm", 4))
+        await asyncio.sleep(30)
+        name = cluster.store.objects(PODS)[0]["metadata"]["name"]
+        cluster.crash_pod(name, Exit(1))
+        await asyncio.sleep(9)
+        assert sorted(phases(cluster)) == ["Failed", "Running", "Running", "Running"]
+        await asyncio.sleep(3)
+        assert sorted(phases(cluster)) == ["Failed", *["Running"] * 4]
+        assert cluster.store.read(JOBS, "llm", NS).body["status"]["failed"] == 1
+
+    in_virtual_time(story, gang())
+
+
+def test_a_job_without_backoff_is_failed_for_good_by_one_pod() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.job("llm", 4, backoff_limit=0))
+        await asyncio.sleep(30)
+        cluster.crash_pod(cluster.store.objects(PODS)[0]["metadata"]["name"], Exit(1))
+        await asyncio.sleep(5)
+        await suspend(cluster, JOBS, "llm", True)
+        await suspend(cluster, JOBS, "llm", False)
+        await asyncio.sleep(100)
+        assert conditions(cluster, JOBS, "llm")["Failed"] == "True"
+        assert phases(cluster) == ["Failed"]
+
+    in_virtual_time(story, gang())
+
+
+def test_a_job_completes_when_every_index_has_succeeded() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.job("llm", 4))
+        await asyncio.sleep(60)
+        assert conditions(cluster, JOBS, "llm")["Complete"] == "True"
+        assert cluster.store.read(JOBS, "llm", NS).body["status"]["completedIndexes"] == "0,1,2,3"
+
+    in_virtual_time(story, gang(steps=20))
+
+
+def test_pods_that_do_not_fit_wait_with_a_reason_and_are_placed_when_there_is_room() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        client = cluster.client("tester")
+        taint = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+        await client.patch(NODES, "n1", {"spec": {"unschedulable": True}})
+        await client.patch(NODES, "n2", {"spec": {"taints": [taint]}})
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == ["", "n3", "n4", "n5"]
+        waiting = next(p for p in cluster.store.objects(PODS) if "nodeName" not in p["spec"])
+        scheduled = waiting["status"]["conditions"][0]
+        assert scheduled["reason"] == "Unschedulable"
+        assert "3 Insufficient nvidia.com/gpu" in scheduled["message"]
+        assert "rekindle.dev/unhealthy: device-lost" in scheduled["message"]
+        await client.patch(NODES, "n1", {"spec": {"unschedulable": None}})
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == ["n1", "n3", "n4", "n5"]
+
+    in_virtual_time(story, gang())
+
+
+def test_a_pod_with_a_scheduling_gate_is_not_placed_until_the_gate_is_taken_away() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pod("scan", schedulingGates=[{"name": "rekindle.dev/wait"}]))
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == [""]
+        await cluster.client("tester").patch(PODS, "scan", {"spec": {"schedulingGates": None}}, namespace=NS)
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == ["n1"]
+
+    in_virtual_time(story, gang(ranks=1))
+
+
+def test_required_node_affinity_keeps_a_pod_off_the_named_hosts() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        expression = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1", "n2"]}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        await cluster.apply(m.pod("one", affinity=affinity))
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == ["n3"]
+
+    in_virtual_time(story, gang(ranks=1))
+
+
+def test_a_dead_node_is_marked_and_its_pod_stays_terminating_until_it_is_forced() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(30)
+        await cluster.crash_node("n2")
+        await asyncio.sleep(35)
+        assert cluster.store.read(NODES, "n2").body["status"]["conditions"][0]["status"] == "True"
+        await asyncio.sleep(20)
+        node = cluster.store.read(NODES, "n2").body
+        assert node["status"]["conditions"][0]["status"] == "Unknown"
+        assert {t["key"] for t in node["spec"]["taints"]} == {UNREACHABLE}
+        await suspend(cluster, PYTORCHJOBS, "llm", True)
+        await asyncio.sleep(400)
+        (stuck,) = cluster.store.objects(PODS)
+        assert stuck["spec"]["nodeName"] == "n2"
+        assert stuck["status"]["phase"] == "Running"
+        meta = stuck["metadata"]
+        await cluster.client("tester").delete(PODS, meta["name"], namespace=NS, uid=meta["uid"], grace_s=0)
+        await suspend(cluster, PYTORCHJOBS, "llm", False)
+        await asyncio.sleep(10)
+        assert nodes_used(cluster) == ["n1", "n3", "n4", "n5"]
+
+    in_virtual_time(story, gang())
+
+
+def test_pods_of_a_dead_node_are_deleted_after_five_minutes_and_freed_by_the_out_of_service_taint() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pod("one"))
+        await asyncio.sleep(30)
+        await cluster.crash_node("n1")
+        await asyncio.sleep(340)
+        assert "deletionTimestamp" not in cluster.pod("one")["metadata"]
+        await asyncio.sleep(30)
+        assert "deletionTimestamp" in cluster.pod("one")["metadata"]
+        taints = cluster.store.read(NODES, "n1").body["spec"]["taints"]
+        forced = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+        await cluster.client("person").patch(NODES, "n1", {"spec": {"taints": [*taints, forced]}})
+        await asyncio.sleep(1)
+        assert cluster.store.objects(PODS) == []
+
+    in_virtual_time(story, gang(ranks=1))
+
+
+def test_pods_of_a_deleted_node_are_removed_after_a_delay() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pod("one"))
+        await asyncio.sleep(30)
+        await cluster.crash_node("n1")
+        await cluster.client("person").delete(NODES, "n1")
+        await asyncio.sleep(30)
+        assert len(cluster.store.objects(PODS)) == 1
+        await asyncio.sleep(15)
+        assert cluster.store.objects(PODS) == []
+
+    in_virtual_time(story, gang(ranks=1))
+
+
+def test_a_node_that_boots_again_has_a_new_boot_id_and_no_taint_and_reports_its_lost_containers() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pod("one"))
+        await asyncio.sleep(30)
+        before = cluster.store.read(NODES, "n1").body["status"]["nodeInfo"]["bootID"]
+        await cluster.crash_node("n1")
+        await asyncio.sleep(120)
+        assert cluster.pod("one")["status"]["phase"] == "Running"
+        await cluster.boot_node("n1")
+        await asyncio.sleep(1)
+        node = cluster.store.read(NODES, "n1").body
+        assert node["status"]["nodeInfo"]["bootID"] != before
+        assert "taints" not in node["spec"]
+        assert cluster.pod("one")["status"]["phase"] == "Failed"
+
+    in_virtual_time(story, gang(ranks=1))
+
+
+def test_deleting_a_job_removes_its_pods() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.job("llm", 4))
+        await asyncio.sleep(30)
+        await cluster.client("person").delete(JOBS, "llm", namespace=NS)
+        await asyncio.sleep(5)
+        assert cluster.store.objects(PODS) == []
+
+    in_virtual_time(story, gang())
+
+
+def test_the_same_story_gives_the_same_objects_byte_for_byte() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(30)
+        await cluster.crash_node("n2")
+        await asyncio.sleep(100)
+
+    runs = [in_virtual_time(story, gang()) for _ in range(2)]
+    states = [(r.store.version, r.store.audit, [r.store.objects(k) for k in (PODS, NODES)]) for r in runs]
+    assert states[0] == states[1]
+
+
+def test_a_cluster_that_nobody_touches_writes_nothing_but_leases() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3))
+        await asyncio.sleep(60)
+        seen = len(cluster.store.audit)
+        await asyncio.sleep(3600)
+        assert {entry.resource.plural for entry in cluster.store.audit[seen:]} == {"leases"}
+
+    in_virtual_time(story, gang())
