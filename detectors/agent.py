@@ -1,0 +1,252 @@
+"""The node agent: wires the sources to the core, and the core to the publisher.
+
+kmsg, pod logs, inventory -> AgentCore -> Publisher -> NodeHealth.status
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from detectors.contract import CoverageState, NodeHealth, Source
+from detectors.core import AgentCore, Dirty
+from detectors.extra import Catalogues
+from detectors.facts import KernelLine, PodRef
+from detectors.http_status import serve
+from detectors.kubeapi import Credentials, KubeApi
+from detectors.metrics import Metrics
+from detectors.publish import Publisher
+from detectors.settings import AgentSettings
+from detectors.sources import inventory, kmsg
+from detectors.sources.pod_logs import PodLogs
+
+__all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
+
+_log = structlog.get_logger("agent")
+
+_TICK_S = 1.0
+_FLUSH_S = 0.5
+_PODS_WHY = "PodResources is not read yet: every pod of this node counts as holding any device"
+
+
+class AgentOptions(msgspec.Struct, frozen=True):
+    """What one run of the agent is about."""
+
+    node: str
+    credentials: Credentials
+    host_root: Path = Path("/")
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 9101
+    settings: AgentSettings = AgentSettings()
+
+
+async def run(options: AgentOptions, stop: asyncio.Event) -> None:
+    """Until `stop` is set. Raises `OSError` where the status port cannot be had."""
+    metrics = Metrics()
+    catalogues = Catalogues.load(options.settings.catalogue)
+    for problem in catalogues.problems:
+        _log.error("catalogue row skipped", problem=problem)
+    core = AgentCore(
+        options.settings,
+        boot_id=_boot_id(options.host_root),
+        xids=catalogues.xids,
+        log_errors=catalogues.log_errors,
+    )
+    async with KubeApi(options.credentials) as api:
+        agent = _Agent(options, core, metrics, api)
+        async with serve(options.listen_host, options.listen_port, metrics, ready=lambda: agent.ready):
+            work = asyncio.create_task(agent.work(), name="agent")
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if work.done():
+                work.result()  # it ends by an error only
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            await agent.publisher.flush(_FLUSH_S)
+
+
+class _Agent:
+    """One run: hears the sources (it is the sink of each) and keeps the publisher awake."""
+
+    def __init__(self, options: AgentOptions, core: AgentCore, metrics: Metrics, api: KubeApi) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._core = core
+        self._metrics = metrics
+        self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self.publisher = Publisher(
+            api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
+        )
+
+    @property
+    def core(self) -> AgentCore:
+        return self._core
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._metrics
+
+    @property
+    def ready(self) -> bool:
+        return self.publisher.ready
+
+    async def work(self) -> None:
+        """Reads nothing before it knows where an earlier run stopped: nothing could be published anyway."""
+        stored = await self.publisher.first_reply()
+        if stored is not None:
+            self._core.restore(stored.status)
+            self._core.spec(stored.spec)
+        self._core.cover(Source.PODS, CoverageState.BLIND, datetime.now(UTC), why=_PODS_WHY)
+        self._take(inventory.from_proc(self._options.host_root))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._inventory(), name="inventory")
+            tasks.create_task(self._kmsg(), name="kmsg")
+            tasks.create_task(self._logs.run(), name="pod_logs")
+            tasks.create_task(self._tick(), name="tick")
+            tasks.create_task(self.publisher.run(), name="publisher")
+
+    def changed(self) -> None:
+        self.publisher.wake()
+
+    def cover(self, source: Source, state: CoverageState, why: str = "") -> None:
+        self._metrics.source_covered.labels(source).set(state is CoverageState.COVERED)
+        self._core.cover(source, state, datetime.now(UTC), why=why)
+        self.changed()
+
+    async def _kmsg(self) -> None:
+        path = self._options.host_root / "dev/kmsg"
+        if not self._core.boot_id:
+            why = f"{_boot_id_path(self._options.host_root)}: no boot id to tell old findings from new ones"
+            _log.error("kernel log is not read", why=why)
+            self.cover(Source.KMSG, CoverageState.BLIND, why)
+            return
+        await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
+
+    async def _inventory(self) -> None:
+        settings = self._settings.nvml
+        if not settings.enabled:
+            self.cover(Source.NVML, CoverageState.BLIND, "switched off by the setting nvml.enabled")
+            return
+        retry_s = settings.retry_s
+        told = ""
+        while True:
+            try:
+                self._take(await inventory.from_nvml(settings.deadline_s))
+            except (inventory.InventoryError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _log.error("NVML is blind", why=told, next_try_s=retry_s)
+                self.cover(Source.NVML, CoverageState.BLIND, told)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, settings.refresh_s)
+            else:
+                told, retry_s = "", settings.retry_s
+                self.cover(Source.NVML, CoverageState.COVERED)
+                await asyncio.sleep(settings.refresh_s)
+
+    async def _tick(self) -> None:
+        longest_s = 0.0
+        while True:
+            before_s = time.monotonic()
+            await asyncio.sleep(_TICK_S)
+            longest_s = max(longest_s, time.monotonic() - before_s - _TICK_S)
+            self._metrics.loop_stall_s_max.set(longest_s)
+            self._metrics.findings.set(sum(finding.cleared_at is None for finding in self._core.findings))
+            self._core.tick(datetime.now(UTC))
+            self.changed()
+
+    def _take(self, found: inventory.Inventory) -> None:
+        if found.devices or found.driver_version:
+            self._core.inventory(found.devices, found.driver_version)
+            self.changed()
+
+    def _heard(self, reply: NodeHealth) -> None:
+        self._logs.reread(self._core.spec(reply.spec))
+        self.changed()
+
+
+class _KernelEvents:
+    """The kernel log's sink."""
+
+    def __init__(self, agent: _Agent, host_root: Path) -> None:
+        self._agent = agent
+        self._host_root = host_root
+
+    def line(self, line: KernelLine) -> None:
+        self._agent.core.kernel_line(line)
+        self._agent.changed()
+
+    def passed(self, sequence: int) -> None:
+        self._agent.core.passed(sequence)
+        self._agent.metrics.kernel_records.inc()
+
+    def lost(self, count: int, why: str) -> None:
+        """Covered again from now on; what was lost is lost."""
+        self._agent.metrics.kernel_records_lost.inc(count)
+        _log.warning("kernel records lost", count=count, why=why)
+        self._agent.cover(Source.KMSG, CoverageState.COVERED, why)
+
+    def bad(self, text: str) -> None:
+        self._agent.metrics.kernel_records_bad.inc()
+        _log.warning("not a kernel record; skipped", text=text, expected="prio,seq,usec,flags;text")
+
+    def restarted(self) -> int:
+        """Another file: of the same boot its sequences go on, of another they start anew."""
+        boot_id = _boot_id(self._host_root)
+        if boot_id and boot_id != self._agent.core.boot_id:
+            _log.warning("the node has booted", boot_id=boot_id)
+            self._agent.core.new_boot(boot_id)
+            self._agent.changed()
+        return self._agent.core.sequence
+
+    def covered(self) -> None:
+        self._agent.cover(Source.KMSG, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.KMSG, CoverageState.BLIND, why)
+
+
+class _LogEvents:
+    """The pod logs' sink."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
+        self._agent.core.log_line(pod, text, at)
+        self._agent.changed()
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None:
+        self._agent.core.pod_ended(pod, at)
+        self._agent.changed()
+
+    def pod_removed(self, pod: PodRef) -> None:
+        self._agent.core.pod_removed(pod)
+
+    def is_open(self, pod: PodRef) -> bool:
+        return self._agent.core.was_open(pod)
+
+    def covered(self) -> None:
+        self._agent.cover(Source.LOGS, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.LOGS, CoverageState.BLIND, why)
+
+
+def _boot_id_path(host_root: Path) -> Path:
+    return host_root / "proc/sys/kernel/random/boot_id"
+
+
+def _boot_id(host_root: Path) -> str:
+    try:
+        return _boot_id_path(host_root).read_text(encoding="ascii").strip()[:64]
+    except (OSError, UnicodeDecodeError):
+        return ""

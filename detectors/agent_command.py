@@ -1,0 +1,125 @@
+"""`rekindle agent`: reads its arguments, sets up logs and signals, runs the agent. No typer, no rich."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from detectors.agent import AgentOptions
+from detectors.agent import run as run_agent
+from detectors.kubeapi import Credentials
+from detectors.settings import AgentSettings, SettingsError, load
+from detectors.strict import BadValueError
+
+__all__ = ["run"]
+
+
+def run(args: list[str]) -> int:
+    """Watches one node: its kernel log, its GPUs, the logs of its training pods. Runs until stopped."""
+    try:
+        options = _options(_parser().parse_args(args))
+    except (SettingsError, ValueError) as error:
+        print(f"rekindle agent: {error}", file=sys.stderr)
+        return 2
+    _set_up_logs(options.node)
+    try:
+        asyncio.run(_until_told(options))
+    except OSError as error:
+        where = f"{options.listen_host}:{options.listen_port}"
+        print(f"rekindle agent: cannot serve on {where} (--listen): {error}", file=sys.stderr)
+        return 1
+    except BadValueError as error:
+        print(f"rekindle agent: the packaged catalogue is damaged: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _until_told(options: AgentOptions) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await run_agent(options, stop)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rekindle agent", description=run.__doc__)
+    parser.add_argument(
+        "--node", default=os.environ.get("NODE_NAME", ""), help="this node's name (default $NODE_NAME)"
+    )
+    parser.add_argument(
+        "--host-root",
+        type=Path,
+        default=Path("/"),
+        help="folder of the node's proc, sys, dev and var/log (default /)",
+    )
+    parser.add_argument(
+        "--server", default="", help="URL of the API server (default: as a pod of the cluster)"
+    )
+    parser.add_argument(
+        "--token-file", default="", help="file with the bearer token; read again for each call"
+    )
+    parser.add_argument("--ca-file", default="", help="file with the API server's CA certificates")
+    parser.add_argument("--settings", type=Path, default=None, help="TOML file of settings")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="GROUP.FIELD=VALUE",
+        help="one setting",
+    )
+    parser.add_argument("--listen", default="0.0.0.0:9101", help="address of /healthz, /readyz and /metrics")
+    return parser
+
+
+def _options(args: argparse.Namespace) -> AgentOptions:
+    """Raises `SettingsError`, or `ValueError` for an argument that cannot be used."""
+    if not args.node:
+        raise ValueError("--node or $NODE_NAME must name this node")
+    host, colon, port = args.listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"--listen {args.listen}: expected host:port")
+    return AgentOptions(
+        node=args.node,
+        credentials=_credentials(args),
+        host_root=args.host_root,
+        listen_host=host or "0.0.0.0",
+        listen_port=int(port),
+        settings=load(args.settings, args.overrides, AgentSettings),
+    )
+
+
+def _credentials(args: argparse.Namespace) -> Credentials:
+    if args.server:
+        return Credentials(server=args.server.rstrip("/"), token_file=args.token_file, ca_file=args.ca_file)
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
+    if not host:
+        raise ValueError("--server must name the API server, since this is no pod of a cluster")
+    return Credentials.in_cluster(f"[{host}]" if ":" in host else host, port)
+
+
+def _set_up_logs(node: str) -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(node=node)

@@ -1,0 +1,71 @@
+"""Reads the rows of a catalogue file, strictly. A bad row of ours is an error; one of a user's is skipped."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detectors.strict import BadValueError, convert
+
+__all__ = ["CatalogError", "extra_tables", "packaged_rows", "rows_of"]
+
+T = TypeVar("T")
+
+
+class CatalogError(Exception):
+    """A catalogue file that cannot be used at all."""
+
+
+def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
+    """All rows of a file of this package. Raises `BadValueError` at the first bad one: we ship none."""
+    text = resources.files("detectors.catalog").joinpath(name).read_text(encoding="utf-8")
+    rows, bad = rows_of(tomllib.loads(text), table, row, file=name)
+    if bad:
+        raise bad[0]
+    return rows
+
+
+def extra_tables(path: Path) -> dict[str, Any]:
+    """The user's file. Raises `CatalogError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(
+            f"{path}: cannot be read: {error.strerror}; the packaged catalogue is used"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: not valid TOML: {error}; the packaged catalogue is used") from error
+
+
+def rows_of(
+    tables: dict[str, Any], table: str, row: type[T], *, file: str
+) -> tuple[list[T], list[BadValueError]]:
+    """The good rows, and what is wrong with each bad one. A code that comes twice is a bad row."""
+    listed = tables.get(table, [])
+    if not isinstance(listed, list):
+        error = BadValueError(
+            file=file, where="", field=table, value=repr(listed), expected=f"expected [[{table}]] rows"
+        )
+        return [], [error]
+    good: list[T] = []
+    bad: list[BadValueError] = []
+    seen: set[Any] = set()
+    for number, data in enumerate(listed, start=1):
+        code = data.get("code", data.get("value")) if isinstance(data, dict) else None
+        where = f"[[{table}]] row {number}" + (f" (code {code})" if code is not None else "")
+        try:
+            item = convert(data, row, file=file, where=where)
+        except BadValueError as error:
+            bad.append(error)
+            continue
+        if code in seen:
+            expected = "each code has one row"
+            bad.append(
+                BadValueError(file=file, where=where, field="code", value=repr(code), expected=expected)
+            )
+            continue
+        seen.add(code)
+        good.append(item)
+    return good, bad

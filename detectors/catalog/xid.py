@@ -1,0 +1,93 @@
+"""The Xid rows of xid.toml, and the recovery verdicts that Xid 154 carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.catalog.load import packaged_rows
+from detectors.contract import Fault, Origin, Remedy, Severity
+
+__all__ = ["RecoveryAction", "XidCatalog", "XidRow"]
+
+_FILE = "xid.toml"
+
+
+class XidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One code. The mapping rule stands in the head of xid.toml."""
+
+    code: Annotated[int, Meta(ge=1, le=9999)]
+    mnemonic: str
+    meaning: str
+    status: str = ""
+    """NVIDIA's: active, unused (retired), driver header only, ..."""
+    vendor_action: str = ""
+    """NVIDIA's immediate action, verbatim."""
+    fault: Fault
+    origin: Origin
+    severity: Severity
+    remedy: Remedy
+    final: bool = False
+    reason: str = ""
+    """What was decided where sources disagree, and why."""
+    source: str
+
+
+class RecoveryAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One value of the vendor's recovery verdict."""
+
+    value: Annotated[int, Meta(ge=0)]
+    text: str
+    fault: Fault
+    severity: Severity
+    remedy: Remedy
+    clears: bool = False
+
+
+class XidCatalog:
+    """Rows by code. Every code has a row: an unknown one is never healthy."""
+
+    def __init__(self, rows: Iterable[XidRow], actions: Iterable[RecoveryAction]) -> None:
+        self._rows = {row.code: row for row in rows}
+        self._actions = {action.value: action for action in actions}
+
+    @staticmethod
+    def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
+        """Raises `detectors.strict.BadValueError` for a bad row of the package's own file."""
+        rows = packaged_rows(_FILE, "xid", XidRow)
+        actions = packaged_rows(_FILE, "recovery_action", RecoveryAction)
+        return XidCatalog([*rows, *extra], actions)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, code: int) -> XidRow:
+        known = self._rows.get(code)
+        if known is not None:
+            return known
+        return XidRow(
+            code=code,
+            mnemonic="UNKNOWN",
+            meaning="Not in the catalogue",
+            fault=Fault.UNKNOWN,
+            origin=Origin.KERNEL,
+            severity=Severity.PENDING,
+            remedy=Remedy.CONTACT_SUPPORT,
+            source="none",
+        )
+
+    def action(self, value: int | None) -> RecoveryAction:
+        """An unreadable or unknown verdict asks for a person, and is never "none"."""
+        known = self._actions.get(value) if value is not None else None
+        if known is not None:
+            return known
+        return RecoveryAction(
+            value=value or 0,
+            text="unknown",
+            fault=Fault.UNKNOWN,
+            severity=Severity.PENDING,
+            remedy=Remedy.CONTACT_SUPPORT,
+        )

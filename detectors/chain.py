@@ -1,0 +1,219 @@
+"""Folds drafts into findings over time: repeats, consequences, verdicts, reset, boot. Pure.
+
+Between rules and publish. `Change` tells what one line did to the findings: only `EDGE` is worth a write.
+Memory is bounded by the number of devices and codes, never by the number of lines.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from detectors.contract import (
+    EVIDENCE_BYTES_MAX,
+    FINDINGS_MAX,
+    Fault,
+    Finding,
+    FoldedFindings,
+    Origin,
+    Remedy,
+    Severity,
+    Subject,
+)
+from detectors.facts import Draft, KernelLine, cut
+from detectors.settings import Chain as ChainSettings
+
+__all__ = ["Chain", "Change", "worth"]
+
+_CHAIN_CODES_MAX = 16
+_FOLDED_CODES_MAX = 64
+_OPEN_KEYS_MAX = 4096
+_GRAVITY = {Severity.INFO: 0, Severity.PENDING: 1, Severity.FATAL: 2}
+
+
+class Change(Enum):
+    NOTHING = auto()
+    COUNT = auto()
+    """Only counts or times moved: can wait for the coarse refresh."""
+    EDGE = auto()
+
+
+class _Open(msgspec.Struct):
+    """A code seen on a subject, and the finding that it counts into."""
+
+    finding: str
+    last_seen: datetime
+
+
+class Chain:
+    """The live findings of one boot, oldest first."""
+
+    def __init__(self, settings: ChainSettings, boot_id: str) -> None:
+        self._repeat = timedelta(seconds=settings.repeat_s)
+        self._consequence = timedelta(seconds=settings.consequence_s)
+        self._boot_id = boot_id
+        self._findings: dict[str, Finding] = {}
+        self._folded: dict[str, FoldedFindings] = {}
+        self._open: dict[tuple[str, Subject], _Open] = {}
+
+    @property
+    def findings(self) -> list[Finding]:
+        return list(self._findings.values())
+
+    @property
+    def folded(self) -> list[FoldedFindings]:
+        return list(self._folded.values())
+
+    def restore(self, findings: list[Finding], folded: list[FoldedFindings]) -> None:
+        """Goes on from a published status. What another boot saw is dropped."""
+        for finding in findings:
+            if finding.boot_id != self._boot_id or finding.id in self._findings:
+                continue
+            self._findings[finding.id] = finding
+            if finding.cleared_at is None:
+                for code in (finding.code, *finding.chain):
+                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen)
+        self._folded = {entry.code: entry for entry in folded} | self._folded
+
+    def new_boot(self, boot_id: str) -> Change:
+        """A boot clears the hardware: nothing seen before it stays."""
+        if boot_id == self._boot_id:
+            return Change.NOTHING
+        had = bool(self._findings or self._folded)
+        self._boot_id = boot_id
+        self._findings.clear()
+        self._folded.clear()
+        self._open.clear()
+        return Change.EDGE if had else Change.NOTHING
+
+    def add(self, draft: Draft, line: KernelLine) -> Change:
+        if draft.clears:
+            return self._clear(draft, line)
+        known = self._open.get((draft.code, draft.subject))
+        if known is not None and line.at - known.last_seen < self._repeat:
+            known.last_seen = max(known.last_seen, line.at)
+            if known.finding in self._findings:
+                return self._repeated(known.finding, draft, line)
+            self._fold(draft.code, 1, line.at)
+            return Change.COUNT
+        head = self._head_of(draft, line)
+        if head is not None:
+            return self._joined(head, draft, line)
+        return self._opened(draft, line)
+
+    def _head_of(self, draft: Draft, line: KernelLine) -> Finding | None:
+        """The finding that this line is a consequence of: the device's first, unless the line is graver."""
+        for finding in self._findings.values():
+            if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
+                continue
+            named = bool(draft.caused_by) and draft.caused_by in (finding.code, *finding.chain)
+            window = self._repeat if named else self._consequence
+            if finding.code == draft.code or line.at - finding.first_seen >= window:
+                continue
+            if (draft.verdict and _is_hardware(finding)) or named or _gravity(draft) <= _gravity(finding):
+                return finding
+        return None
+
+    def _opened(self, draft: Draft, line: KernelLine) -> Change:
+        finding = Finding(
+            id=self._id(line),
+            code=draft.code,
+            fault=draft.fault,
+            origin=draft.origin,
+            severity=draft.severity,
+            subject=draft.subject,
+            boot_id=self._boot_id,
+            first_seen=line.at,
+            last_seen=line.at,
+            remedy=draft.remedy,
+            final=draft.final,
+            sequence=line.sequence,
+            evidence=cut(line.text, EVIDENCE_BYTES_MAX),
+        )
+        self._findings[finding.id] = finding
+        self._track(draft, finding.id, line.at)
+        while len(self._findings) > FINDINGS_MAX:
+            least = min(self._findings.values(), key=worth)
+            del self._findings[least.id]
+            self._fold(least.code, least.count, least.last_seen)
+        return Change.EDGE if finding.id in self._findings else Change.COUNT
+
+    def _joined(self, head: Finding, draft: Draft, line: KernelLine) -> Change:
+        self._track(draft, head.id, line.at)
+        changes: dict[str, Any] = {"count": head.count + 1, "last_seen": max(head.last_seen, line.at)}
+        if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
+            changes["chain"] = [*head.chain, draft.code]
+        if draft.verdict:
+            changes |= _raised(head, draft)
+        self._findings[head.id] = msgspec.structs.replace(head, **changes)
+        return Change.EDGE if len(changes) > 2 else Change.COUNT
+
+    def _repeated(self, finding_id: str, draft: Draft, line: KernelLine) -> Change:
+        finding = self._findings[finding_id]
+        changes: dict[str, Any] = {"count": finding.count + 1, "last_seen": max(finding.last_seen, line.at)}
+        if draft.verdict:
+            changes |= _raised(finding, draft)
+        self._findings[finding_id] = msgspec.structs.replace(finding, **changes)
+        return Change.EDGE if len(changes) > 2 else Change.COUNT
+
+    def _clear(self, draft: Draft, line: KernelLine) -> Change:
+        """The vendor says that the device needs nothing any more: what is open on it has ended."""
+        change = Change.NOTHING
+        for finding in self._findings.values():
+            if finding.cleared_at is None and _same_device(finding.subject, draft.subject):
+                self._findings[finding.id] = msgspec.structs.replace(
+                    finding, cleared_at=line.at, cleared_by=f"{draft.code}: recovery action none"
+                )
+                change = Change.EDGE
+        for tracked in [key for key in self._open if _same_device(key[1], draft.subject)]:
+            del self._open[tracked]
+        return change
+
+    def _track(self, draft: Draft, finding_id: str, at: datetime) -> None:
+        if len(self._open) >= _OPEN_KEYS_MAX:
+            del self._open[next(iter(self._open))]
+        self._open[(draft.code, draft.subject)] = _Open(finding_id, at)
+
+    def _fold(self, code: str, count: int, at: datetime) -> None:
+        if code not in self._folded and len(self._folded) >= _FOLDED_CODES_MAX - 1:
+            code = "other"
+        before = self._folded.get(code)
+        if before is not None:
+            count, at = count + before.count, max(at, before.last_seen)
+        self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
+
+    def _id(self, line: KernelLine) -> str:
+        return f"{self._boot_id[:8] or 'noboot'}-kmsg-{line.sequence}"
+
+
+def _same_device(a: Subject, b: Subject) -> bool:
+    return a.kind == b.kind and a.pci == b.pci
+
+
+def _is_hardware(item: Draft | Finding) -> bool:
+    return item.origin is not Origin.TENANT and item.fault is not Fault.APPLICATION
+
+
+def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
+    """Evidence on the hardware before any application's, then by severity; a final verdict last."""
+    return _is_hardware(item), _GRAVITY[item.severity], item.final
+
+
+def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
+    """What the vendor's verdict changes. It names the remedy; it never softens what the first line said."""
+    changes: dict[str, Any] = {}
+    if not finding.final:
+        changes["final"] = True
+    if draft.remedy not in (Remedy.NONE, finding.remedy):
+        changes["remedy"] = draft.remedy
+    if _GRAVITY[draft.severity] > _GRAVITY[finding.severity]:
+        changes["severity"] = draft.severity
+    return changes
+
+
+def worth(finding: Finding) -> tuple[bool, tuple[bool, int, bool], datetime]:
+    """Least first: the ended, then what no node is taken out for, then the oldest."""
+    return finding.cleared_at is None, _gravity(finding), finding.last_seen

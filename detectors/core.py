@@ -1,0 +1,230 @@
+"""The agent's state as a pure fold: events in, NodeHealth.status out. No file, no clock, no network.
+
+agent.py feeds it from the sources and hands its status to the publisher; a simulation feeds it directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from detectors import __version__, rules
+from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
+from detectors.catalog.xid import XidCatalog
+from detectors.chain import Chain, Change
+from detectors.contract import (
+    Coverage,
+    CoverageState,
+    Device,
+    Edge,
+    Finding,
+    LogPosition,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    PodProgress,
+    Source,
+)
+from detectors.facts import HostFacts, KernelLine, PodRef, cut
+from detectors.pods import PodFold
+from detectors.settings import AgentSettings
+
+__all__ = ["AgentCore", "Dirty"]
+
+_PODS_MAX = 64
+_WHY_BYTES_MAX = 256
+
+
+class Dirty(IntEnum):
+    """What publishing is owed."""
+
+    NOTHING = 0
+    COARSE = 1
+    """Counts moved: at the next refresh."""
+    EDGE = 2
+    """At once."""
+
+
+class AgentCore:
+    """All the agent knows. Times are UTC and come in with each event."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        boot_id: str,
+        xids: XidCatalog | None = None,
+        log_errors: tuple[LogErrorRow, ...] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._xids = xids or XidCatalog.packaged()
+        self._log_errors = packaged_log_errors() if log_errors is None else log_errors
+        self._host = HostFacts(boot_id=boot_id)
+        self._driver_version = ""
+        self._chain = Chain(settings.chain, boot_id)
+        self._coverage: dict[Source, Coverage] = {}
+        self._pods: dict[PodRef, PodFold] = {}
+        self._restored: dict[tuple[str, str, int], PodProgress] = {}
+        self._spec = NodeHealthSpec()
+        self._sequence = -1
+        self._dirty = Dirty.NOTHING
+
+    @property
+    def dirty(self) -> Dirty:
+        return self._dirty
+
+    @property
+    def boot_id(self) -> str:
+        return self._host.boot_id
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last kernel record read, -1 before the first."""
+        return self._sequence
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._chain.findings
+
+    def wrote(self) -> None:
+        """The last `status` is in the API."""
+        self._dirty = Dirty.NOTHING
+
+    def owe(self) -> None:
+        """It is not, or nobody knows."""
+        self._mark(Dirty.EDGE)
+
+    def restore(self, status: NodeHealthStatus) -> None:
+        """Goes on from what an earlier run of this agent wrote. Call before the first event."""
+        if status.boot_id != self.boot_id:
+            return
+        self._chain.restore(status.findings, status.folded)
+        self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in status.pods}
+        if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
+            self._sequence = max(self._sequence, status.kmsg.sequence)
+
+    def was_open(self, ref: PodRef) -> bool:
+        """Whether an earlier run of this agent published a container as not ended."""
+        published = self._published_before(ref)
+        return published is not None and published.edge is not Edge.ENDED
+
+    def new_boot(self, boot_id: str) -> None:
+        self._host = msgspec.structs.replace(self._host, boot_id=boot_id)
+        self._sequence = -1
+        self._chain.new_boot(boot_id)
+        self._mark(Dirty.EDGE)
+
+    def inventory(self, devices: Iterable[Device], driver_version: str) -> None:
+        host = msgspec.structs.replace(self._host, devices=tuple(devices))
+        if host != self._host or driver_version != self._driver_version:
+            self._host, self._driver_version = host, driver_version
+            self._mark(Dirty.EDGE)
+
+    def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
+        """A source is read from now on, or is blind. Saying the same again changes nothing."""
+        why = cut(why, _WHY_BYTES_MAX)
+        known = self._coverage.get(source)
+        if known is None or known.state is not state or known.why != why:
+            self._coverage[source] = Coverage(source=source, state=state, since=now, why=why)
+            self._mark(Dirty.EDGE)
+
+    def kernel_line(self, line: KernelLine) -> None:
+        self._sequence = max(self._sequence, line.sequence)
+        draft = rules.read(line, self._host, self._xids)
+        if draft is None:
+            return
+        change = self._chain.add(draft, line)
+        if change is not Change.NOTHING:
+            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
+
+    def passed(self, sequence: int) -> None:
+        """Records up to this one were read, and are of no interest."""
+        self._sequence = max(self._sequence, sequence)
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
+        if self._pod(pod).line(text, at):
+            self._mark(Dirty.EDGE)
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None:
+        if self._pod(pod).end(at):
+            self._mark(Dirty.EDGE)
+
+    def pod_removed(self, pod: PodRef) -> None:
+        """Its log is gone; what was published goes with the next write."""
+        if self._pods.pop(pod, None) is not None:
+            self._mark(Dirty.COARSE)
+
+    def spec(self, spec: NodeHealthSpec) -> list[PodRef]:
+        """Takes the controller's wishes; returns containers whose log must be read again from its start.
+
+        A new request id asks for a fresh status, which then names it as served.
+        """
+        if spec.request != self._spec.request:
+            self._mark(Dirty.EDGE)
+        self._spec = spec
+        wanted = {pod.uid: pod for pod in spec.pods}
+        return [
+            ref
+            for ref, fold in self._pods.items()
+            if ref.uid in wanted and fold.job_settings(wanted[ref.uid])
+        ]
+
+    def tick(self, now: datetime) -> None:
+        """Finds stalls, and forgets containers that ended long ago where newer ones need the room."""
+        for fold in self._pods.values():
+            if fold.tick(now):
+                self._mark(Dirty.EDGE)
+        keep = timedelta(seconds=self._settings.logs.ended_keep_s)
+        for ref, fold in list(self._pods.items()):
+            if fold.ended_at is not None and now - fold.ended_at > keep and self._superseded(ref):
+                self.pod_removed(ref)
+
+    def busy(self, now: datetime) -> bool:
+        """Whether the controller may want something of us soon."""
+        recent = timedelta(seconds=self._settings.publishing.ask_busy_for_s)
+        return any(fold.stalled for fold in self._pods.values()) or any(
+            finding.cleared_at is None and now - finding.last_seen < recent
+            for finding in self._chain.findings
+        )
+
+    def status(self, now: datetime) -> NodeHealthStatus:
+        pods = [published for fold in self._pods.values() if (published := fold.published()) is not None]
+        return NodeHealthStatus(
+            boot_id=self.boot_id,
+            agent_version=__version__,
+            driver_version=self._driver_version,
+            observed_at=now,
+            devices=list(self._host.devices),
+            coverage=[self._coverage[source] for source in Source if source in self._coverage],
+            findings=self._chain.findings,
+            folded=self._chain.folded,
+            pods=sorted(pods, key=lambda pod: pod.at)[-_PODS_MAX:],
+            kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
+            served_request=self._spec.request,
+        )
+
+    def _pod(self, ref: PodRef) -> PodFold:
+        fold = self._pods.get(ref)
+        if fold is None:
+            fold = self._pods[ref] = PodFold(ref, self._settings.logs, self._log_errors)
+            job = next((job for job in self._spec.pods if job.uid == ref.uid), None)
+            if job is not None:
+                fold.job_settings(job)
+            published = self._published_before(ref)
+            if published is not None:
+                fold.restore(published)
+        return fold
+
+    def _published_before(self, ref: PodRef) -> PodProgress | None:
+        return self._restored.get((ref.uid, ref.container, ref.instance))
+
+    def _superseded(self, ref: PodRef) -> bool:
+        return any(
+            other.uid == ref.uid and other.container == ref.container and other.instance > ref.instance
+            for other in self._pods
+        )
+
+    def _mark(self, dirty: Dirty) -> None:
+        self._dirty = max(self._dirty, dirty)

@@ -1,0 +1,74 @@
+"""The agent's metrics, in a registry of their own. Each is one row of `TABLE`; docs are generated from it."""
+
+from __future__ import annotations
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+__all__ = ["TABLE", "Metric", "Metrics"]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+TABLE = (
+    Metric("rekindle_agent_kernel_records_total", "counter", "Kernel log records read, of any facility."),
+    Metric(
+        "rekindle_agent_kernel_records_lost_total", "counter", "Kernel log records lost to an overrun or cut."
+    ),
+    Metric(
+        "rekindle_agent_kernel_records_bad_total", "counter", "Kernel log records that could not be parsed."
+    ),
+    Metric("rekindle_agent_findings", "gauge", "Live findings that no verdict has cleared."),
+    Metric("rekindle_agent_log_bytes_total", "counter", "Bytes of pod logs read."),
+    Metric("rekindle_agent_log_bytes_skipped_total", "counter", "Bytes of pod logs skipped: too far behind."),
+    Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log is followed."),
+    Metric(
+        "rekindle_agent_source_covered",
+        "gauge",
+        "1 while a source is read, 0 while it is blind.",
+        ("source",),
+    ),
+    Metric(
+        "rekindle_agent_api_calls_total",
+        "counter",
+        "Calls to the API server: kind write or ask; result ok, lost, or the HTTP status.",
+        ("kind", "result"),
+    ),
+    Metric(
+        "rekindle_agent_loop_stall_seconds_max",
+        "gauge",
+        "Longest time that the loop came late to its own tick.",
+    ),
+)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        made = {row.name: _make(row, self.registry) for row in TABLE}
+        counter = {name: metric for name, metric in made.items() if isinstance(metric, Counter)}
+        gauge = {name: metric for name, metric in made.items() if isinstance(metric, Gauge)}
+        self.kernel_records = counter["rekindle_agent_kernel_records_total"]
+        self.kernel_records_lost = counter["rekindle_agent_kernel_records_lost_total"]
+        self.kernel_records_bad = counter["rekindle_agent_kernel_records_bad_total"]
+        self.findings = gauge["rekindle_agent_findings"]
+        self.log_bytes = counter["rekindle_agent_log_bytes_total"]
+        self.log_bytes_skipped = counter["rekindle_agent_log_bytes_skipped_total"]
+        self.containers_followed = gauge["rekindle_agent_containers_followed"]
+        self.source_covered = gauge["rekindle_agent_source_covered"]
+        self.api_calls = counter["rekindle_agent_api_calls_total"]
+        self.loop_stall_s_max = gauge["rekindle_agent_loop_stall_seconds_max"]
+
+    def text(self) -> bytes:
+        """The exposition format of a scrape."""
+        return generate_latest(self.registry)
+
+
+def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge:
+    type_ = Counter if row.kind == "counter" else Gauge
+    return type_(row.name, row.help, row.labels, registry=registry)

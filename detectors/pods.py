@@ -1,0 +1,147 @@
+"""One container's log lines folded into the edges of its progress. Pure; core.py holds one per container."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+
+from detectors.catalog.log_errors import LogErrorRow
+from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
+from detectors.facts import PodRef, cut
+from detectors.rules import logs, progress
+from detectors.settings import Logs
+
+__all__ = ["PodFold"]
+
+
+class PodFold:
+    """Where one container instance stands, and its last edge.
+
+    A container is published once it has printed a step, or once it has ended if it printed an error or the
+    controller has named its pod: everything else on the node is none of our business.
+    """
+
+    def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
+        self.ref = ref
+        self._settings = settings
+        self._rows = rows
+        self._job = PodSettings(uid=ref.uid)
+        self._named = False
+        self._progress = progress.Progress()
+        self._errors = logs.Errors()
+        self._tail: deque[str] = deque()
+        self._tail_bytes = 0
+        self._edge: Edge | None = None
+        self._edge_at: datetime | None = None
+        self._known_until: datetime | None = None
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return self._edge_at if self._edge is Edge.ENDED else None
+
+    @property
+    def stalled(self) -> bool:
+        return self._edge is Edge.STALLED
+
+    def restore(self, published: PodProgress) -> None:
+        """Goes on from what an earlier run of the agent published."""
+        self._edge, self._edge_at = published.edge, published.at
+        self._progress = progress.Progress(
+            first_step=published.first_step,
+            first_step_at=published.first_step_at,
+            last_step=published.last_step,
+            last_step_at=published.last_step_at,
+            durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
+        )
+        self._errors = logs.Errors(error=published.first_error)
+        self._known_until = max(published.last_step_at or published.at, published.at)
+        self._keep(published.tail)
+
+    def job_settings(self, job: PodSettings) -> bool:
+        """True if the step template changed: the log must then be read again from its start."""
+        changed = job.step_template != self._job.step_template
+        self._job, self._named = job, True
+        if changed:
+            self._progress, self._errors, self._known_until = progress.Progress(), logs.Errors(), None
+            self._tail.clear()
+            self._tail_bytes = 0
+            if self._edge is not Edge.ENDED:
+                self._edge = self._edge_at = None
+        return changed
+
+    def line(self, text: str, at: datetime) -> bool:
+        """True if this line was an edge."""
+        self._keep(text)
+        self._errors = logs.observe(self._errors, text, at, self._rows)
+        if self._known_until is not None and at <= self._known_until:
+            return False
+        step = progress.step_in(text, self._job.step_template)
+        if step is None:
+            return False
+        before = self._progress
+        self._progress = progress.observe(before, step, at)
+        if self._progress is before or self._edge is Edge.ENDED:
+            return False
+        if self._edge is None:
+            return self._turn(Edge.STEPPING, at)
+        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
+
+    def tick(self, now: datetime) -> bool:
+        """True if the container has stalled just now."""
+        last_at = self._progress.last_step_at
+        if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
+            return False
+        limit_s = progress.stall_limit_s(
+            self._progress,
+            stall_min_s=self._settings.stall_min_s,
+            stall_factor=self._settings.stall_factor,
+            hang_timeout_s=self._job.hang_timeout_s,
+        )
+        if limit_s is None or (now - last_at).total_seconds() < limit_s:
+            return False
+        return self._turn(Edge.STALLED, now)
+
+    def end(self, at: datetime) -> bool:
+        """True if this is news, and news that is published."""
+        if self._edge is Edge.ENDED:
+            return False
+        self._turn(Edge.ENDED, at)
+        return self.published() is not None
+
+    def published(self) -> PodProgress | None:
+        if self._edge is None or self._edge_at is None:
+            return None
+        ended = self._edge is Edge.ENDED
+        worth_telling = self._progress.first_step is not None or self._errors.error is not None or self._named
+        if not worth_telling:
+            return None
+        return PodProgress(
+            uid=self.ref.uid,
+            namespace=self.ref.namespace,
+            name=self.ref.name,
+            container=self.ref.container,
+            instance=self.ref.instance,
+            edge=self._edge,
+            at=self._edge_at,
+            first_step=self._progress.first_step,
+            first_step_at=self._progress.first_step_at,
+            last_step=self._progress.last_step,
+            last_step_at=self._progress.last_step_at,
+            median_step_s=progress.median_step_s(self._progress),
+            first_error=self._errors.error,
+            tail="\n".join(self._tail) if ended else "",
+        )
+
+    def _turn(self, edge: Edge, at: datetime) -> bool:
+        self._edge, self._edge_at = edge, at
+        return True
+
+    def _keep(self, text: str) -> None:
+        """Holds the last lines, at most 2 KiB of UTF-8 with their newlines."""
+        if not text:
+            return
+        text = cut(text, TAIL_BYTES_MAX - 1)
+        self._tail.append(text)
+        self._tail_bytes += len(text.encode()) + 1
+        while self._tail_bytes > TAIL_BYTES_MAX:
+            self._tail_bytes -= len(self._tail.popleft().encode()) + 1

@@ -1,0 +1,34 @@
+"""Rules: from one kernel line to a draft of a finding. A rule is a pure function.
+
+Registration is the one tuple below. The first rule whose head the line starts with, and that reads it, wins.
+"""
+
+from __future__ import annotations
+
+from detectors.catalog.xid import XidCatalog
+from detectors.facts import Draft, HostFacts, KernelLine
+from detectors.rules import driver, xid
+from detectors.rules.base import Rule
+
+__all__ = ["RULES", "read", "wants"]
+
+RULES: tuple[Rule, ...] = (
+    Rule("xid", heads=xid.HEADS, match=xid.match),
+    Rule("driver", heads=driver.HEADS, match=driver.match),
+)
+
+_HEADS = tuple(head for rule in RULES for head in rule.heads)
+
+
+def wants(text: str) -> bool:
+    """Whether any rule may read a line that begins so. Cheap: most kernel lines end here."""
+    return text.startswith(_HEADS)
+
+
+def read(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
+    for rule in RULES:
+        if line.text.startswith(rule.heads):
+            draft = rule.match(line, host, catalog)
+            if draft is not None:
+                return draft
+    return None

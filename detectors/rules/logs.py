@@ -1,0 +1,59 @@
+"""The first error of a container's log. Pure.
+
+Whatever it finds is the tenant's own word, and never takes a node out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from detectors.catalog.log_errors import LogErrorRow
+from detectors.contract import EVIDENCE_BYTES_MAX, LogError
+from detectors.facts import cut
+
+__all__ = ["Errors", "observe"]
+
+_TRACEBACK = "Traceback (most recent call last):"
+_LINE_CHARS_MAX = 4096
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """`error` is the one to publish; a propagated one gives way to the first that is not."""
+
+    error: LogError | None = None
+    propagated: bool = False
+    in_traceback: bool = False
+
+
+def observe(errors: Errors, line: str, at: datetime, rows: tuple[LogErrorRow, ...]) -> Errors:
+    """Reads one line. `rows` in order of precedence."""
+    if errors.error is not None and not errors.propagated:
+        return errors
+    line = line[:_LINE_CHARS_MAX]
+    if _TRACEBACK in line:
+        return msgspec.structs.replace(errors, in_traceback=True)
+    text = _without_rank(line)
+    ends_traceback = errors.in_traceback and bool(text) and not text[0].isspace()
+    row = _row_of(line, rows, ends_traceback=ends_traceback)
+    in_traceback = errors.in_traceback and not ends_traceback
+    if row is None or (errors.error is not None and row.propagated):
+        return errors if in_traceback == errors.in_traceback else Errors(errors.error, errors.propagated)
+    found = LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX))
+    return Errors(error=found, propagated=row.propagated, in_traceback=in_traceback)
+
+
+def _row_of(line: str, rows: tuple[LogErrorRow, ...], *, ends_traceback: bool) -> LogErrorRow | None:
+    for row in rows:
+        if (row.traceback and ends_traceback) or any(pattern in line for pattern in row.patterns):
+            return row
+    return None
+
+
+def _without_rank(line: str) -> str:
+    """torch prefixes the lines of a traceback with `[rank3]: `."""
+    if line.startswith("[rank"):
+        _, closed, rest = line.partition("]: ")
+        return rest if closed else line
+    return line

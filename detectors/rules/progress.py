@@ -1,0 +1,121 @@
+"""Training steps in a container's log, and when their absence is a stall. Pure; pods.py makes edges of it.
+
+A job may give a literal template (`step {step}/`); without one the usual wordings are read. No regular
+expression ever sees tenant text: each line costs its length, once per wording.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from statistics import median
+
+import msgspec
+
+__all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in"]
+
+_WORDS = ("global_step", "iteration", "step", "iter")
+_BETWEEN = " \t:=#[(\"'"
+_BETWEEN_CHARS_MAX = 8
+_DIGITS_MAX = 15
+_LINE_CHARS_MAX = 4096
+_PLACES_MAX = 8
+_DURATIONS_MAX = 32
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Steps of one container instance. `durations_s` are the last times per step, newest last."""
+
+    first_step: int | None = None
+    first_step_at: datetime | None = None
+    last_step: int | None = None
+    last_step_at: datetime | None = None
+    durations_s: tuple[float, ...] = ()
+
+
+def step_in(line: str, template: str = "") -> int | None:
+    """The step that a log line names.
+
+    >>> step_in("epoch 0 step 12/100 loss 0.3"), step_in("it=7!", "it={step}!"), step_in("step time: 12 ms")
+    (12, 7, None)
+    """
+    line = line[:_LINE_CHARS_MAX]
+    if template:
+        head, _, tail = template.partition("{step}")
+        return _by_template(line, head, tail)
+    lower = line.lower()
+    return next((step for word in _WORDS if (step := _by_word(lower, word)) is not None), None)
+
+
+def observe(progress: Progress, step: int, at: datetime) -> Progress:
+    """A step that is not the last one again moves the progress; going back counts too (a resume in place)."""
+    if progress.last_step is None or progress.last_step_at is None:
+        return Progress(first_step=step, first_step_at=at, last_step=step, last_step_at=at)
+    if step == progress.last_step:
+        return progress
+    durations_s = progress.durations_s
+    elapsed_s = (at - progress.last_step_at).total_seconds()
+    if step > progress.last_step and elapsed_s >= 0:
+        durations_s = (*durations_s[1 - _DURATIONS_MAX :], elapsed_s / (step - progress.last_step))
+    return msgspec.structs.replace(progress, last_step=step, last_step_at=at, durations_s=durations_s)
+
+
+def median_step_s(progress: Progress) -> float | None:
+    return median(progress.durations_s) if progress.durations_s else None
+
+
+def stall_limit_s(
+    progress: Progress, *, stall_min_s: float, stall_factor: float, hang_timeout_s: float | None
+) -> float | None:
+    """How long no step may come before the container counts as stalled; None where the job wants no limit."""
+    if hang_timeout_s is not None:
+        return hang_timeout_s if hang_timeout_s > 0 else None
+    return max(stall_min_s, stall_factor * (median_step_s(progress) or 0.0))
+
+
+def _by_template(line: str, head: str, tail: str) -> int | None:
+    at = 0
+    for _ in range(_PLACES_MAX):
+        at = line.find(head, at)
+        if at < 0:
+            return None
+        digits = _digits(line, at + len(head))
+        if digits and line.startswith(tail, at + len(head) + len(digits)):
+            return int(digits)
+        at += 1
+    return None
+
+
+def _by_word(lower: str, word: str) -> int | None:
+    at = 0
+    for _ in range(_PLACES_MAX):
+        at = lower.find(word, at)
+        if at < 0:
+            return None
+        start = at + len(word)
+        if at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] == "_"):
+            while (
+                start < len(lower)
+                and lower[start] in _BETWEEN
+                and start < at + len(word) + _BETWEEN_CHARS_MAX
+            ):
+                start += 1
+            digits = _digits(lower, start) if start > at + len(word) else ""
+            if digits and _ends_number(lower, start + len(digits)):
+                return int(digits)
+        at += len(word)
+    return None
+
+
+def _digits(text: str, start: int) -> str:
+    end = start
+    while end < len(text) and end - start <= _DIGITS_MAX and "0" <= text[end] <= "9":
+        end += 1
+    return text[start:end] if end - start <= _DIGITS_MAX else ""
+
+
+def _ends_number(text: str, at: int) -> bool:
+    """`12.5` and `12ms` are no steps; `12.` at the end of a sentence is."""
+    after = text[at : at + 2]
+    if after[:1].isalnum() or after[:1] == "_":
+        return False
+    return not (after[:1] == "." and after[1:].isdigit())

@@ -1,0 +1,151 @@
+"""Xid lines of the kernel log. First stop after sources.kmsg; chain.py folds what comes out.
+
+Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N, ]TEXT`, in 2012 without
+`PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,
+open driver R595.
+
+Only the process name is the tenant's to choose, at most 15 characters of it; nothing that decides is read
+from there. Every step is a search for a literal, so a long line costs its length and no more.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.catalog.xid import XidCatalog
+from detectors.contract import Origin, Remedy, Severity
+from detectors.facts import Draft, HostFacts, KernelLine
+
+__all__ = ["HEADS", "XidLine", "match", "parse"]
+
+HEADS = ("NVRM: Xid (",)
+
+_ADDRESS_CHARS_MAX = 64
+_RECOVERY_ACTION = 154
+_CONTAINMENT = (94, 95)
+_NVLINK5 = range(144, 151)
+_CAUSE = " caused by previous Xid "
+
+
+class XidLine(msgspec.Struct, frozen=True):
+    """The fields of one line. `pid` is of the host's namespace, None where absent or unknown."""
+
+    code: int
+    pci: str
+    gpu_instance: int | None
+    pid: int | None
+    name: str
+    text: str
+    caused_by: int | None
+
+
+def parse(text: str) -> XidLine | None:
+    """None where the line is not an Xid line after all."""
+    if not text.startswith(HEADS):
+        return None
+    address, closed, rest = text[len(HEADS[0]) :].partition("): ")
+    if not closed or len(address) > _ADDRESS_CHARS_MAX:
+        return None
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    if not 0 < len(digits) <= 4:
+        return None
+    pci, gpu_instance = _address(address)
+    pid, name, body = _process(rest[len(digits) :].removeprefix(",").lstrip(" "))
+    return XidLine(
+        code=int(digits),
+        pci=pci,
+        gpu_instance=gpu_instance,
+        pid=pid,
+        name=name,
+        text=body,
+        caused_by=_cause(body),
+    )
+
+
+def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
+    """Reads one NVRM Xid line; None if it is not one."""
+    fields = parse(line.text)
+    if fields is None:
+        return None
+    subject = host.subject(fields.pci, gpu_instance=fields.gpu_instance)
+    if fields.code == _RECOVERY_ACTION:
+        action = catalog.action(_recovery_value(fields.text))
+        return Draft(
+            code="xid-154",
+            fault=action.fault,
+            origin=Origin.DRIVER,
+            severity=action.severity,
+            subject=subject,
+            remedy=action.remedy,
+            final=not action.clears,
+            verdict=True,
+            clears=action.clears,
+        )
+    row = catalog.row(fields.code)
+    return Draft(
+        code=f"xid-{row.code}",
+        fault=row.fault,
+        origin=row.origin,
+        severity=_severity(row.severity, fields),
+        subject=subject,
+        remedy=_remedy(row.remedy, fields),
+        final=row.final,
+        caused_by=f"xid-{fields.caused_by}" if fields.caused_by is not None else "",
+    )
+
+
+def _address(text: str) -> tuple[str, int | None]:
+    pci, _, mig = text.removeprefix("PCI:").partition(" ")
+    _, marker, instance = mig.partition("GPU-I:")
+    digits = instance.split(" ")[0]
+    return pci, int(digits) if marker and digits.isascii() and digits.isdigit() else None
+
+
+def _process(text: str) -> tuple[int | None, str, str]:
+    """(pid, name, the rest). A name may hold spaces and colons; it ends at the first comma and space."""
+    pid: int | None = None
+    name = ""
+    if text.startswith("pid="):
+        value, _, text = text[len("pid=") :].partition(", ")
+        pid = int(value) if value.isascii() and value.isdigit() and len(value) <= 10 else None
+    if text.startswith("name="):
+        name, _, text = text[len("name=") :].partition(", ")
+    return pid, name, text
+
+
+def _cause(text: str) -> int | None:
+    _, marker, number = text.rpartition(_CAUSE)
+    number = number.strip().rstrip(".")
+    return int(number) if marker and number.isascii() and number.isdigit() and len(number) <= 4 else None
+
+
+def _recovery_value(text: str) -> int | None:
+    """The number after `to` in `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`."""
+    _, marker, after = text.partition("GPU recovery action changed from ")
+    _, to, value = after.partition(" to 0x")
+    digits = value.split(" ")[0]
+    if not (marker and to and 0 < len(digits) <= 4):
+        return None
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return None
+
+
+def _severity(severity: Severity, fields: XidLine) -> Severity:
+    """NVLink5 lines say whether they are fatal; where both words stand, the row decides."""
+    nonfatal = " Nonfatal " in fields.text and " Fatal " not in fields.text
+    if fields.code in _NVLINK5 and nonfatal:
+        return Severity.PENDING
+    return severity
+
+
+def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:
+    """94 and 95 say which reset is wanted: `RST: Yes` at once, `D-RST: Yes` once the device is drained."""
+    if fields.code not in _CONTAINMENT:
+        return remedy
+    if "D-RST: Yes" in fields.text:
+        return Remedy.DRAIN_AND_RESET
+    if ". RST: Yes" in fields.text:
+        return Remedy.RESET_DEVICE
+    return remedy

@@ -1,0 +1,76 @@
+"""Keeps a status within its size bound. Pure; called by publish.py just before a write.
+
+What is dropped first is what is missed least: tails of logs, evidence, then the least findings, then pods.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from detectors.chain import worth
+from detectors.contract import OBJECT_BYTES_MAX, Edge, Finding, FoldedFindings, NodeHealthStatus, PodProgress
+from detectors.facts import cut
+
+__all__ = ["STATUS_BYTES_MAX", "bounded"]
+
+STATUS_BYTES_MAX = OBJECT_BYTES_MAX - 2048
+"""Room is left for the object's metadata."""
+
+_FOLDED_MAX = 16
+
+
+def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> NodeHealthStatus:
+    """`status` itself where it fits."""
+    for tail_bytes in (1024, 512, 256, 0):
+        if _fits(status, bytes_max):
+            return status
+        status = msgspec.structs.replace(status, pods=[_shorter_tail(pod, tail_bytes) for pod in status.pods])
+    for evidence_bytes in (128, 64, 0):
+        if _fits(status, bytes_max):
+            return status
+        status = msgspec.structs.replace(
+            status, findings=[_shorter_evidence(finding, evidence_bytes) for finding in status.findings]
+        )
+    while len(status.findings) > 1 and not _fits(status, bytes_max):
+        status = _fold_least(status)
+    while status.pods and not _fits(status, bytes_max):
+        least = min(status.pods, key=_pod_worth)
+        status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not least])
+    return status
+
+
+def _fits(status: NodeHealthStatus, bytes_max: int) -> bool:
+    return len(msgspec.json.encode(status)) <= bytes_max
+
+
+def _shorter_tail(pod: PodProgress, bytes_max: int) -> PodProgress:
+    """Keeps the end: it is the last lines that tell."""
+    data = pod.tail.encode()
+    if len(data) <= bytes_max:
+        return pod
+    tail = data[len(data) - bytes_max :].decode("utf-8", "ignore")
+    return msgspec.structs.replace(pod, tail=tail)
+
+
+def _shorter_evidence(finding: Finding, bytes_max: int) -> Finding:
+    return msgspec.structs.replace(finding, evidence=cut(finding.evidence, bytes_max))
+
+
+def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
+    least = min(status.findings, key=worth)
+    folded = {entry.code: entry for entry in status.folded}
+    before = folded.get(least.code)
+    folded[least.code] = FoldedFindings(
+        code=least.code,
+        count=least.count + (before.count if before else 0),
+        last_seen=max(least.last_seen, before.last_seen) if before else least.last_seen,
+    )
+    kept = sorted(folded.values(), key=lambda entry: entry.last_seen)[-_FOLDED_MAX:]
+    findings = [finding for finding in status.findings if finding is not least]
+    return msgspec.structs.replace(status, findings=findings, folded=kept)
+
+
+def _pod_worth(pod: PodProgress) -> tuple[bool, datetime]:
+    return pod.edge is not Edge.ENDED, pod.at

@@ -1,0 +1,74 @@
+"""One line of a container log as the container runtime writes it. Pure.
+
+`2026-11-21T09:30:00.123456789Z stdout F text`: time, stream, P (part of a line) or F (its end), text.
+Source: Kubernetes, CRI logging format.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+__all__ = ["CriLine", "Joiner", "parse_line"]
+
+
+class CriLine(msgspec.Struct, frozen=True):
+    at: datetime
+    stream: str
+    partial: bool
+    text: str
+
+
+def parse_line(data: bytes) -> CriLine | None:
+    """None where it is not such a line."""
+    parts = data.split(b" ", 3)
+    if len(parts) < 3 or parts[1] not in (b"stdout", b"stderr"):
+        return None
+    tag = parts[2].split(b":", 1)[0]
+    if tag not in (b"P", b"F"):
+        return None
+    at = _time(parts[0])
+    if at is None:
+        return None
+    text = parts[3].decode("utf-8", "replace") if len(parts) == 4 else ""
+    return CriLine(at=at, stream=parts[1].decode(), partial=tag == b"P", text=text)
+
+
+class Joiner:
+    """Puts the parts of long lines together again, per stream, up to a bound; the rest is left out."""
+
+    def __init__(self, chars_max: int) -> None:
+        self._chars_max = chars_max
+        self._parts: dict[str, list[str]] = {}
+
+    def add(self, line: CriLine) -> str | None:
+        """The whole line, once its end has come."""
+        parts = self._parts.get(line.stream)
+        if parts is None:
+            if not line.partial:
+                return line.text
+            parts = self._parts[line.stream] = []
+        room = self._chars_max - sum(map(len, parts))
+        if room > 0 and line.text:
+            parts.append(line.text[:room])
+        if line.partial:
+            return None
+        del self._parts[line.stream]
+        return "".join(parts)
+
+
+def _time(data: bytes) -> datetime | None:
+    """RFC 3339 with up to nine digits of a second; Python reads six."""
+    text = data.decode("ascii", "replace")
+    if not 20 <= len(text) <= 40:
+        return None
+    whole, dot, rest = text.partition(".")
+    if dot:
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        text = f"{whole}.{rest[:digits][:6].ljust(6, '0')}{rest[digits:]}"
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None

@@ -1,0 +1,120 @@
+"""Tells when something in a folder changes, by inotify on libc; where that fails, by looking every 20 ms.
+
+The standard library has no inotify, and a dependency for three calls would be one more thing to trust.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+__all__ = ["FolderWatch"]
+
+_log = structlog.get_logger("inotify")
+
+_MODIFY, _ATTRIB, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0xC0, 0x100, 0x200
+_DELETE_SELF, _MOVE_SELF, _IGNORED, _OVERFLOW = 0x400, 0x800, 0x8000, 0x4000
+_MASK = _MODIFY | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ATTRIB
+_HEAD = struct.Struct("iIII")
+_READ_BYTES = 64 * 1024
+_POLL_S = 0.02
+
+
+class FolderWatch:
+    """Calls back after changes in watched folders; several changes may make one call. Needs a running loop.
+
+    `pause_s` bounds how often it wakes: changes in between wait and come together.
+    """
+
+    def __init__(self, *, pause_s: float = 0.0) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pause_s = pause_s
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._calls: dict[int, Callable[[], None]] = {}
+        self._folders: dict[Path, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd >= 0:
+            self._loop.add_reader(self._fd, self._readable)
+        else:
+            _log.warning(
+                "inotify is not to be had; looking every 20 ms", error=os.strerror(ctypes.get_errno())
+            )
+            self._poll()
+
+    def add(self, folder: Path, call: Callable[[], None]) -> bool:
+        """False where the folder cannot be watched: it is not there, or the user's watches are used up."""
+        if folder in self._folders:
+            self._calls[self._folders[folder]] = call
+            return True
+        if self._fd < 0:
+            watch = -2 - len(self._folders)
+        else:
+            watch = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), _MASK)
+            if watch < 0:
+                return False
+        self._folders[folder] = watch
+        self._calls[watch] = call
+        return True
+
+    def remove(self, folder: Path) -> None:
+        watch = self._folders.pop(folder, None)
+        if watch is not None:
+            self._calls.pop(watch, None)
+            if self._fd >= 0:
+                self._libc.inotify_rm_watch(self._fd, watch)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return
+        touched: dict[int, None] = {}
+        everything = False
+        at = 0
+        while at + _HEAD.size <= len(data):
+            watch, mask, _, length = _HEAD.unpack_from(data, at)
+            at += _HEAD.size + length
+            everything = everything or bool(mask & _OVERFLOW)
+            if mask & _IGNORED:
+                self._forget(watch)
+            else:
+                touched[watch] = None
+        if self._pause_s > 0:
+            self._loop.remove_reader(self._fd)
+            self._timer = self._loop.call_later(self._pause_s, self._resume)
+        for watch in list(self._calls) if everything else touched:
+            call = self._calls.get(watch)
+            if call is not None:
+                call()
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _forget(self, watch: int) -> None:
+        """The folder is gone; the kernel has dropped its watch. Its owner has heard of the deletion."""
+        self._calls.pop(watch, None)
+        self._folders = {folder: number for folder, number in self._folders.items() if number != watch}
+
+    def _poll(self) -> None:
+        for call in list(self._calls.values()):
+            call()
+        if not self._closed:
+            self._timer = self._loop.call_later(max(_POLL_S, self._pause_s), self._poll)

@@ -1,0 +1,212 @@
+"""Follows the kernel's log: /dev/kmsg, or a regular file of the same records that takes its place.
+
+A record is `prio,seq,usec,flags[,...];text`, then lines that start with a space (key=value). Text escapes
+what is not printable as `\\xNN`. Only facility kern counts: everything else was written from user space.
+Source: Linux, Documentation/ABI/testing/dev-kmsg.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from detectors import rules
+from detectors.facts import KernelLine
+from detectors.sources.growing_file import GrowingFile
+from detectors.sources.inotify import FolderWatch
+
+__all__ = ["KmsgSink", "Record", "follow", "parse_record", "read_device", "unescape"]
+
+_RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
+_CHUNK_BYTES = 256 * 1024
+_RECORDS_AT_ONCE = 1000
+_MISSING_RETRY_S = 5.0
+_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+class Record(msgspec.Struct, frozen=True):
+    facility: int
+    sequence: int
+    usec: int
+    text: str
+    """Still escaped."""
+
+
+class KmsgSink(Protocol):
+    """Who hears what is read. The coverage that follows from it is the hearer's to state."""
+
+    def line(self, line: KernelLine) -> None:
+        """A line of the kernel that a rule may read, unescaped."""
+
+    def passed(self, sequence: int) -> None:
+        """All records up to this one have been read."""
+
+    def lost(self, count: int, why: str) -> None: ...
+
+    def bad(self, text: str) -> None:
+        """A line that is no record."""
+
+    def restarted(self) -> int:
+        """The file was replaced or cut: returns the sequence after which records are new."""
+
+    def covered(self) -> None: ...
+
+    def blind(self, why: str) -> None: ...
+
+
+def parse_record(data: bytes) -> Record | None:
+    """The first line of a record; None where it is none."""
+    head, semicolon, text = data.partition(b";")
+    fields = head.split(b",")
+    if not semicolon or len(fields) < 4 or len(head) > 256:
+        return None
+    numbers = fields[:3]
+    if not all(number.isdigit() and len(number) <= 20 for number in numbers):
+        return None
+    return Record(
+        facility=int(numbers[0]) >> 3,
+        sequence=int(numbers[1]),
+        usec=int(numbers[2]),
+        text=text.decode("utf-8", "replace"),
+    )
+
+
+def unescape(text: str) -> str:
+    """Undoes the kernel's `\\xNN`."""
+    data = _ESCAPE.sub(lambda found: bytes([int(found.group(1), 16)]), text.encode("utf-8", "replace"))
+    return data.decode("utf-8", "replace")
+
+
+class _Reader:
+    """Turns records into calls of the sink; keeps the sequence."""
+
+    def __init__(self, sink: KmsgSink, after: int) -> None:
+        self.after = after
+        self._sink = sink
+
+    def take(self, data: bytes, at: Callable[[int], datetime]) -> None:
+        if not data or data.startswith(b" "):
+            return
+        record = parse_record(data)
+        if record is None:
+            self._sink.bad(data[:200].decode("utf-8", "replace"))
+            return
+        if record.sequence <= self.after:
+            return
+        if self.after >= 0 and record.sequence > self.after + 1:
+            missing = record.sequence - self.after - 1
+            self._sink.lost(missing, f"{missing} records lost before sequence {record.sequence}")
+        self.after = record.sequence
+        if record.facility == 0 and rules.wants(record.text):
+            self._sink.line(
+                KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
+            )
+        self._sink.passed(record.sequence)
+
+
+async def follow(path: Path, sink: KmsgSink, *, after: int) -> None:
+    """Reads records with a sequence above `after`, until cancelled. What cannot be read is tried again."""
+    reader = _Reader(sink, after)
+    while True:
+        try:
+            if _is_device(path):
+                await _follow_device(path, reader, sink)
+            else:
+                await _follow_file(path, reader, sink)
+        except OSError as error:
+            sink.blind(f"{path}: {error.strerror or error}")
+        await asyncio.sleep(_MISSING_RETRY_S)
+
+
+def _is_device(path: Path) -> bool:
+    return stat.S_ISCHR(path.stat().st_mode)
+
+
+def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
+    """The records that are ready now. An overrun (EPIPE) goes on with the oldest record that is left."""
+    for _ in range(_RECORDS_AT_ONCE):
+        try:
+            data = read()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                continue  # the gap in the sequence says how much is lost
+            if error.errno == errno.EINVAL:
+                sink.lost(1, f"a record is longer than {_RECORD_BYTES_MAX} bytes")
+                continue
+            raise
+        if not data:
+            return
+        yield data.split(b"\n", 1)[0]
+
+
+async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
+    loop = asyncio.get_running_loop()
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    failed: asyncio.Future[None] = loop.create_future()
+
+    def readable() -> None:
+        # usec is the kernel's monotonic clock; the offset is taken each time, since the wall clock may be set
+        boot_s = time.time() - time.monotonic()
+        try:
+            for data in read_device(lambda: os.read(fd, _RECORD_BYTES_MAX), sink):
+                reader.take(data, lambda usec: datetime.fromtimestamp(boot_s + usec / 1e6, UTC))
+        except OSError as error:
+            if not failed.done():
+                failed.set_exception(error)
+
+    loop.add_reader(fd, readable)
+    sink.covered()
+    try:
+        await failed
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+
+
+async def _follow_file(path: Path, reader: _Reader, sink: KmsgSink) -> None:
+    changed = asyncio.Event()
+    watch = FolderWatch()
+    file = GrowingFile(path, line_bytes_max=_RECORD_BYTES_MAX)
+    try:
+        watch.add(path.parent, changed.set)
+        with path.open("rb"):
+            sink.covered()
+        while True:
+            changed.clear()
+            await _read_all(file, reader, sink)
+            await changed.wait()
+    finally:
+        file.close()
+        watch.close()
+
+
+async def _read_all(file: GrowingFile, reader: _Reader, sink: KmsgSink) -> None:
+    while True:
+        restarts, cut_lines = file.restarts, file.cut_lines
+        lines = file.read(_CHUNK_BYTES)
+        if file.restarts != restarts:
+            reader.after = sink.restarted()
+        if file.cut_lines != cut_lines:
+            sink.lost(file.cut_lines - cut_lines, f"a record is longer than {_RECORD_BYTES_MAX} bytes")
+        if not lines and not file.backlog_bytes():
+            return
+        _take_all(reader, lines, datetime.now(UTC))
+        await asyncio.sleep(0)
+
+
+def _take_all(reader: _Reader, lines: list[bytes], now: datetime) -> None:
+    """Records of a file are as old as their reading: its clock may be anyone's."""
+    for line in lines:
+        reader.take(line, lambda usec: now)

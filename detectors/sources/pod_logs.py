@@ -1,0 +1,268 @@
+"""Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
+
+Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and pods.py
+publishes those that print steps. The files of ended ranks stay open until their folder is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from detectors.facts import PodRef
+from detectors.metrics import Metrics
+from detectors.settings import Logs
+from detectors.sources.cgroups import Cgroups
+from detectors.sources.cri import Joiner, parse_line
+from detectors.sources.growing_file import GrowingFile
+from detectors.sources.inotify import FolderWatch
+
+__all__ = ["PodLogSink", "PodLogs", "parse_pod_folder"]
+
+_log = structlog.get_logger("pod_logs")
+
+_CONTAINERS_MAX = 256
+_WATCH_PAUSE_S = 0.02
+_KEEP_BYTES = 1024 * 1024
+_CGROUP_TRIES = 60
+_RESCAN_S = 30.0
+
+
+class PodLogSink(Protocol):
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None: ...
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None: ...
+
+    def pod_removed(self, pod: PodRef) -> None: ...
+
+    def is_open(self, pod: PodRef) -> bool:
+        """Whether an earlier run of the agent published this container as not ended."""
+
+    def covered(self) -> None: ...
+
+    def blind(self, why: str) -> None: ...
+
+
+def parse_pod_folder(name: str) -> tuple[str, str, str] | None:
+    """(namespace, pod, uid); a pod's name holds no underscore."""
+    parts = name.split("_")
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 and all(parts) else None
+
+
+class _Container:
+    """One container instance and its open log."""
+
+    def __init__(self, ref: PodRef, folder: Path, settings: Logs) -> None:
+        self.ref = ref
+        self.folder = folder
+        self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=settings.line_bytes_max)
+        self.joiner = Joiner(settings.line_bytes_max)
+        self.cgroup: Path | None = None
+        self.cgroup_tries = 0
+        self.ended = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.read_at_s = 0.0
+
+    def close(self) -> None:
+        self.file.close()
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+class PodLogs:
+    def __init__(self, host_root: Path, sink: PodLogSink, settings: Logs, metrics: Metrics) -> None:
+        self._root = host_root / "var/log/pods"
+        self._cgroups = Cgroups(host_root)
+        self._sink = sink
+        self._settings = settings
+        self._metrics = metrics
+        self._containers: dict[PodRef, _Container] = {}
+        self._ignored: set[PodRef] = set()
+        self._watch: FolderWatch | None = None
+        self._full_told = False
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._watch = FolderWatch(pause_s=_WATCH_PAUSE_S)
+        try:
+            while not self._watch.add(self._root, self._scan):
+                self._sink.blind(f"{self._root}: no such folder, or not to be read")
+                await asyncio.sleep(_RESCAN_S / 6)
+            self._scan(first=True)
+            polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
+            while True:
+                for _ in range(polls):
+                    await asyncio.sleep(self._settings.ended_poll_s)
+                    self._look_for_ends()
+                self._scan()  # a watch may be lost where a user's watches are used up
+        finally:
+            self._watch.close()
+            for container in self._containers.values():
+                container.close()
+
+    def reread(self, pods: list[PodRef]) -> None:
+        """Reads these logs again from their start: their step template has changed."""
+        for ref in pods:
+            container = self._containers.get(ref)
+            if container is not None:
+                container.file.rewind()
+                self._read(container)
+
+    def _scan(self, first: bool = False) -> None:
+        """Finds new containers; says goodbye to those whose log folder is gone."""
+        try:
+            folders = [folder for folder in self._root.iterdir() if folder.is_dir()]
+        except OSError as error:
+            self._sink.blind(f"{self._root}: {error.strerror or error}")
+            return
+        self._sink.covered()
+        running_known = first and self._cgroups.known()
+        there: set[PodRef] = set()
+        for folder in folders:
+            there |= self._scan_pod(folder, only_running=running_known)
+        for ref in [ref for ref in self._containers if ref not in there]:
+            self._remove(self._containers[ref])
+        self._ignored &= there
+        self._metrics.containers_followed.set(len(self._containers))
+
+    def _scan_pod(self, folder: Path, *, only_running: bool) -> set[PodRef]:
+        named = parse_pod_folder(folder.name)
+        if named is None or self._excluded(named[0]) or self._watch is None:
+            return set()
+        there: set[PodRef] = set()
+        try:
+            self._watch.add(folder, self._scan)
+            for inner in sorted(folder.iterdir()):
+                if inner.is_dir():
+                    self._watch.add(inner, partial(self._look_into, named, inner))
+                    there |= self._scan_container(named, inner, only_running=only_running)
+        except OSError:
+            return there  # the folder went away while it was read; the next scan sees that
+        return there
+
+    def _look_into(self, pod: tuple[str, str, str], folder: Path) -> None:
+        self._scan_container(pod, folder)
+
+    def _scan_container(
+        self, pod: tuple[str, str, str], folder: Path, *, only_running: bool = False
+    ) -> set[PodRef]:
+        try:
+            numbers = [int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal()]
+        except OSError:
+            numbers = []
+        if not numbers:
+            return self._followed_in(folder) if folder.is_dir() else set()
+        namespace, name, uid = pod
+        refs = {number: PodRef(namespace, name, uid, folder.name, number) for number in numbers}
+        newest = max(refs)
+        for number in sorted(refs):
+            ref = refs[number]
+            container = self._containers.get(ref)
+            if container is None and ref not in self._ignored:
+                container = self._follow(ref, folder, old=number < newest, only_running=only_running)
+            if container is not None:
+                self._read(container)
+                if number < newest:
+                    self._end(container)
+        return set(refs.values()) | self._followed_in(folder)
+
+    def _followed_in(self, folder: Path) -> set[PodRef]:
+        return {ref for ref, container in self._containers.items() if container.folder == folder}
+
+    def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> _Container | None:
+        """Opens a log that was not followed. What had ended before we came is none of our business, unless an
+        earlier run of the agent followed it."""
+        gone = old or (only_running and self._cgroups.find(ref.uid) is None)
+        if gone and not self._sink.is_open(ref):
+            self._ignored.add(ref)
+            return None
+        if len(self._containers) >= _CONTAINERS_MAX:
+            if not self._full_told:
+                _log.error("too many containers; further logs are not followed", limit=_CONTAINERS_MAX)
+                self._full_told = True
+            return None
+        container = self._containers[ref] = _Container(ref, folder, self._settings)
+        if gone:
+            self._read(container)
+            self._end(container)
+        return container
+
+    def _read(self, container: _Container) -> None:
+        """Reads one piece now; where there is more, or it was read just before, the next one a moment later."""
+        if container.timer is not None or container.ended:
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = container.read_at_s + self._settings.read_pause_s - loop.time()
+        if wait_s <= 0 and not self._read_piece(container, self._settings.read_bytes):
+            return
+        container.timer = loop.call_later(max(wait_s, self._settings.read_pause_s), self._again, container)
+
+    def _again(self, container: _Container) -> None:
+        container.timer = None
+        self._read(container)
+
+    def _read_piece(self, container: _Container, bytes_max: int) -> bool:
+        """True if a whole piece was read: there may be more. It counts as busy only then."""
+        file = container.file
+        try:
+            if file.backlog_bytes() > self._settings.backlog_bytes_max:
+                self._metrics.log_bytes_skipped.inc(file.skip_to_last(_KEEP_BYTES))
+            lines = file.read(bytes_max)
+        except OSError as error:
+            _log.warning("log cannot be read", path=str(file.path), error=error.strerror or str(error))
+            return False
+        read_bytes = 0
+        for data in lines:
+            read_bytes += len(data) + 1
+            line = parse_line(data)
+            text = container.joiner.add(line) if line is not None else None
+            if line is not None and text is not None:
+                self._sink.log_line(container.ref, text, line.at)
+        self._metrics.log_bytes.inc(read_bytes)
+        if read_bytes >= bytes_max // 2:
+            container.read_at_s = asyncio.get_running_loop().time()
+            return True
+        return False
+
+    def _look_for_ends(self) -> None:
+        for container in self._containers.values():
+            if container.ended:
+                continue
+            if container.cgroup is None and container.cgroup_tries < _CGROUP_TRIES:
+                container.cgroup_tries += 1
+                container.cgroup = self._cgroups.find(container.ref.uid)
+            elif container.cgroup is not None and not container.cgroup.exists():
+                self._end(container)
+
+    def _end(self, container: _Container) -> None:
+        """Reads what is left, near the end at least, and tells."""
+        if container.ended:
+            return
+        if container.timer is not None:
+            container.timer.cancel()
+            container.timer = None
+        self._metrics.log_bytes_skipped.inc(container.file.skip_to_last(_KEEP_BYTES))
+        while self._read_piece(container, _KEEP_BYTES):
+            pass
+        container.ended = True
+        self._sink.pod_ended(container.ref, datetime.now(UTC))
+
+    def _remove(self, container: _Container) -> None:
+        self._end(container)
+        container.close()
+        del self._containers[container.ref]
+        if self._watch is not None:
+            self._watch.remove(container.folder)
+            self._watch.remove(container.folder.parent)
+        self._sink.pod_removed(container.ref)
+
+    def _excluded(self, namespace: str) -> bool:
+        return any(
+            namespace.startswith(pattern[:-1]) if pattern.endswith("*") else namespace == pattern
+            for pattern in self._settings.excluded_namespaces
+        )

@@ -1,0 +1,72 @@
+"""Turns plain data (TOML, JSON) into structs, and says exactly what is wrong with it where that fails.
+
+Used by settings.py and catalog/. A message names file, row, field, value and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+__all__ = ["BadValueError", "convert"]
+
+T = TypeVar("T")
+
+_PATH = re.compile(r" - at `\$([^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `([^`]*)`")
+_UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
+_VALUE_CHARS_MAX = 80
+
+
+class BadValueError(ValueError):
+    """One value that is not what its place asks for."""
+
+    def __init__(self, *, file: str, where: str, field: str, value: str, expected: str) -> None:
+        place = ": ".join(part for part in (file, where) if part)
+        super().__init__(f"{place}: field {field or '(all)'}: value {value}: {expected}")
+        self.file = file
+        self.where = where
+        self.field = field
+        self.value = value
+        self.expected = expected
+
+
+def convert(data: Any, type_: type[T], *, file: str, where: str = "") -> T:
+    """Raises `BadValueError`; `where` names the row or section of `file`."""
+    try:
+        return msgspec.convert(data, type_)
+    except msgspec.ValidationError as error:
+        field, value, expected = _explain(str(error), data)
+        raise BadValueError(file=file, where=where, field=field, value=value, expected=expected) from error
+
+
+def _explain(message: str, data: Any) -> tuple[str, str, str]:
+    at = _PATH.search(message)
+    path = at.group(1).lstrip(".") if at else ""
+    text = message[: at.start()] if at else message
+    if missing := _MISSING.match(text):
+        return _join(path, missing.group(1)), "(none)", "this field is required"
+    if unknown := _UNKNOWN.match(text):
+        name = _join(path, unknown.group(1))
+        return name, _shown(_lookup(data, name)), "no such field; check its spelling"
+    return path, _shown(_lookup(data, path)), text[:1].lower() + text[1:]
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _lookup(data: Any, path: str) -> Any:
+    for part in path.replace("[", ".").replace("]", "").split("."):
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+    return data
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _VALUE_CHARS_MAX else text[:_VALUE_CHARS_MAX] + "..."
