@@ -50,8 +50,7 @@ crds: $(STAMP) ## Write the chart's CRDs from the structs
 	$(BIN)/rekindle crds --output-dir charts/rekindle/files/crds
 
 docs: $(STAMP) ## Write the generated pages of docs/reference
-	@mkdir -p docs/reference
-	$(BIN)/python -c 'from recover.reasons import reference; print(reference(), end="")' > docs/reference/reasons.md
+	$(BIN)/python -m docs.generate
 
 # A lock made by a newer Python would lack what only the oldest one needs.
 lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock (with Python 3.11)

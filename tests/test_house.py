@@ -5,9 +5,13 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason, reference
+from detectors.settings import AgentSettings
+from docs.generate import pages
+from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
+from recover.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,10 +32,37 @@ def test_a_reason_is_a_camel_case_word(reason: str) -> None:
     assert re.fullmatch(r"([A-Z][a-z]+)+", reason)
 
 
-def test_the_page_of_reasons_is_fresh() -> None:
-    page = ROOT / "docs" / "reference" / "reasons.md"
+@pytest.mark.parametrize(("page", "text"), pages().items(), ids=lambda value: getattr(value, "name", ""))
+def test_a_generated_page_is_fresh(page: Path, text: str) -> None:
+    assert page.read_text() == text, "stale: run `make docs`"
 
-    assert page.read_text() == reference(), "stale: run `make docs`"
+
+def test_every_setting_has_its_row() -> None:
+    (page,) = [text for path, text in pages().items() if path.name == "settings.md"]
+
+    for group in (AgentSettings, Settings):
+        for field in msgspec.structs.fields(group):
+            inner = type(field.default)
+            known = msgspec.structs.fields(inner) if issubclass(inner, msgspec.Struct) else [field]
+            assert all(f"| `{one.name}` |" in page for one in known), field.name
+
+
+def test_every_label_annotation_and_taint_is_documented() -> None:
+    """Found where the code builds their names: `key("...")`, `_annotated(..., "...")`, `rekindle.dev/...`."""
+    page = (ROOT / "docs" / "reference" / "labels.md").read_text()
+    found = {
+        name
+        for package in ("detectors", "recover")
+        for path in (ROOT / package).rglob("*.py")
+        for name in re.findall(
+            r'\bkey\("([a-z-]+)"\)|_annotated\([^,]+, "([a-z-]+)"|rekindle\.dev/([a-z-]*[a-z])',
+            path.read_text(),
+        )
+    }
+    names = {part for groups in found for part in groups if part}
+
+    assert len(names) > 10, "the pattern finds nothing"
+    assert {n for n in names if f"`{n}`" not in page and not re.fullmatch(r"v\d.*", n)} == set()
 
 
 def test_the_lock_holds_hashes_and_no_address_path_or_host() -> None:

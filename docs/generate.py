@@ -1,0 +1,91 @@
+"""Writes the generated pages of docs/reference from the code: `make docs`. A test fails when one is stale."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+import detectors.settings
+import recover.settings
+from recover.reasons import reference
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page: its file and its text."""
+    return {REFERENCE / "reasons.md": reference(), REFERENCE / "settings.md": _settings()}
+
+
+def _settings() -> str:
+    lines = [
+        "# Settings",
+        "",
+        "Generated from `recover/settings.py` and `detectors/settings.py` by `make docs`. A settings file is",
+        "TOML, one table for each group; `--set GROUP.FIELD=VALUE` overrides one field. An unknown field is",
+        "refused. A name that ends in `_s` is in seconds, `_bytes` in bytes, `_percent` in percent.",
+    ]
+    for title, module in (("The controller", recover.settings), ("The agent", detectors.settings)):
+        lines += ["", f"## {title}", "", *_groups(module)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _groups(module: ModuleType) -> Iterator[str]:
+    """The settings struct first, as the top level of the file, then its groups."""
+    source = ast.parse(inspect.getsource(module))
+    classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef) and _fields(node)}
+    (root,) = (name for name in classes if name.endswith("Settings"))
+    tables = {
+        str(field.annotation and ast.unparse(field.annotation)): _name(field)
+        for field, _ in _fields(classes[root])
+    }
+    for name in [root, *(n for n in tables if n in classes)]:
+        yield f"### {'Top level' if name == root else f'`[{tables[name]}]`'}"
+        yield ""
+        if text := ast.get_docstring(classes[name]):
+            yield _one_line(text)
+            yield ""
+        struct = getattr(module, name)
+        defaults = {f.name: msgspec.json.encode(f.default).decode() for f in msgspec.structs.fields(struct)}
+        yield "| field | default | meaning |"
+        yield "|---|---|---|"
+        for field, meaning in _fields(classes[name]):
+            if ast.unparse(field.annotation) not in classes:
+                default = defaults[_name(field)]
+                yield f"| `{_name(field)}` | `{default}` | {_one_line(meaning)} |"
+        yield ""
+
+
+def _fields(node: ast.ClassDef) -> list[tuple[ast.AnnAssign, str]]:
+    """The fields of a struct, each with the docstring that follows it."""
+    found = []
+    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign):
+            found.append((statement, _text(after)))
+    return found
+
+
+def _text(statement: ast.stmt | None) -> str:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return str(statement.value.value)
+    return ""
+
+
+def _name(field: ast.AnnAssign) -> str:
+    assert isinstance(field.target, ast.Name)
+    return field.target.id
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    REFERENCE.mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
