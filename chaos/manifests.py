@@ -7,7 +7,7 @@ from typing import Any
 
 from chaos.scenario import Job, JobKind
 
-__all__ = ["CHECKPOINTS", "NAMESPACE", "resource_of", "training_job"]
+__all__ = ["CHECKPOINTS", "NAMESPACE", "training_job"]
 
 NAMESPACE = "ml"
 CHECKPOINTS = "/checkpoints"

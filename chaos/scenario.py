@@ -41,14 +41,14 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After `step` has been printed; with `writing_checkpoint`, at the next checkpoint that is being written."""
+    """After `step` was printed; with `writing_checkpoint`, while the next checkpoint is being written."""
 
     step: Annotated[int, Meta(ge=1)]
     writing_checkpoint: bool = False
 
 
 class Xid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel record for the GPU of that rank's node; the rank's process dies with its GPU unless it may live."""
+    """A kernel record for the GPU of that rank's node; with `kills` the rank's process dies with its GPU."""
 
     code: Annotated[int, Meta(ge=1, le=999)]
     rank: Rank

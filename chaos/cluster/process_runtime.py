@@ -9,6 +9,7 @@ import ctypes
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -167,4 +168,6 @@ def _message(path: Path) -> str:
 
 def _base_environment(pod: Object, home: Path) -> dict[str, str]:
     hostname = str(pod["spec"].get("hostname", pod["metadata"]["name"]))
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "HOSTNAME": hostname}
+    # Our own image has `rekindle` on its path; here it lies beside the interpreter that runs us.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {"PATH": path, "HOME": str(home), "HOSTNAME": hostname}

@@ -32,7 +32,16 @@ def new_pods(world: World, gang: Gang, cutoff: datetime | None) -> list[Pod]:
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
     """Ranks that are gone or failed, first loss first. Ranks that ended well are not lost."""
     found = [loss for pod in pods if (loss := _loss(world, pod, now)) is not None]
-    return sorted(found, key=lambda loss: (loss.propagated, loss.at, loss.pod))
+    return sorted(found, key=lambda loss: (loss.propagated, loss.at, not _by_itself(loss), loss.pod))
+
+
+def _by_itself(loss: Loss) -> bool:
+    """Of losses in one second, one by a signal or for memory came first: who loses a peer exits by himself.
+
+    The API keeps whole seconds. 143 is the SIGTERM of an orderly stop.
+    """
+    code = loss.code.removeprefix("exit-")
+    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != 143)
 
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:

@@ -23,7 +23,11 @@ def first_cause(ctx: Context) -> Cause:
 
 def fresh_causes(ctx: Context) -> list[Cause]:
     """Open incidents that triage has decided shall restart this gang, and that did not yet."""
-    known = {ctx.spec.incident, *(cause.incident for cause in ctx.status.causes)}
+    known = {
+        name
+        for recovery in ctx.world.history(ctx.gang.ref.uid)
+        for name in (recovery.spec.incident, *(cause.incident for cause in recovery.status.causes))
+    }
     target = str(ctx.gang.ref)
     found = [
         incident

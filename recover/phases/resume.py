@@ -8,7 +8,7 @@ import msgspec
 
 from detectors.contract import Fault, PodProgress
 from recover import scan_pod
-from recover.accounting import lost_gpu_s, lost_steps, totals
+from recover.accounting import last_step, lost_gpu_s, lost_steps, totals
 from recover.actions import Action, Ensure
 from recover.api import Cause, Phase, RecoveryStatus
 from recover.diagnose.ranks import new_pods
@@ -112,10 +112,27 @@ def verifying(ctx: Context) -> Step:
         return Step(status=_succeeded(ctx, None))
     first = _first_step(ctx)
     if first is not None:
+        unknown_s = _last_step_unknown(ctx, first)
+        if unknown_s is not None:
+            return Step(look_again_s=unknown_s)
         return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
     if ctx.expired():
         return _no_steps(ctx)
     return Step(writes=_remove_scan(ctx), look_again_s=_left(ctx))
+
+
+def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
+    """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
+    it is known, or will not come."""
+    if _last_step(ctx) is not None or not ctx.spec.witnesses:
+        return None
+    left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
+    return left if left > 0 else None
+
+
+def _last_step(ctx: Context) -> int | None:
+    known = (ctx.status.last_step, last_step(ctx.world, ctx.spec))
+    return max((step for step in known if step is not None), default=None)
 
 
 def _first_step(ctx: Context) -> PodProgress | None:
@@ -134,11 +151,13 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
         message = f"{ctx.gang.ref} has completed before its first new step was seen"
         return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
     at = first.first_step_at or first.at
-    steps = lost_steps(ctx.status.last_step, first.first_step)
+    last = _last_step(ctx)
+    steps = lost_steps(last, first.first_step)
     gpu_s = lost_gpu_s(ctx.spec, at, steps, first.median_step_s)
     reason, words = _judged(ctx, first.first_step)
     status = msgspec.structs.replace(
         ctx.status,
+        last_step=last,
         resumed_step=first.first_step,
         lost_steps=steps,
         lost_gpu_s=gpu_s,

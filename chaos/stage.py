@@ -1,0 +1,133 @@
+"""The demo cluster with the shipped daemons on it: one agent process for each node, one controller process.
+
+The cluster is simulated (chaos/cluster); agents, controller and training are the real programs, as processes
+of their own that speak to its API server over loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from chaos.children import Child, spawn
+from chaos.cluster.client import Client
+from chaos.cluster.kinds import Object
+from chaos.cluster.rest import write_kubeconfig
+from chaos.cluster.world import LocalCluster, Shape, process_cluster
+from chaos.manifests import CLAIM, NAMESPACE
+from detectors.contract import CoverageState, Source
+from detectors.kubeapi import Resource
+from recover.crds import manifests
+from recover.kube.cluster import NAMESPACES, NODEHEALTHS
+from recover.settings import Settings
+
+__all__ = ["CONTROLLER", "Stage", "StageError", "raised"]
+
+CONTROLLER = "controller"
+"""The controller's user name, as the audit log of the API server has it."""
+START_S = 20.0
+
+
+class StageError(Exception):
+    """The stage could not be set; the message names the process and shows its last lines."""
+
+
+class Stage:
+    """Everything that a scenario may touch."""
+
+    def __init__(self, folder: Path, cluster: LocalCluster, url: str, options: Sequence[str]) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.url = url
+        self.kubeconfig = folder / "kubeconfig"
+        self.agents: dict[str, Child] = {}
+        self.controller: Child | None = None
+        self._options = options
+
+    @property
+    def client(self) -> Client:
+        return self.cluster.client("admin")
+
+    def objects(self, resource: Resource) -> list[Object]:
+        return self.cluster.store.objects(resource)
+
+    async def start_agent(self, node: str) -> None:
+        token = self.folder / f"agent-{node}.token"
+        token.write_text(f"agent-{node}", encoding="utf-8")
+        command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
+        command += ["--host-root", str(self.cluster.hosts[node].root), "--server", self.url]
+        command += ["--token-file", str(token), "--listen", "127.0.0.1:0"]
+        self.agents[node] = await spawn(f"agent {node}", command, self.folder / f"agent-{node}.log")
+
+    async def start_controller(self) -> Child:
+        """Also after a kill: the same command again, with nothing but the API to remember by."""
+        command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
+        command += ["--kubeconfig", str(self.folder / "kubeconfig-controller")]
+        for option in self._options:
+            command += ["--set", option]
+        self.controller = await spawn(CONTROLLER, command, self.folder / "controller.log")
+        return self.controller
+
+    async def ready(self) -> None:
+        """Until every agent has published that it reads its kernel log. Raises StageError."""
+        try:
+            async with asyncio.timeout(START_S):
+                while not self._all_covered():
+                    self.check_alive()
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            tails = "\n".join(child.last_lines(5) for child in self._children())
+            raise StageError(f"not all agents published within {START_S:g} s:\n{tails}") from error
+
+    def _all_covered(self) -> bool:
+        covered = {
+            health["metadata"]["name"]
+            for health in self.objects(NODEHEALTHS)
+            for row in health.get("status", {}).get("coverage", [])
+            if row["source"] == Source.KMSG and row["state"] == CoverageState.COVERED
+        }
+        return covered >= set(self.agents)
+
+    def check_alive(self) -> None:
+        """Raises StageError for a daemon that ended by itself."""
+        for child in self._children():
+            if not child.alive:
+                raise StageError(f"{child.name} ended by itself:\n{child.last_lines()}")
+
+    def _children(self) -> list[Child]:
+        return [*self.agents.values(), *([self.controller] if self.controller else [])]
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(child.stop() for child in self._children()))
+
+
+@asynccontextmanager
+async def raised(
+    folder: Path, *, nodes: int, mode: str, settings: Sequence[str] = ()
+) -> AsyncIterator[Stage]:
+    """Sets the stage in an empty folder, and leaves no process behind, however the block ends.
+
+    `settings` are overrides of the controller's settings, as its `--set` takes them.
+    """
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    async with AsyncExitStack() as stack:
+        shape = Shape(nodes=nodes, gpus_per_node=1, crds=manifests())
+        cluster = await stack.enter_async_context(
+            process_cluster(folder / "nodes", shape, volumes={CLAIM: checkpoints})
+        )
+        assert cluster.server is not None
+        stage = Stage(folder, cluster, cluster.server.url, [f"mode={mode}", *settings])
+        for namespace in (NAMESPACE, Settings().namespace):
+            await stage.client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        write_kubeconfig(stage.kubeconfig, stage.url, "admin")
+        write_kubeconfig(folder / "kubeconfig-controller", stage.url, CONTROLLER)
+        stack.push_async_callback(stage.stop)
+        await stage.start_controller()
+        for node in cluster.hosts:
+            await stage.start_agent(node)
+        await stage.ready()
+        yield stage
