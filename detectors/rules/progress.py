@@ -14,6 +14,8 @@ import msgspec
 __all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in"]
 
 _WORDS = ("global_step", "iteration", "step", "iter")
+_NOT_AFTER = frozenset({"from", "at", "for", "to", "after", "until", "checkpoint", "every"})
+"""`resumed from step 40`, `saved checkpoint for step 40`: such a line tells of a step and makes none."""
 _BETWEEN = " \t:=#[(\"'"
 _BETWEEN_CHARS_MAX = 8
 _DIGITS_MAX = 15
@@ -37,6 +39,7 @@ def step_in(line: str, template: str = "") -> int | None:
 
     >>> step_in("epoch 0 step 12/100 loss 0.3"), step_in("it=7!", "it={step}!"), step_in("step time: 12 ms")
     (12, 7, None)
+    >>> step_in("resumed from step 40 (/ckpt/step-40)")
     """
     line = line[:_LINE_CHARS_MAX]
     if template:
@@ -92,7 +95,7 @@ def _by_word(lower: str, word: str) -> int | None:
         if at < 0:
             return None
         start = at + len(word)
-        if at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] == "_"):
+        if _begins_word(lower, at) and _word_before(lower, at) not in _NOT_AFTER:
             while (
                 start < len(lower)
                 and lower[start] in _BETWEEN
@@ -104,6 +107,15 @@ def _by_word(lower: str, word: str) -> int | None:
                 return int(digits)
         at += len(word)
     return None
+
+
+def _begins_word(lower: str, at: int) -> bool:
+    return at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] == "_")
+
+
+def _word_before(lower: str, at: int) -> str:
+    before = lower[max(0, at - 20) : at].split()
+    return before[-1] if before else ""
 
 
 def _digits(text: str, start: int) -> str:
