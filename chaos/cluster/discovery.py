@@ -61,7 +61,17 @@ def _group(group: str, version: str) -> dict[str, Any]:
 
 
 DOCUMENTS: dict[str, dict[str, Any]] = {
-    "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0-simulated", "platform": "linux/amd64"},
+    "/version": {
+        "major": "1",
+        "minor": "36",
+        "gitVersion": "v1.36.0-simulated",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "linux/amd64",
+    },
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/apis": {
         "kind": "APIGroupList",

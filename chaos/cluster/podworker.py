@@ -103,7 +103,7 @@ class PodWorker:
             if self.deleted.is_set():  # between the check above and the start
                 self._runtime.send(self._uid, signal.SIGTERM)
             await self._report()
-            ended = await ending
+            ended = await asyncio.shield(ending)  # it is the runtime's, and goes on when the node crashes
             break
         state.ended, state.ended_at = ended, self._store.now()
 

@@ -58,7 +58,8 @@ class Server:
         app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_answer_errors])
         app.router.add_get("/readyz", _ready)
         for path, document in DOCUMENTS.items():
-            app.router.add_get(path, _constant(document))
+            for asked in (path, path + "/"):
+                app.router.add_get(asked, _constant(document))
         for resource in KINDS:
             self._route(app, resource)
         return app

@@ -181,7 +181,9 @@ class MemoryCluster:
         metadata.validate(resource, meta)
         kind.fill_in(new)
         new["metadata"] = metadata.without_empty(meta)
-        return self._put(resource, None, self._validated(resource, None, new))
+        new = self._pruned(resource, new)
+        self._validate(resource, None, new)
+        return self._put(resource, None, new)
 
     def patch(
         self,
@@ -198,16 +200,14 @@ class MemoryCluster:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         new = self._patched(resource, old.body, body, patch_type)
         metadata.check_identity(resource, old.body, new)
-        new = _isolated(kind, old.body, new, subresource)
+        new = self._pruned(resource, _isolated(kind, old.body, new, subresource))
         if kind.has_status and _spec_of(new) != _spec_of(old.body):
             new["metadata"]["generation"] = old.body["metadata"].get("generation", 1) + 1
         new["metadata"] = metadata.without_empty(new["metadata"])
         if new == old.body:
             return old
         metadata.validate(resource, new["metadata"])
-        new = self._validated(resource, old.body, new)
-        if new == old.body:  # all that was new has been pruned
-            return old
+        self._validate(resource, old.body, new)
         stored = self._put(resource, old, new)
         return self._remove(resource, stored) if _may_go(kind, new) else stored
 
@@ -260,18 +260,16 @@ class MemoryCluster:
 
     # --- inside -------------------------------------------------------------------------------------------
 
-    def _validated(self, resource: Resource, old: Object | None, new: Object) -> Object:
-        name = new["metadata"]["name"]
+    def _pruned(self, resource: Resource, new: Object) -> Object:
         schema = self._schemas.get(resource)
-        if schema is not None:
-            new = prune(new, schema)
-            found = violations(new, schema)
-            if found:
-                raise refusals.invalid(resource, name, "; ".join(found))
-        why = KINDS[resource].refuse(old, new)
-        if why is not None:
-            raise refusals.invalid(resource, name, why)
-        return new
+        return new if schema is None else prune(new, schema)
+
+    def _validate(self, resource: Resource, old: Object | None, new: Object) -> None:
+        schema = self._schemas.get(resource)
+        found = [] if schema is None else violations(new, schema)
+        why = "; ".join(found) or KINDS[resource].refuse(old, new)
+        if why:
+            raise refusals.invalid(resource, new["metadata"]["name"], why)
 
     def _put(self, resource: Resource, old: Stored | None, new: Object) -> Stored:
         stored = self._at_next_version(new)

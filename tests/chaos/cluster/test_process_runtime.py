@@ -1,4 +1,4 @@
-"""Pods as real processes: what agents and training programs find on a node, and that nothing is left behind."""
+"""Pods as real processes: what agents and programs find on a node, and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +19,7 @@ from recover.kube.cluster import PODS
 from tests.chaos.cluster import manifests as m
 
 NS = "default"
+T = TypeVar("T")
 FOREVER = "import time, os; print('up', os.getpid()); time.sleep(600)"
 
 
@@ -29,24 +31,32 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield up
 
 
+async def eventually(probe: Callable[[], T]) -> T:
+    """The first true answer within ten seconds."""
+    for _ in range(1000):
+        found = probe()
+        if found:
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError("did not happen within ten seconds")
+
+
 async def until(cluster: LocalCluster, name: str, phase: str) -> None:
-    async with asyncio.timeout(10):
-        while cluster.pod(name)["status"]["phase"] != phase:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: cluster.pod(name)["status"]["phase"] == phase)
 
 
 def log_of(cluster: LocalCluster, name: str, restart: int = 0) -> str:
+    """Empty while there is none."""
     pod = cluster.pod(name)
-    folder = cluster.hosts[pod["spec"]["nodeName"]].log_folder(pod)
-    path = folder / "main" / f"{restart}.log"
+    if "nodeName" not in pod["spec"]:
+        return ""
+    path = cluster.hosts[pod["spec"]["nodeName"]].log_folder(pod) / "main" / f"{restart}.log"
     return path.read_text() if path.exists() else ""
 
 
 async def pid_of(cluster: LocalCluster, name: str) -> int:
     """The process id that the pod printed."""
-    async with asyncio.timeout(10):
-        while (found := re.search(r"up (\d+)", log_of(cluster, name))) is None:
-            await asyncio.sleep(0.01)
+    found = await eventually(lambda: re.search(r"up (\d+)", log_of(cluster, name)))
     return int(found[1])
 
 
@@ -125,9 +135,7 @@ async def test_deleting_a_pod_ends_its_processes_and_removes_its_files(cluster: 
     assert host.cgroup(pod["metadata"]["uid"], container_id).is_dir()
 
     await cluster.client("tester").delete(PODS, "one", namespace=NS)
-    async with asyncio.timeout(10):
-        while cluster.store.objects(PODS):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not cluster.store.objects(PODS))
 
     assert not lives(pid)
     assert not host.log_folder(pod).exists()
@@ -141,9 +149,7 @@ async def test_a_program_that_ignores_sigterm_is_killed_after_its_grace(cluster:
     await cluster.client("tester").delete(PODS, "one", namespace=NS)
     await asyncio.sleep(0.5)
     assert lives(pid)
-    async with asyncio.timeout(10):
-        while cluster.store.objects(PODS):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not cluster.store.objects(PODS))
     assert not lives(pid)
 
 
@@ -174,9 +180,7 @@ async def test_a_crashed_node_reports_nothing_and_boots_with_a_new_boot_id(clust
     before = boot_id.read_text()
 
     await cluster.crash_node(node)
-    async with asyncio.timeout(10):
-        while lives(pid):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not lives(pid))
     assert cluster.pod("one")["status"]["phase"] == "Running"
 
     await cluster.boot_node(node)
@@ -186,9 +190,7 @@ async def test_a_crashed_node_reports_nothing_and_boots_with_a_new_boot_id(clust
 
 async def test_a_command_that_is_not_there_keeps_the_pod_waiting_with_a_reason(cluster: LocalCluster) -> None:
     await cluster.apply(m.pod("one", m.gpu_container("/no/such/program")))
-    async with asyncio.timeout(10):
-        while not (statuses := cluster.pod("one")["status"].get("containerStatuses")):
-            await asyncio.sleep(0.01)
+    statuses = await eventually(lambda: cluster.pod("one")["status"].get("containerStatuses"))
     waiting = statuses[0]["state"]["waiting"]
     assert waiting["reason"] == "RunContainerError"
     assert "/no/such/program" in waiting["message"]
