@@ -234,6 +234,10 @@ class _LogEvents:
     def is_open(self, pod: PodRef) -> bool:
         return self._agent.core.was_open(pod)
 
+    def scanned(self) -> None:
+        self._agent.core.logs_scanned(datetime.now(UTC))
+        self._agent.changed()
+
     def covered(self) -> None:
         self._agent.cover(Source.LOGS, CoverageState.COVERED)
 

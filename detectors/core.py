@@ -67,6 +67,7 @@ class AgentCore:
         self._coverage: dict[Source, Coverage] = {}
         self._pods: dict[PodRef, PodFold] = {}
         self._restored: dict[tuple[str, str, int], PodProgress] = {}
+        self._gone: set[PodRef] = set()
         self._spec = NodeHealthSpec()
         self._sequence = -1
         self._dirty = Dirty.NOTHING
@@ -152,9 +153,24 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:
-        """Its log is gone; what was published goes with the next write."""
-        if self._pods.pop(pod, None) is not None:
-            self._mark(Dirty.COARSE)
+        """Its log is gone. What was published stays a while: the controller may still want the tail."""
+        if pod in self._pods:
+            self._gone.add(pod)
+
+    def logs_scanned(self, now: datetime) -> None:
+        """All logs of this node have been found once: what was published before and has none any more is over."""
+        known = {(ref.uid, ref.container, ref.instance) for ref in self._pods}
+        for key, published in self._restored.items():
+            if key not in known:
+                ref = PodRef(
+                    published.namespace,
+                    published.name,
+                    published.uid,
+                    published.container,
+                    published.instance,
+                )
+                self.pod_ended(ref, now)
+                self._gone.add(ref)
 
     def spec(self, spec: NodeHealthSpec) -> list[PodRef]:
         """Takes the controller's wishes; returns containers whose log must be read again from its start.
@@ -178,8 +194,11 @@ class AgentCore:
                 self._mark(Dirty.EDGE)
         keep = timedelta(seconds=self._settings.logs.ended_keep_s)
         for ref, fold in list(self._pods.items()):
-            if fold.ended_at is not None and now - fold.ended_at > keep and self._superseded(ref):
-                self.pod_removed(ref)
+            over = fold.ended_at is not None and now - fold.ended_at > keep
+            if over and (ref in self._gone or self._superseded(ref)):
+                del self._pods[ref]
+                self._gone.discard(ref)
+                self._mark(Dirty.COARSE)
 
     def busy(self, now: datetime) -> bool:
         """Whether the controller may want something of us soon."""

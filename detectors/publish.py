@@ -153,7 +153,7 @@ class Publisher:
         return max(0.0, due_s - now_s)
 
     async def _spread(self) -> None:
-        """A burst of edges goes out at once; a storm of them is spread over time, each write carrying more."""
+        """A burst of edges goes out at once; a storm of them is spread over time."""
         if len(self._writes) == self._writes.maxlen:
             rest_s = self._writes[0] + self._settings.burst_window_s - time.monotonic()
             if rest_s > 0:

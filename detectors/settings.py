@@ -90,7 +90,7 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burst_window_s: PositiveSeconds = 10.0
     missing_retry_s: PositiveSeconds = 3.0
     """Until the controller has created this node's NodeHealth."""
-    retry_max_s: PositiveSeconds = 15.0
+    retry_max_s: PositiveSeconds = 5.0
     """Longest wait between two tries of a write that failed."""
     ready_within_s: PositiveSeconds = 660.0
     """/readyz fails when the API has not answered for this long: two asks and a minute."""

@@ -43,6 +43,9 @@ class PodLogSink(Protocol):
     def is_open(self, pod: PodRef) -> bool:
         """Whether an earlier run of the agent published this container as not ended."""
 
+    def scanned(self) -> None:
+        """Every log there is has been found."""
+
     def covered(self) -> None: ...
 
     def blind(self, why: str) -> None: ...
@@ -94,6 +97,7 @@ class PodLogs:
                 self._sink.blind(f"{self._root}: no such folder, or not to be read")
                 await asyncio.sleep(_RESCAN_S / 6)
             self._scan(first=True)
+            self._sink.scanned()
             polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
             while True:
                 for _ in range(polls):
@@ -193,7 +197,7 @@ class PodLogs:
         return container
 
     def _read(self, container: _Container) -> None:
-        """Reads one piece now; where there is more, or it was read just before, the next one a moment later."""
+        """Reads one piece now; where there is more, the next one a moment later."""
         if container.timer is not None or container.ended:
             return
         loop = asyncio.get_running_loop()

@@ -1,0 +1,165 @@
+"""The packaged rows load and follow the rule in the head of xid.toml; a bad row of a user harms no other."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from detectors.catalog.load import packaged_rows, rows_of
+from detectors.catalog.log_errors import packaged_log_errors
+from detectors.catalog.xid import XidCatalog, XidRow
+from detectors.contract import Fault, Origin, Severity
+from detectors.extra import Catalogues
+from detectors.settings import Catalogue
+
+ROWS = {row.code: row for row in packaged_rows("xid.toml", "xid", XidRow)}
+
+TAKES_OUT = {
+    "RESET_GPU",
+    "RESTART_BM",
+    "RESTART_VM",
+    "WORKFLOW_XID_48",
+    "WORKFLOW_NVLINK_ERR",
+    "WORKFLOW_NVLINK5_ERR",
+}
+
+
+def test_all_codes_of_nvidias_workbook_and_header_have_a_row() -> None:
+    assert len(ROWS) == 179
+    assert set(range(1, 179)) | {185} == set(ROWS)
+
+
+def test_every_row_names_its_source() -> None:
+    assert all(row.source and row.meaning for row in ROWS.values())
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: str(row.code))
+def test_a_row_can_take_a_node_out_only_where_nvidia_asks_for_it(row: XidRow) -> None:
+    """What the controller cordons for: fatal, no tenant's doing, no application's fault."""
+    fatal_for_node = (
+        row.severity is Severity.FATAL
+        and row.origin is not Origin.TENANT
+        and row.fault is not Fault.APPLICATION
+    )
+
+    assert fatal_for_node == (row.vendor_action in TAKES_OUT)
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: str(row.code))
+def test_a_row_follows_nvidias_action(row: XidRow) -> None:
+    if row.status == "unused":
+        assert (row.fault, row.severity) == (Fault.UNKNOWN, Severity.PENDING)
+    elif row.vendor_action == "RESTART_APP" and row.code != 94:
+        assert (row.fault, row.severity) == (Fault.APPLICATION, Severity.FATAL)
+    elif row.vendor_action == "IGNORE" and row.code != 63:
+        assert row.severity is Severity.INFO
+    elif row.vendor_action in ("BLANK", "NONE_PUBLISHED") and row.code not in (162, 163, 164, 174):
+        assert row.severity is Severity.PENDING
+
+
+@pytest.mark.parametrize("code", [13, 31, 43, 45])
+def test_what_an_application_provokes_at_will_is_the_tenants(code: int) -> None:
+    assert (ROWS[code].origin, ROWS[code].fault) == (Origin.TENANT, Fault.APPLICATION)
+
+
+@pytest.mark.parametrize("code", [14, 106, 107])
+def test_the_drivers_test_codes_are_never_acted_upon(code: int) -> None:
+    assert ROWS[code].severity is Severity.INFO
+
+
+@pytest.mark.parametrize("code", [63, 94])
+def test_contained_memory_faults_wait_for_the_next_checkpoint(code: int) -> None:
+    assert (ROWS[code].fault, ROWS[code].severity) == (Fault.MEMORY_DEGRADED, Severity.PENDING)
+
+
+def test_final_verdicts_are_few() -> None:
+    assert {code for code, row in ROWS.items() if row.final} == {48, 79}
+
+
+def test_the_log_patterns_load_and_name_codes_once() -> None:
+    rows = packaged_log_errors()
+
+    assert len({row.code for row in rows}) == len(rows)
+    assert [row.code for row in rows if row.traceback] == ["log-traceback"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("severity", '"deadly"', "field severity: value 'deadly'"),
+        ("code", '"79"', "field code: value '79': expected `int`"),
+        ("colour", '"red"', "field colour: value 'red': no such field"),
+    ],
+)
+def test_a_bad_row_is_named_with_file_row_field_value_and_what_was_expected(
+    field: str, value: str, told: str
+) -> None:
+    text = resources.files("detectors.catalog").joinpath("xid.toml").read_text()
+    row = tomllib.loads(text)["xid"][78] | tomllib.loads(f"{field} = {value}")
+
+    good, bad = rows_of({"xid": [row]}, "xid", XidRow, file="mine.toml")
+
+    assert not good
+    assert str(bad[0]).startswith("mine.toml: [[xid]] row 1 (code 79): ")
+    assert told in str(bad[0])
+
+
+def test_a_users_rows_win_and_a_bad_one_is_skipped_and_told(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(
+        """
+[[xid]]
+code = 13
+mnemonic = "MINE"
+meaning = "on our boards this is a broken riser"
+fault = "device-reset"
+origin = "kernel"
+severity = "fatal"
+remedy = "reset-device"
+source = "our own experience"
+
+[[xid]]
+code = 31
+mnemonic = "HALF"
+
+[[log_error]]
+code = "log-ours"
+patterns = ["ours: fatal"]
+meaning = "ours"
+propagated = false
+source = "ours"
+"""
+    )
+
+    catalogues = Catalogues.load(Catalogue(extra=str(extra)))
+
+    assert catalogues.xids.row(13).mnemonic == "MINE"
+    assert catalogues.xids.row(31) == ROWS[31]
+    assert catalogues.log_errors[0].code == "log-ours"
+    assert len(catalogues.problems) == 1
+    assert "row 2 (code 31): field meaning: value (none): this field is required" in catalogues.problems[0]
+
+
+@pytest.mark.parametrize("text", ["[[xid", "xid = 3", "\xff"])
+def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Path, text: str) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_bytes(text.encode("latin-1"))
+
+    catalogues = Catalogues.load(Catalogue(extra=str(extra)))
+
+    assert catalogues.xids.row(79).final
+    assert len(catalogues.problems) == 1
+    assert str(extra) in catalogues.problems[0]
+
+
+def test_a_missing_users_file_is_told(tmp_path: Path) -> None:
+    problems = Catalogues.load(Catalogue(extra=str(tmp_path / "none.toml"))).problems
+
+    assert "cannot be read" in problems[0]
+
+
+def test_every_code_has_a_row_even_one_that_is_not_known() -> None:
+    assert XidCatalog.packaged().row(4242).severity is Severity.PENDING

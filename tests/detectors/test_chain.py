@@ -1,0 +1,239 @@
+"""One fault is one finding: repeats, consequences, verdicts, storms, boots."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors import rules
+from detectors.catalog.xid import XidCatalog
+from detectors.chain import Chain, Change
+from detectors.contract import FINDINGS_MAX, Finding, Remedy, Severity
+from detectors.facts import HostFacts, KernelLine
+from detectors.settings import Chain as ChainSettings
+
+XIDS = XidCatalog.packaged()
+START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+BOOT = "0f1e2d3c-0000-4000-8000-000000000000"
+
+
+class Log:
+    """Feeds lines as the kernel would, with a sequence of its own."""
+
+    def __init__(self, boot_id: str = BOOT) -> None:
+        self.chain = Chain(ChainSettings(), boot_id)
+        self.sequence = 0
+
+    def says(self, text: str, at_s: float = 0.0, device: str = "0000:38:00") -> Change:
+        self.sequence += 1
+        line = KernelLine(
+            sequence=self.sequence,
+            at=START + timedelta(seconds=at_s),
+            text=f"NVRM: Xid (PCI:{device}): {text}",
+        )
+        draft = rules.read(line, HostFacts(), XIDS)
+        assert draft is not None
+        return self.chain.add(draft, line)
+
+    @property
+    def only(self) -> Finding:
+        (finding,) = self.chain.findings
+        return finding
+
+
+def test_an_uncorrectable_error_and_its_consequences_are_one_finding() -> None:
+    log = Log()
+    log.says("48, DBE", 0)
+    log.says("171, GDDR, Uncorrectable DRAM error", 0.5)
+    log.says("48, DBE", 0.6)
+    log.says("63, Row Remapper: New row marked", 1)
+    log.says("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 2)
+
+    assert log.only.code == "xid-48"
+    assert log.only.chain == ["xid-171", "xid-63", "xid-154"]
+    assert (log.only.count, log.only.remedy, log.only.final) == (5, Remedy.RESET_DEVICE, True)
+
+
+def test_many_45s_after_a_149_are_its_consequences() -> None:
+    log = Log()
+    log.says("149, NETIR_LINK_EVT Fatal XC0 i0 Link 03", 0)
+    changes = [
+        log.says(f"45, pid=1, name=p, Ch {n} caused by previous Xid 149", 0.001 * n) for n in range(200)
+    ]
+
+    assert (log.only.code, log.only.chain, log.only.count) == ("xid-149", ["xid-45"], 201)
+    assert changes.count(Change.EDGE) == 1
+
+
+def test_a_line_that_names_its_cause_joins_it_after_the_window_too() -> None:
+    log = Log()
+    log.says("149, NETIR_LINK_EVT Fatal XC0 i0 Link 03", 0)
+    log.says("45, pid=1, name=p, Ch 1 caused by previous Xid 149", 30)
+
+    assert log.only.chain == ["xid-45"]
+
+
+def test_a_graver_line_is_never_hidden_behind_a_tenants() -> None:
+    log = Log()
+    log.says("13, pid=1, name=p, Graphics SM Warp Exception", 0)
+    assert log.says("79, GPU has fallen off the bus.", 1) is Change.EDGE
+
+    assert [finding.code for finding in log.chain.findings] == ["xid-13", "xid-79"]
+
+
+def test_a_verdict_after_a_tenants_exception_is_a_finding_of_its_own() -> None:
+    log = Log()
+    log.says("31, pid=1, name=p, MMU Fault", 0)
+    log.says("154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", 1)
+
+    tenant, verdict = log.chain.findings
+    assert (tenant.code, tenant.final) == ("xid-31", False)
+    assert (verdict.code, verdict.final, verdict.remedy) == ("xid-154", True, Remedy.REBOOT_NODE)
+
+
+def test_a_verdict_raises_what_was_only_pending() -> None:
+    log = Log()
+    log.says("63, Row Remapper: New row marked", 0)
+    change = log.says("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 1)
+
+    assert change is Change.EDGE
+    assert (log.only.severity, log.only.final) == (Severity.FATAL, True)
+
+
+def test_a_verdict_of_none_clears_what_is_open_on_that_device_alone() -> None:
+    log = Log()
+    log.says("95, Uncontained. RST: Yes, D-RST: No", 0)
+    log.says("95, Uncontained. RST: Yes, D-RST: No", 0, device="0000:dc:00")
+    log.says("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 300)
+
+    ours, other = log.chain.findings
+    assert ours.cleared_at == START + timedelta(seconds=300)
+    assert other.cleared_at is None
+
+
+def test_a_fault_after_the_clearing_is_new() -> None:
+    log = Log()
+    log.says("95, Uncontained", 0)
+    log.says("154, GPU recovery action changed from 0x1 (X) to 0x0 (None)", 1)
+    log.says("95, Uncontained", 2)
+
+    assert [finding.cleared_at is None for finding in log.chain.findings] == [False, True]
+
+
+def test_a_repeat_within_a_minute_counts_and_a_later_one_is_a_new_finding() -> None:
+    log = Log()
+    log.says("119, Timeout", 0)
+    assert log.says("119, Timeout", 59.9) is Change.COUNT
+    assert log.says("119, Timeout", 59.9 + 60) is Change.EDGE
+
+    assert [(finding.id, finding.count) for finding in log.chain.findings] == [
+        ("0f1e2d3c-kmsg-1", 2),
+        ("0f1e2d3c-kmsg-3", 1),
+    ]
+
+
+def test_two_devices_are_two_findings() -> None:
+    log = Log()
+    log.says("79, GPU has fallen off the bus.", 0)
+    log.says("79, GPU has fallen off the bus.", 0, device="0000:dc:00")
+
+    assert len(log.chain.findings) == 2
+
+
+def test_a_storm_of_many_codes_and_devices_stays_bounded() -> None:
+    log = Log()
+    edges = 0
+    for number in range(40_000):
+        device = f"0000:{number % 8:02x}:00"
+        edges += log.says(f"{1 + number % 170}, storm", number / 1000, device) is Change.EDGE
+
+    assert len(log.chain.findings) <= FINDINGS_MAX
+    assert len(log.chain.folded) <= 64
+    assert sum(f.count for f in [*log.chain.findings, *log.chain.folded]) == 40_000
+    assert edges < 2000
+    assert any(finding.code == "xid-79" for finding in log.chain.findings), "the gravest are kept"
+
+
+def test_a_tenants_flood_never_pushes_out_a_lost_device() -> None:
+    log = Log()
+    log.says("79, GPU has fallen off the bus.", 0)
+    for number in range(500):
+        log.says("13, pid=1, name=p, Graphics", 100 + 61 * number, device=f"0000:{number % 200:02x}:00")
+
+    assert "xid-79" in [finding.code for finding in log.chain.findings]
+
+
+def test_a_new_boot_drops_the_findings_of_the_old() -> None:
+    log = Log()
+    log.says("79, GPU has fallen off the bus.", 0)
+
+    assert log.chain.new_boot("another-boot") is Change.EDGE
+    assert log.chain.findings == []
+
+
+def test_what_another_boot_published_is_not_restored() -> None:
+    log, later = Log(), Log("11111111-0000-4000-8000-000000000000")
+    log.says("79, GPU has fallen off the bus.", 0)
+
+    later.chain.restore(log.chain.findings, [])
+
+    assert later.chain.findings == []
+
+
+def test_a_restart_of_the_agent_goes_on_counting() -> None:
+    log, restarted = Log(), Log()
+    log.says("119, Timeout", 0)
+    restarted.chain.restore(log.chain.findings, log.chain.folded)
+    restarted.sequence = log.sequence
+    restarted.says("119, Timeout", 30)
+
+    assert (restarted.only.id, restarted.only.count) == (log.only.id, 2)
+
+
+LINES = st.tuples(
+    st.sampled_from(
+        [
+            "13, p",
+            "45, p",
+            "48, p",
+            "63, p",
+            "79, p",
+            "94, p",
+            "149, p",
+            "45, x caused by previous Xid 149",
+            "154, GPU recovery action changed from 0x0 (None) to 0x1 (R)",
+            "154, GPU recovery action changed from 0x1 (R) to 0x0 (None)",
+        ]
+    ),
+    st.floats(0, 90),
+    st.sampled_from(["0000:38:00", "0000:dc:00"]),
+)
+
+
+@given(st.lists(LINES, max_size=60))
+def test_no_line_is_lost_and_no_id_comes_twice(lines: list[tuple[str, float, str]]) -> None:
+    log, at_s, clears = Log(), 0.0, 0
+    for text, after_s, device in lines:
+        at_s += after_s
+        clears += text.endswith("0x0 (None)")
+        log.says(text, at_s, device)
+
+    counted = sum(f.count for f in [*log.chain.findings, *log.chain.folded])
+    ids = [finding.id for finding in log.chain.findings]
+    assert counted == len(lines) - clears
+    assert len(ids) == len(set(ids)) <= FINDINGS_MAX
+
+
+@given(st.lists(LINES, max_size=60))
+def test_the_same_lines_make_the_same_findings(lines: list[tuple[str, float, str]]) -> None:
+    runs = []
+    for _ in range(2):
+        log, at_s = Log(), 0.0
+        for text, after_s, device in lines:
+            at_s += after_s
+            log.says(text, at_s, device)
+        runs.append((log.chain.findings, log.chain.folded))
+
+    assert runs[0] == runs[1]

@@ -1,0 +1,231 @@
+"""Steps, stalls and first errors of a container's log."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.catalog.log_errors import packaged_log_errors
+from detectors.contract import TAIL_BYTES_MAX, Edge, NodeHealthSpec, PodSettings
+from detectors.core import AgentCore, Dirty
+from detectors.facts import PodRef
+from detectors.pods import PodFold
+from detectors.rules import logs
+from detectors.rules.progress import step_in
+from detectors.settings import AgentSettings, Logs
+
+START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+REF = PodRef("train", "llm-0", "uid-0", "main", 0)
+ERRORS = packaged_log_errors()
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def pod() -> PodFold:
+    return PodFold(REF, Logs(), ERRORS)
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("epoch 3 step 12/100 loss 0.31", 12),
+        ("Step: 12, loss=0.31", 12),
+        ("step=12", 12),
+        (" iteration       12/  500000 | consumed samples: 3072", 12),
+        ("global_step 12", 12),
+        ('{"step": 12, "loss": 0.3}', 12),
+        ("Iter: [12/100]", 12),
+        ("[step 12]", 12),
+        ("finished step 12.", 12),
+        ("step time: 12.5 ms", None),
+        ("step 12.5 of 13", None),
+        ("step 12ms", None),
+        ("max_step=1000", None),
+        ("timestep 12", None),
+        ("total steps: 1000", None),
+        ("step 99999999999999999999", None),
+        ("misstep 3, step 4", 4),
+        ("", None),
+    ],
+)
+def test_the_usual_wordings_of_a_step_are_read(line: str, step: int | None) -> None:
+    assert step_in(line) == step
+
+
+@pytest.mark.parametrize(
+    ("template", "line", "step"),
+    [
+        ("step {step}/", "step 12/100", 12),
+        ("step {step}/", "step 12 of 100", None),
+        ("<{step}>", "a <b> <7>", 7),
+        ("{step}", "7", 7),
+        (".*{step}", "xx 7", None),
+    ],
+)
+def test_a_template_is_literal(template: str, line: str, step: int | None) -> None:
+    assert step_in(line, template) == step
+
+
+@given(st.text(max_size=300), st.text(max_size=20).map(lambda text: text + "{step}"))
+def test_no_line_and_no_template_raises(line: str, template: str) -> None:
+    step_in(line)
+    step_in(line, template)
+
+
+def test_a_line_of_nothing_but_heads_is_read_in_linear_time() -> None:
+    assert step_in("step " * 200_000) is None
+
+
+def test_the_first_step_is_an_edge_and_the_next_ones_are_not() -> None:
+    fold = pod()
+
+    edges = [fold.line(f"step {n}/100", at(n)) for n in range(41, 50)]
+
+    assert edges == [True] + [False] * 8
+    published = fold.published()
+    assert published is not None
+    assert (published.edge, published.first_step, published.last_step) == (Edge.STEPPING, 41, 49)
+    assert published.median_step_s == 1.0
+
+
+def test_a_container_without_steps_is_not_published() -> None:
+    fold = pod()
+    fold.line("hello", START)
+
+    assert fold.published() is None
+
+
+def test_a_stall_needs_ten_minutes_and_ten_median_steps() -> None:
+    quick, slow = pod(), pod()
+    for n in range(3):
+        quick.line(f"step {n}", at(n))
+        slow.line(f"step {n}", at(90 * n))
+
+    assert (quick.tick(at(2 + 599)), quick.tick(at(2 + 600))) == (False, True)
+    assert (slow.tick(at(180 + 899)), slow.tick(at(180 + 900))) == (False, True)
+
+
+def test_a_jobs_own_limit_wins_and_zero_is_never() -> None:
+    own, off = pod(), pod()
+    own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
+    off.job_settings(PodSettings(uid="uid-0", hang_timeout_s=0))
+    own.line("step 1", START)
+    off.line("step 1", START)
+
+    assert own.tick(at(30))
+    assert not off.tick(at(1e6))
+
+
+def test_steps_after_a_stall_are_the_edge_resumed() -> None:
+    fold = pod()
+    fold.line("step 1", START)
+    fold.tick(at(600))
+
+    assert not fold.line("step 1", at(601)), "the same step again is no progress"
+    assert fold.line("step 2", at(602))
+    published = fold.published()
+    assert published is not None
+    assert published.edge is Edge.RESUMED
+
+
+def test_the_end_carries_the_tail_within_its_bound() -> None:
+    fold = pod()
+    for n in range(1000):
+        fold.line(f"step {n} äöü", at(n))
+
+    assert fold.end(at(1001))
+    published = fold.published()
+    assert published is not None
+    assert published.tail.endswith("step 999 äöü")
+    assert TAIL_BYTES_MAX - 40 < len(published.tail.encode()) <= TAIL_BYTES_MAX
+    assert not fold.end(at(1002)), "it ends once"
+
+
+def test_a_pod_that_failed_before_its_first_step_is_published_at_its_end() -> None:
+    fold = pod()
+    fold.line("RuntimeError: CUDA out of memory", START)
+
+    assert fold.end(at(1))
+
+
+def test_the_first_error_that_is_no_echo_wins() -> None:
+    errors = logs.Errors()
+    for n, line in enumerate(
+        [
+            "[rank1]: ncclRemoteError: remote process exited",
+            "Watchdog caught collective operation timeout",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+            "OSError: [Errno 28] No space left on device",
+        ]
+    ):
+        errors = logs.observe(errors, line, at(n), ERRORS)
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.error.at) == ("log-cuda-oom", at(2))
+
+
+@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
+    errors = logs.Errors()
+    for line in [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "    raise ValueError('bad shape')",
+        "ValueError: bad shape",
+        "KeyError: later",
+    ]:
+        errors = logs.observe(errors, rank + line, START, ERRORS)
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.error.text) == ("log-traceback", rank + "ValueError: bad shape")
+
+
+def test_a_changed_template_starts_the_container_over() -> None:
+    core = AgentCore(AgentSettings(), boot_id="b")
+    core.log_line(REF, "step 5 of warm-up", START)
+    core.log_line(REF, "it 1!", START)
+
+    again = core.spec(_spec("it {step}!"))
+    core.log_line(REF, "step 5 of warm-up", START)
+    core.log_line(REF, "it 1!", START)
+
+    assert again == [REF]
+    assert core.status(START).pods[0].first_step == 1
+    assert core.spec(_spec("it {step}!")) == [], "the same wishes again change nothing"
+
+
+def test_a_restarted_agent_goes_on_where_it_was() -> None:
+    before = AgentCore(AgentSettings(), boot_id="b")
+    for n in range(5):
+        before.log_line(REF, f"step {n}", at(n))
+    before.tick(at(700))
+
+    after = AgentCore(AgentSettings(), boot_id="b")
+    after.restore(before.status(at(700)))
+    after.log_line(REF, "step 0", at(0))
+    assert after.dirty is Dirty.NOTHING, "lines that were read before say nothing new"
+    after.log_line(REF, "step 5", at(710))
+
+    published = after.status(at(711)).pods[0]
+    assert (published.edge, published.first_step, published.last_step) == (Edge.RESUMED, 0, 5)
+
+
+def test_a_pod_that_went_away_while_no_agent_ran_has_ended() -> None:
+    before = AgentCore(AgentSettings(), boot_id="b")
+    before.log_line(REF, "step 1", START)
+    after = AgentCore(AgentSettings(), boot_id="b")
+    after.restore(before.status(START))
+
+    after.logs_scanned(at(60))
+
+    assert after.dirty is Dirty.EDGE
+    assert [pod.edge for pod in after.status(at(60)).pods] == [Edge.ENDED]
+
+
+def _spec(template: str) -> NodeHealthSpec:
+    return NodeHealthSpec(pods=[PodSettings(uid="uid-0", step_template=template)])
