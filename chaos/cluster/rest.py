@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -20,13 +20,16 @@ from chaos.cluster.client import Client
 from chaos.cluster.discovery import DOCUMENTS
 from chaos.cluster.kinds import KINDS
 from chaos.cluster.store import Deletion, MemoryCluster
-from detectors.kubeapi import ApiError, JsonPatch, MergePatch, ReplyLost, Resource
+from detectors.kubeapi import ApiError, JsonPatch, MergePatch, PatchType, ReplyLost, Resource
 from recover.kube.cluster import ListPage
 
 __all__ = ["Server", "serve", "write_kubeconfig"]
 
+N = TypeVar("N", int, int | None)
+
 ANONYMOUS = "system:anonymous"
-WATCH_S = 300.0
+WATCH_S = 300
+STRATEGIC = "application/strategic-merge-patch+json"
 BODY_BYTES_MAX = 3 * 1024 * 1024
 
 
@@ -91,7 +94,7 @@ class Server:
             namespace=namespace,
             labels=request.query.get("labelSelector", ""),
             fields=request.query.get("fieldSelector", ""),
-            limit=int(request.query.get("limit", "0")),
+            limit=_number(request.query, "limit", 0),
             page=request.query.get("continue", ""),
         )
         return _json(_list_document(resource, page))
@@ -103,9 +106,7 @@ class Server:
             return _json(await client.get(resource, name, namespace))
         if request.method == "PATCH":
             body = _decoded(await request.read())
-            kind = request.content_type
-            if kind not in (MergePatch, JsonPatch):
-                raise ApiError(415, "UnsupportedMediaType", f"patch type {kind} is not modelled")
+            kind = _patch_type(request.content_type, body)
             return _json(
                 await client.patch(
                     resource, name, body, namespace=namespace, subresource=sub, patch_type=kind
@@ -166,7 +167,7 @@ async def _stream_watch(
         labels=request.query.get("labelSelector", ""),
         fields=request.query.get("fieldSelector", ""),
         resource_version=request.query.get("resourceVersion", ""),
-        timeout_s=float(request.query.get("timeoutSeconds", WATCH_S)),
+        timeout_s=_number(request.query, "timeoutSeconds", WATCH_S),
     )
     try:
         async for event in events:
@@ -234,14 +235,36 @@ def _deletion(body: bytes, query: Mapping[str, str]) -> Deletion:
         options = msgspec.json.decode(body or b"{}", type=_DeleteOptions)
     except msgspec.MsgspecError as error:
         raise ApiError(400, "BadRequest", f"DeleteOptions: {error}") from error
-    grace = query.get("gracePeriodSeconds", "")
     policy = query.get("propagationPolicy", options.propagation_policy)
     return Deletion(
         uid=options.preconditions.uid,
         resource_version=options.preconditions.resource_version,
-        grace_s=int(grace) if grace.isdigit() else options.grace_period_seconds,
+        grace_s=_number(query, "gracePeriodSeconds", options.grace_period_seconds),
         foreground=policy == "Foreground",
     )
+
+
+def _patch_type(asked: str, body: Any) -> PatchType:
+    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch."""
+    if asked == STRATEGIC and not _has_list(body):
+        return MergePatch
+    if asked not in (MergePatch, JsonPatch):
+        raise ApiError(415, "UnsupportedMediaType", f"patch type {asked} is not modelled for this body")
+    return asked
+
+
+def _has_list(value: Any) -> bool:
+    """Lists but that of taints, which a strategic merge replaces as a whole."""
+    if not isinstance(value, dict):
+        return isinstance(value, list)
+    return any(_has_list(member) for key, member in value.items() if key != "taints")
+
+
+def _number(query: Mapping[str, str], name: str, default: N) -> int | N:
+    text = query.get(name, "")
+    if text and not text.isdigit():
+        raise ApiError(400, "BadRequest", f"{name}={text}: expected a whole number")
+    return int(text) if text else default
 
 
 def _decoded(body: bytes) -> Any:

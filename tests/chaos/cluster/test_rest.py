@@ -134,6 +134,22 @@ async def test_delete_options_are_heeded(api: KubeApi) -> None:
     await api.request("DELETE", path, body={"preconditions": {"uid": made["metadata"]["uid"]}})
 
 
+async def test_a_strategic_merge_is_taken_where_it_equals_a_merge_patch(api: KubeApi) -> None:
+    await api.request("POST", NODES.path(), body={"metadata": {"name": "n1"}})
+    path, kind = NODES.path("n1"), "application/strategic-merge-patch+json"
+    answer = await api.request("PATCH", path, body={"spec": {"unschedulable": True}}, content_type=kind)
+    assert msgspec.json.decode(answer)["spec"]["unschedulable"] is True
+    with pytest.raises(ApiError) as refused:
+        await api.request("PATCH", path, body={"status": {"conditions": []}}, content_type=kind)
+    assert refused.value.status == 415
+
+
+async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi) -> None:
+    with pytest.raises(ApiError) as refused:
+        await api.request("GET", CONFIGMAPS.path(), params={"limit": "many"})
+    assert refused.value.status == 400
+
+
 async def test_the_official_client_lists_and_watches(server: Server, api: KubeApi) -> None:
     kubernetes = pytest.importorskip("kubernetes")
     await api.request("POST", NODES.path(), body={"metadata": {"name": "n1", "labels": {"pool": "a"}}})

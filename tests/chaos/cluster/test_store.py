@@ -17,6 +17,7 @@ from chaos.cluster.patching import json_patch, merge_patch
 from chaos.cluster.store import Audit, Deletion, MemoryCluster
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
+from recover.crds import manifests
 from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES
 from tests.chaos.cluster.conftest import START
 
@@ -132,6 +133,15 @@ def test_unknown_fields_are_pruned(now: Callable[[], datetime]) -> None:
     assert "typo" not in made.body["spec"]
     same = store.patch(INCIDENTS, "i", {"spec": {"another": 1}})
     assert same.raw == made.raw
+
+
+def test_a_crd_brings_its_schema(store: MemoryCluster) -> None:
+    for crd in manifests():
+        store.add_crd(crd)
+    with pytest.raises(ApiError) as refused:
+        store.create(INCIDENTS, {"metadata": {"name": "i"}, "spec": {"fault": "no-such-fault"}})
+    assert refused.value.status == 422
+    assert "spec.fault: Unsupported value" in refused.value.message
 
 
 async def test_the_audit_log_says_who_wrote_what_and_how_it_was_answered(store: MemoryCluster) -> None:
