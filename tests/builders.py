@@ -50,7 +50,11 @@ def gang(
 ) -> Gang:
     return Gang(
         ref=GangRef(
-            api_version=PYTORCHJOBS.api_version, kind="PyTorchJob", namespace="ml", name=name, uid=f"{name}-uid"
+            api_version=PYTORCHJOBS.api_version,
+            kind="PyTorchJob",
+            namespace="ml",
+            name=name,
+            uid=f"{name}-uid",
         ),
         resource=PYTORCHJOBS,
         version="10",
@@ -125,9 +129,7 @@ class Worlds:
         self.namespaces = {"ml": NamespaceView("ml")}
 
     def _covered(self, node: str) -> NodeHealth:
-        covered = Coverage(
-            source=Source.KMSG, state=CoverageState.COVERED, since=NOW - timedelta(hours=5)
-        )
+        covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW - timedelta(hours=5))
         return NodeHealth(
             metadata=ObjectMeta(name=node), status=NodeHealthStatus(boot_id=BOOT, coverage=[covered])
         )
@@ -154,11 +156,20 @@ class Worlds:
             )
             pods[pod.uid] = pod
             if stepping:
-                self._progress(pod, Edge.STEPPING, at=NOW - timedelta(minutes=50))
+                self.progress(pod, Edge.STEPPING, at=NOW - timedelta(minutes=50))
         self.pods[job.ref.uid] = pods
         return self
 
-    def _progress(self, pod: Pod, edge: Edge, *, at: datetime, instance: int = 0) -> None:
+    def progress(
+        self,
+        pod: Pod,
+        edge: Edge,
+        *,
+        at: datetime,
+        instance: int = 0,
+        first_step: int = 1,
+        last_step: int = 100,
+    ) -> None:
         health = self.health[pod.node]
         others = [p for p in health.status.pods if p.uid != pod.uid]
         mine = PodProgress(
@@ -168,9 +179,9 @@ class Worlds:
             edge=edge,
             at=at,
             instance=instance,
-            first_step=1,
+            first_step=first_step,
             first_step_at=at,
-            last_step=100,
+            last_step=last_step,
             last_step_at=at,
         )
         status = msgspec.structs.replace(health.status, pods=[*others, mine])
@@ -244,7 +255,7 @@ class Worlds:
     def stall(self, job: str = "llm") -> Worlds:
         """Every readable rank has passed its time limit."""
         for pod in self.pods[f"{job}-uid"].values():
-            self._progress(pod, Edge.STALLED, at=self.now - timedelta(seconds=5))
+            self.progress(pod, Edge.STALLED, at=self.now - timedelta(seconds=5))
         return self
 
     def not_ready(self, node: str, *, ago_s: float = 60.0) -> Worlds:

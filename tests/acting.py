@@ -1,0 +1,232 @@
+"""Plays the API server and the framework for tests of decisions: applies a plan to a world of tests.builders.
+
+Only what decisions read back is applied. A stopped gang's pods stay until a test ends them, a started gang's
+pods stay away until a test starts them: so every moment in between can be looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from detectors.contract import Edge, ObjectMeta
+from recover.actions import Action, Create, Delete, Patch, Plan
+from recover.api import Incident, Phase, Recovery, RecoveryStatus
+from recover.decode import QUARANTINE, SCAN_OF
+from recover.kube.cluster import INCIDENTS, NODES, PODS, RECOVERIES
+from recover.model import Container, Pod, PodPhase, Quarantine, Taint
+from recover.objects import builtins
+from recover.phases import advance
+from recover.plan import plan
+from recover.workloads.base import MARK, mark_of
+from tests.builders import Worlds
+
+__all__ = [
+    "acts",
+    "advanced",
+    "apply",
+    "end_pods",
+    "first_step",
+    "look",
+    "only_recovery",
+    "recovering",
+    "scanned",
+    "start_pods",
+    "step",
+]
+
+
+def look(world: Worlds) -> Plan:
+    """One look at the only recovery; writes nothing."""
+    return advance(only_recovery(world), world.world(), world.settings, world.now)
+
+
+def acts(found: Plan) -> list[str]:
+    """What is written, Events aside."""
+    return [action.what for action in found.actions if isinstance(action, Create | Patch | Delete)]
+
+
+def step(world: Worlds) -> list[str]:
+    """One look at the only recovery, applied. Returns what it wrote, Events aside."""
+    found = look(world)
+    apply(world, found)
+    return acts(found)
+
+
+def advanced(world: Worlds, to: Phase) -> Recovery:
+    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started."""
+    for _ in range(20):
+        if only_recovery(world).status.phase is to:
+            return only_recovery(world)
+        wrote = step(world)
+        if "stop-gang" in wrote:
+            end_pods(world)
+        if "start-gang" in wrote:
+            world.later(2)
+            start_pods(world)
+    raise AssertionError(f"{to} is not reached: {only_recovery(world).status}")
+
+
+def recovering(world: Worlds) -> Worlds:
+    """Triage has looked, and its plan is written."""
+    apply(world, plan(world.world(), world.settings, world.now))
+    return world
+
+
+def only_recovery(world: Worlds) -> Recovery:
+    (only,) = world.recoveries.values()
+    return only
+
+
+def apply(world: Worlds, found: Plan) -> None:
+    for action in found.actions:
+        _apply(world, action)
+
+
+def end_pods(world: Worlds, job: str = "llm", *, keep_failed: bool = False) -> None:
+    """The framework removes the pods; a Job keeps those that have failed."""
+    pods = world.pods[f"{job}-uid"]
+    world.pods[f"{job}-uid"] = {
+        uid: pod for uid, pod in pods.items() if keep_failed and pod.phase is PodPhase.FAILED
+    }
+
+
+def start_pods(world: Worlds, job: str = "llm", *, first_node: int = 4, running: bool = True) -> None:
+    """The framework creates a new pod for each rank, one on each node from `first_node` on."""
+    gang = world.gangs[f"{job}-uid"]
+    created = world.now.replace(microsecond=0)
+    for rank in range(gang.size):
+        uid = f"{job}-{rank}-{world.now:%H%M%S}-uid"
+        world.pods.setdefault(gang.ref.uid, {})[uid] = Pod(
+            namespace=gang.ref.namespace,
+            name=f"{job}-worker-{rank}",
+            uid=uid,
+            version="1",
+            owner_uid=gang.ref.uid,
+            node=f"n{first_node + rank}" if running else "",
+            phase=PodPhase.RUNNING if running else PodPhase.PENDING,
+            created=created,
+            containers=(Container(name="train", running=True),) if running else (),
+            accelerators=8,
+            unschedulable="" if running else "0/8 nodes are available: 1 Insufficient nvidia.com/gpu",
+        )
+
+
+def first_step(world: Worlds, number: int, job: str = "llm") -> None:
+    """The agents publish the first step of every running rank."""
+    for pod in world.pods[f"{job}-uid"].values():
+        if pod.phase is PodPhase.RUNNING:
+            world.progress(pod, Edge.STEPPING, at=world.now, first_step=number, last_step=number)
+
+
+def _apply(world: Worlds, action: Action) -> None:
+    match action:
+        case Create(resource=resource) if resource == RECOVERIES:
+            meta = ObjectMeta(
+                name=action.name,
+                namespace=action.namespace,
+                uid=f"{action.name}-uid",
+                resource_version="1",
+                creation_timestamp=world.now.replace(microsecond=0),
+            )
+            made = msgspec.convert({"spec": action.body["spec"]}, Recovery)
+            key = f"{action.namespace}/{action.name}"
+            world.recoveries.setdefault(key, msgspec.structs.replace(made, metadata=meta))
+        case Create(resource=resource) if resource == INCIDENTS:
+            meta = ObjectMeta(
+                name=action.name,
+                uid=f"{action.name}-uid",
+                creation_timestamp=world.now.replace(microsecond=0),
+            )
+            made = msgspec.convert({"spec": action.body["spec"], "status": action.status}, Incident)
+            world.incidents.setdefault(action.name, msgspec.structs.replace(made, metadata=meta))
+        case Create(resource=resource) if resource == PODS:
+            gated = bool(action.body["spec"].get("schedulingGates"))
+            world.scans.setdefault(
+                f"{action.namespace}/{action.name}",
+                Pod(
+                    namespace=action.namespace,
+                    name=action.name,
+                    uid=f"{action.name}-uid",
+                    version="1",
+                    labels={SCAN_OF: action.body["metadata"]["labels"][SCAN_OF]},
+                    gated=gated,
+                ),
+            )
+        case Patch(resource=resource) if resource == RECOVERIES:
+            key = f"{action.namespace}/{action.name}"
+            old = world.recoveries[key]
+            merged = _merged(builtins(old.status), action.body["status"])
+            status = msgspec.convert(merged, RecoveryStatus)
+            world.recoveries[key] = msgspec.structs.replace(old, status=status)
+        case Patch(resource=resource) if resource == INCIDENTS:
+            before = world.incidents[action.name]
+            merged = _merged(builtins(before.status), action.body["status"])
+            after = msgspec.convert(merged, type(before.status))
+            world.incidents[action.name] = msgspec.structs.replace(before, status=after)
+        case Patch(resource=resource) if resource == NODES:
+            _apply_node(world, action)
+        case Patch(resource=resource) if resource == PODS:
+            _apply_pod(world, action)
+        case Delete(resource=resource) if resource == PODS:
+            world.scans.pop(f"{action.namespace}/{action.name}", None)
+            for pods in world.pods.values():
+                pods.pop(action.uid, None)
+        case Patch():
+            _apply_gang(world, action)
+        case _:
+            pass
+
+
+def _apply_gang(world: Worlds, action: Patch) -> None:
+    gang = world.gangs[action.uid]
+    annotations = {**gang.annotations, **action.body["metadata"]["annotations"]}
+    spec = action.body["spec"]
+    world.gangs[action.uid] = msgspec.structs.replace(
+        gang,
+        annotations=annotations,
+        mark=mark_of({MARK: annotations[MARK]}),
+        suspended=spec.get("runPolicy", spec)["suspend"],
+    )
+
+
+def _apply_node(world: Worlds, action: Patch) -> None:
+    node = world.nodes[action.name]
+    note = action.body["metadata"]["annotations"][QUARANTINE]
+    spec = action.body["spec"]
+    world.nodes[action.name] = msgspec.structs.replace(
+        node,
+        quarantine=msgspec.json.decode(note, type=Quarantine) if note else None,
+        taints=tuple(msgspec.convert(taint, Taint) for taint in spec["taints"] or ()),
+        unschedulable=bool(spec.get("unschedulable", node.unschedulable)),
+    )
+
+
+def _apply_pod(world: Worlds, action: Patch) -> None:
+    key = f"{action.namespace}/{action.name}"
+    if key in world.scans:
+        world.scans[key] = msgspec.structs.replace(world.scans[key], gated=False)
+        return
+    for pods in world.pods.values():
+        if action.uid in pods:
+            pods[action.uid] = msgspec.structs.replace(pods[action.uid], phase=PodPhase.FAILED)
+
+
+def scanned(world: Worlds, message: str | None) -> None:
+    """The only scan pod has ended with this termination message."""
+    ((key, pod),) = world.scans.items()
+    ended = Container(name="scan", running=False, exit_code=0, message=message or "")
+    world.scans[key] = msgspec.structs.replace(pod, phase=PodPhase.SUCCEEDED, containers=(ended,))
+
+
+def _merged(old: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    result = dict(old)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict) and isinstance(result.get(name), dict):
+            result[name] = _merged(result[name], value)
+        else:
+            result[name] = value
+    return result
