@@ -158,7 +158,7 @@ class AgentCore:
             self._gone.add(pod)
 
     def logs_scanned(self, now: datetime) -> None:
-        """All logs of this node have been found once: what was published before and has none any more is over."""
+        """All logs of this node have been found: what was published before and has none any more is over."""
         known = {(ref.uid, ref.container, ref.instance) for ref in self._pods}
         for key, published in self._restored.items():
             if key not in known:

@@ -29,6 +29,7 @@ _log = structlog.get_logger("pod_logs")
 _CONTAINERS_MAX = 256
 _WATCH_PAUSE_S = 0.02
 _KEEP_BYTES = 1024 * 1024
+_LAST_PIECES_MAX = 4
 _CGROUP_TRIES = 60
 _RESCAN_S = 30.0
 
@@ -202,16 +203,21 @@ class PodLogs:
             return
         loop = asyncio.get_running_loop()
         wait_s = container.read_at_s + self._settings.read_pause_s - loop.time()
-        if wait_s <= 0 and not self._read_piece(container, self._settings.read_bytes):
-            return
+        while wait_s <= 0:
+            read_bytes = self._read_piece(container, self._settings.read_bytes)
+            if read_bytes == 0:
+                return
+            if read_bytes >= self._settings.read_bytes // 2:  # there is more: let the others have their turn
+                container.read_at_s = loop.time()
+                break
         container.timer = loop.call_later(max(wait_s, self._settings.read_pause_s), self._again, container)
 
     def _again(self, container: _Container) -> None:
         container.timer = None
         self._read(container)
 
-    def _read_piece(self, container: _Container, bytes_max: int) -> bool:
-        """True if a whole piece was read: there may be more. It counts as busy only then."""
+    def _read_piece(self, container: _Container, bytes_max: int) -> int:
+        """Bytes of whole lines read. A rotated log takes one piece for its rest and one for its successor."""
         file = container.file
         try:
             if file.backlog_bytes() > self._settings.backlog_bytes_max:
@@ -219,7 +225,7 @@ class PodLogs:
             lines = file.read(bytes_max)
         except OSError as error:
             _log.warning("log cannot be read", path=str(file.path), error=error.strerror or str(error))
-            return False
+            return 0
         read_bytes = 0
         for data in lines:
             read_bytes += len(data) + 1
@@ -228,10 +234,7 @@ class PodLogs:
             if line is not None and text is not None:
                 self._sink.log_line(container.ref, text, line.at)
         self._metrics.log_bytes.inc(read_bytes)
-        if read_bytes >= bytes_max // 2:
-            container.read_at_s = asyncio.get_running_loop().time()
-            return True
-        return False
+        return read_bytes
 
     def _look_for_ends(self) -> None:
         for container in self._containers.values():
@@ -251,8 +254,9 @@ class PodLogs:
             container.timer.cancel()
             container.timer = None
         self._metrics.log_bytes_skipped.inc(container.file.skip_to_last(_KEEP_BYTES))
-        while self._read_piece(container, _KEEP_BYTES):
-            pass
+        for _ in range(_LAST_PIECES_MAX):
+            if self._read_piece(container, _KEEP_BYTES) == 0:
+                break
         container.ended = True
         self._sink.pod_ended(container.ref, datetime.now(UTC))
 

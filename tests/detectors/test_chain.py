@@ -38,6 +38,13 @@ class Log:
         return self.chain.add(draft, line)
 
     @property
+    def counted(self) -> int:
+        """Lines that the findings and the folded counts account for."""
+        return sum(finding.count for finding in self.chain.findings) + sum(
+            entry.count for entry in self.chain.folded
+        )
+
+    @property
     def only(self) -> Finding:
         (finding,) = self.chain.findings
         return finding
@@ -151,7 +158,7 @@ def test_a_storm_of_many_codes_and_devices_stays_bounded() -> None:
 
     assert len(log.chain.findings) <= FINDINGS_MAX
     assert len(log.chain.folded) <= 64
-    assert sum(f.count for f in [*log.chain.findings, *log.chain.folded]) == 40_000
+    assert log.counted == 40_000
     assert edges < 2000
     assert any(finding.code == "xid-79" for finding in log.chain.findings), "the gravest are kept"
 
@@ -220,9 +227,8 @@ def test_no_line_is_lost_and_no_id_comes_twice(lines: list[tuple[str, float, str
         clears += text.endswith("0x0 (None)")
         log.says(text, at_s, device)
 
-    counted = sum(f.count for f in [*log.chain.findings, *log.chain.folded])
     ids = [finding.id for finding in log.chain.findings]
-    assert counted == len(lines) - clears
+    assert log.counted == len(lines) - clears
     assert len(ids) == len(set(ids)) <= FINDINGS_MAX
 
 

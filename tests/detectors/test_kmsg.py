@@ -1,0 +1,266 @@
+"""The kernel's log, from the bytes of a record to a file that takes the device's place."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detectors.facts import KernelLine
+from detectors.sources.kmsg import follow, parse_record, read_device, unescape
+
+XID = "NVRM: Xid (PCI:0000:38:00): {}, x"
+
+
+class Heard:
+    """A sink that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.lines: list[KernelLine] = []
+        self.sequence = -1
+        self.gaps: list[str] = []
+        self.bad_lines: list[str] = []
+        self.coverage: list[str] = []
+        self.restarts = 0
+        self.news = asyncio.Event()
+
+    def line(self, line: KernelLine) -> None:
+        self.lines.append(line)
+
+    def passed(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.news.set()
+
+    def lost(self, count: int, why: str) -> None:
+        self.gaps.append(f"{count}: {why}")
+        self.news.set()
+
+    def bad(self, text: str) -> None:
+        self.bad_lines.append(text)
+        self.news.set()
+
+    def restarted(self) -> int:
+        self.restarts += 1
+        return self.sequence
+
+    def covered(self) -> None:
+        self.coverage.append("covered")
+        self.news.set()
+
+    def blind(self, why: str) -> None:
+        self.coverage.append(why)
+        self.news.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not holds():
+                self.news.clear()
+                await self.news.wait()
+
+
+@asynccontextmanager
+async def following(path: Path, after: int = -1) -> AsyncIterator[Heard]:
+    heard = Heard()
+    task = asyncio.create_task(follow(path, heard, after=after))
+    try:
+        yield heard
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def record(sequence: int, text: str, prio: int = 4) -> str:
+    return f"{prio},{sequence},{sequence * 1000},-;{text}\n"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_a_record_has_facility_sequence_and_time() -> None:
+    found = parse_record(b"6,339,5140900,-,caller=T1;NVRM: loading; done")
+
+    assert found is not None
+    assert (found.facility, found.sequence, found.usec, found.text) == (
+        0,
+        339,
+        5140900,
+        "NVRM: loading; done",
+    )
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_record_parser_raise(data: bytes) -> None:
+    parse_record(data)
+    unescape(data.decode("utf-8", "replace"))
+
+
+def test_escapes_are_undone() -> None:
+    assert unescape(r"a\x0ab\x5cx \xc3\xa4 \xzz") == "a\nb\\x ä \\xzz"
+
+
+async def test_the_lines_of_the_driver_are_heard_and_others_only_passed(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(
+        record(1, "Linux version 6.8")
+        + record(2, XID.format(79))
+        + " SUBSYSTEM=pci\n DEVICE=+pci:0000:38:00.0\n"
+        + record(3, "eth0: link up")
+    )
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 3)
+
+    assert [line.sequence for line in heard.lines] == [2]
+    assert heard.bad_lines == []
+    assert heard.coverage == ["covered"]
+
+
+async def test_a_user_record_of_the_kernel_log_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(record(1, XID.format(79), prio=12) + record(2, XID.format(48)))
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 2)
+
+    assert [line.sequence for line in heard.lines] == [2]
+
+
+async def test_escapes_are_undone_only_in_the_drivers_lines(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(
+        record(1, r"\x4eVRM: Xid (PCI:0000:38:00): 79, x")
+        + record(2, r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: installed\x0aNVRM: fallen off the bus")
+    )
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 2)
+
+    assert [line.text.count("\n") for line in heard.lines] == [2]
+
+
+async def test_half_a_record_waits_for_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    whole = record(2, XID.format(79))
+    path.write_text(record(1, "x") + whole[:20])
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 1)
+        assert heard.lines == []
+        append(path, whole[20:])
+        await heard.until(lambda: heard.sequence == 2)
+
+    assert heard.lines[0].text == XID.format(79)
+
+
+async def test_reading_goes_on_after_the_resume_point(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("".join(record(n, XID.format(79)) for n in range(1, 6)))
+
+    async with following(path, after=3) as heard:
+        await heard.until(lambda: heard.sequence == 5)
+
+    assert [line.sequence for line in heard.lines] == [4, 5]
+    assert heard.gaps == []
+
+
+async def test_a_gap_in_the_sequence_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(record(1, "x") + record(9, XID.format(79)))
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 9)
+
+    assert heard.gaps == ["7: 7 records lost before sequence 9"]
+
+
+async def test_what_is_no_record_is_told_and_the_next_one_read(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_bytes(b"garbage \xff\x00\n\n;;;\n6,x,1,-;a\n" + record(1, XID.format(79)).encode())
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 1)
+
+    assert len(heard.bad_lines) == 3
+    assert len(heard.lines) == 1
+
+
+async def test_a_huge_line_is_cut_and_the_next_one_read(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("z" * 3_000_000 + "\n" + record(1, XID.format(79)))
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 1)
+
+    assert len(heard.lines) == 1
+    assert len(heard.gaps) == 1
+    assert max(map(len, heard.bad_lines)) <= 200
+
+
+async def test_a_file_that_is_cut_or_replaced_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(record(1, "x") + record(2, "a longer line than what follows"))
+
+    async with following(path) as heard:
+        await heard.until(lambda: heard.sequence == 2)
+        path.write_text(record(3, XID.format(48)))
+        await heard.until(lambda: heard.sequence == 3)
+        (tmp_path / "new").write_text(record(4, XID.format(79)))
+        (tmp_path / "new").rename(path)
+        await heard.until(lambda: heard.sequence == 4)
+
+    assert heard.restarts == 2
+    assert [line.sequence for line in heard.lines] == [3, 4]
+
+
+async def test_a_missing_device_is_blind_with_the_reason(tmp_path: Path) -> None:
+    async with following(tmp_path / "kmsg") as heard:
+        await heard.until(lambda: bool(heard.coverage))
+
+    assert heard.coverage == [f"{tmp_path / 'kmsg'}: No such file or directory"]
+
+
+def test_an_overrun_of_the_device_goes_on_with_the_oldest_record() -> None:
+    answers: list[bytes | int] = [
+        b"6,1,1,-;a\n KEY=v\n",
+        errno.EPIPE,
+        b"6,9,1,-;b\n",
+        errno.EINVAL,
+        b"6,11,1,-;c\n",
+    ]
+
+    def read() -> bytes:
+        if not answers:
+            raise BlockingIOError
+        answer = answers.pop(0)
+        if isinstance(answer, int):
+            raise OSError(answer, "told to")
+        return answer
+
+    heard = Heard()
+    assert list(read_device(read, heard)) == [b"6,1,1,-;a", b"6,9,1,-;b", b"6,11,1,-;c"]
+    assert len(heard.gaps) == 1
+
+
+@given(st.lists(st.binary(max_size=60).filter(lambda data: b"\n" not in data), max_size=8))
+@settings(max_examples=40, deadline=None)
+def test_garbage_before_a_record_never_costs_the_record(
+    tmp_path_factory: pytest.TempPathFactory, garbage: list[bytes]
+) -> None:
+    path = tmp_path_factory.mktemp("kmsg") / "kmsg"
+    harmless = [data for data in garbage if parse_record(data) is None]
+    path.write_bytes(b"".join(data + b"\n" for data in harmless) + record(7, XID.format(79)).encode())
+
+    async def read() -> list[KernelLine]:
+        async with following(path) as heard:
+            await heard.until(lambda: heard.sequence == 7)
+        return heard.lines
+
+    assert [line.sequence for line in asyncio.run(read())] == [7]

@@ -1,0 +1,273 @@
+"""Container logs: the lines of the runtime, and real files that come, grow, rotate and go."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.facts import PodRef
+from detectors.metrics import Metrics
+from detectors.settings import Logs
+from detectors.sources.cgroups import Cgroups
+from detectors.sources.cri import Joiner, parse_line
+from detectors.sources.pod_logs import PodLogs
+
+UID = "0b5a4f2e-1111-4222-8333-444455556666"
+QUICK = Logs(ended_poll_s=0.02, read_pause_s=0.01)
+
+
+def line(text: str, tag: str = "F", stream: str = "stdout") -> str:
+    return f"2026-11-21T09:30:00.123456789Z {stream} {tag} {text}\n"
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str]] = []
+        self.ended: list[int] = []
+        self.removed: list[PodRef] = []
+        self.coverage: list[str] = []
+        self.open: set[str] = set()
+        self.news = asyncio.Event()
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
+        self.lines.append((pod.instance, text))
+        self.news.set()
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None:
+        self.ended.append(pod.instance)
+        self.news.set()
+
+    def pod_removed(self, pod: PodRef) -> None:
+        self.removed.append(pod)
+        self.news.set()
+
+    def is_open(self, pod: PodRef) -> bool:
+        return pod.uid in self.open
+
+    def scanned(self) -> None:
+        self.coverage.append("scanned")
+        self.news.set()
+
+    def covered(self) -> None:
+        self.news.set()
+
+    def blind(self, why: str) -> None:
+        self.coverage.append(why)
+        self.news.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not holds():
+                self.news.clear()
+                await self.news.wait()
+
+
+class Host:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pods = root / "var/log/pods"
+        self.pods.mkdir(parents=True)
+
+    def folder(self, namespace: str = "train", uid: str = UID) -> Path:
+        folder = self.pods / f"{namespace}_llm-0_{uid}" / "main"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def write(self, text: str, instance: int = 0, namespace: str = "train", uid: str = UID) -> None:
+        with (self.folder(namespace, uid) / f"{instance}.log").open("a") as file:
+            file.write(text)
+
+    def cgroup(self, uid: str = UID) -> Path:
+        folder = self.root / "sys/fs/cgroup/kubepods/burstable" / f"pod{uid}"
+        folder.mkdir(parents=True)
+        return folder
+
+    @asynccontextmanager
+    async def followed(self, settings: Logs = QUICK, **wants: set[str]) -> AsyncIterator[Heard]:
+        heard = Heard()
+        heard.open = wants.get("open", set())
+        task = asyncio.create_task(PodLogs(self.root, heard, settings, Metrics()).run())
+        try:
+            yield heard
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_a_line_of_the_runtime_has_time_stream_and_text() -> None:
+    found = parse_line(b"2026-11-21T09:30:00.123456789+02:00 stderr F a  b ")
+
+    assert found is not None
+    assert found.at == datetime(2026, 11, 21, 7, 30, 0, 123456, UTC)
+    assert (found.stream, found.partial, found.text) == ("stderr", False, "a  b ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"step 12",
+        b"2026-11-21T09:30:00Z stdout X a",
+        b"2026-11-21T09:30:00 stdout F no zone",
+        b"today stdout F a",
+    ],
+)
+def test_another_line_is_none_of_the_runtime(data: bytes) -> None:
+    assert parse_line(data) is None
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_line_parser_raise(data: bytes) -> None:
+    parse_line(data)
+    parse_line(b"2026-11-21T09:30:00Z stdout F " + data)
+
+
+def test_parts_are_joined_per_stream_and_bounded() -> None:
+    joiner = Joiner(chars_max=10)
+    whole = [
+        joiner.add(found)
+        for text in (line("abcdef", "P"), line("err", "F", "stderr"), line("ghijkl", "P"), line("mn", "F"))
+        if (found := parse_line(text.rstrip("\n").encode())) is not None
+    ]
+
+    assert whole == [None, "err", None, "abcdefghij"]
+
+
+async def test_a_new_pod_is_found_and_read_as_it_grows(host: Host) -> None:
+    async with host.followed() as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+        host.write(line("step 1"))
+        await heard.until(lambda: len(heard.lines) == 1)
+        host.write(line("step 2")[:-8])
+        host.write(line("step 2")[-8:])
+        await heard.until(lambda: len(heard.lines) == 2)
+
+    assert heard.lines == [(0, "step 1"), (0, "step 2")]
+
+
+async def test_the_systems_namespaces_are_never_opened(host: Host) -> None:
+    host.write(line("secret"), namespace="kube-system", uid="a")
+    host.write(line("secret"), namespace="rekindle-system", uid="b")
+    host.write(line("step 1"))
+
+    async with host.followed() as heard:
+        await heard.until(lambda: bool(heard.lines))
+
+    assert heard.lines == [(0, "step 1")]
+
+
+async def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(host: Host) -> None:
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        host.write(line("step 2"))
+        (host.folder() / "0.log").rename(host.folder() / "0.log.20261121-093000")
+        host.write(line("step 3"))
+        await heard.until(lambda: len(heard.lines) == 3)
+
+    assert [text for _, text in heard.lines] == ["step 1", "step 2", "step 3"]
+    assert heard.ended == []
+
+
+async def test_the_next_instances_log_ends_the_one_before(host: Host) -> None:
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        host.write(line("last words"))
+        host.write(line("step 1"), instance=1)
+        await heard.until(lambda: (1, "step 1") in heard.lines and heard.ended == [0])
+
+    assert (0, "last words") in heard.lines
+
+
+async def test_a_container_has_ended_when_its_cgroup_is_gone(host: Host) -> None:
+    cgroup = host.cgroup()
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        await asyncio.sleep(0.1)
+        assert heard.ended == []
+        cgroup.rmdir()
+        await heard.until(lambda: heard.ended == [0])
+
+
+async def test_a_log_whose_folder_is_gone_has_ended(host: Host) -> None:
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        shutil.rmtree(host.folder().parent)
+        await heard.until(lambda: heard.ended == [0] and len(heard.removed) == 1)
+
+
+async def test_pods_that_had_ended_before_the_agent_came_are_left_alone(host: Host) -> None:
+    host.cgroup("another-pod")
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+
+    assert (heard.lines, heard.ended) == ([], [])
+
+
+async def test_a_pod_that_ended_while_the_agent_was_away_is_told_with_its_last_lines(host: Host) -> None:
+    host.cgroup("another-pod")
+    host.write(line("step 1"))
+    async with host.followed(open={UID}) as heard:
+        await heard.until(lambda: heard.ended == [0])
+
+    assert heard.lines == [(0, "step 1")]
+
+
+async def test_a_pod_that_prints_far_more_than_can_be_read_is_continued_near_its_end(host: Host) -> None:
+    settings = Logs(ended_poll_s=0.02, read_pause_s=0.01, read_bytes=64 * 1024, backlog_bytes_max=1024 * 1024)
+    host.write("".join(line(f"noise {n} " + "x" * 200) for n in range(12_000)) + line("step 9"))
+    async with host.followed(settings) as heard:
+        await heard.until(lambda: (0, "step 9") in heard.lines)
+
+    assert len(heard.lines) < 6_000
+    assert all(text.startswith(("noise", "step")) for _, text in heard.lines), "it goes on at a whole line"
+
+
+async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> None:
+    host.write("".join(line(f"noise {n} " + "x" * 200) for n in range(20_000)))
+    host.write(line("step 1"), uid="quiet")
+    async with host.followed() as heard:
+        await heard.until(lambda: (0, "step 1") in heard.lines)
+
+        assert len(heard.lines) < 4_000
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        f"kubepods/burstable/pod{UID}",
+        f"kubepods/pod{UID}",
+        f"kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{UID.replace('-', '_')}.slice",
+        f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice",
+        f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice",
+        f"memory/kubepods/burstable/pod{UID}",
+    ],
+)
+def test_the_cgroup_of_a_pod_is_found_in_every_layout(tmp_path: Path, folder: str) -> None:
+    path = tmp_path / "sys/fs/cgroup" / folder
+    path.mkdir(parents=True)
+
+    assert Cgroups(tmp_path).find(UID) == path
+    assert Cgroups(tmp_path).find("another") is None
+    assert Cgroups(tmp_path).known()
+
+
+def test_without_a_cgroup_tree_nothing_is_known(tmp_path: Path) -> None:
+    assert not Cgroups(tmp_path).known()
