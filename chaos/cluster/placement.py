@@ -89,5 +89,9 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-        case operator:
-            raise ValueError(f"node affinity operator {operator} is not modelled")
+        case "Gt":
+            return value is not None and int(value) > int(expression["values"][0])
+        case "Lt":
+            return value is not None and int(value) < int(expression["values"][0])
+        case _:
+            return False

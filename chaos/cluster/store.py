@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from chaos.cluster import metadata, refusals
+from chaos.cluster.deletion import FOREGROUND, Deletion, check_preconditions, grace_s_of, may_go
 from chaos.cluster.history import Change, History, Stored
 from chaos.cluster.kinds import KINDS, Kind, Object
 from chaos.cluster.patching import PatchError, json_patch, merge_patch
@@ -28,8 +29,6 @@ __all__ = ["FOREGROUND", "Audit", "Deletion", "MemoryCluster", "stamp"]
 
 OBJECT_BYTES_MAX = 1_500_000
 HISTORY_CHANGES_MAX = 10_000
-FOREGROUND = "foregroundDeletion"
-"""The finalizer of an owner that waits for its dependents; garbage.py takes it off."""
 _INITIAL_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -46,15 +45,6 @@ class Audit(msgspec.Struct, frozen=True):
     subresource: str
     status: int
     changed: bool
-
-
-class Deletion(msgspec.Struct, frozen=True):
-    """What a delete asks for; empty fields mean no precondition, and the object's own grace."""
-
-    uid: str = ""
-    resource_version: str = ""
-    grace_s: int | None = None
-    foreground: bool = False
 
 
 def stamp(at: datetime) -> str:
@@ -209,7 +199,7 @@ class MemoryCluster:
         metadata.validate(resource, new["metadata"])
         self._validate(resource, old.body, new)
         stored = self._put(resource, old, new)
-        return self._remove(resource, stored) if _may_go(kind, new) else stored
+        return self._remove(resource, stored) if may_go(kind, new) else stored
 
     def _patched(self, resource: Resource, old: Object, body: Any, patch_type: str) -> Object:
         name = old["metadata"]["name"]
@@ -233,16 +223,11 @@ class MemoryCluster:
         if resource == NAMESPACES:
             raise ApiError(405, "MethodNotAllowed", "the end of a namespace is not modelled")
         meta = old.body["metadata"]
-        if options.uid and options.uid != meta["uid"]:
-            raise refusals.precondition_failed(resource, name, "UID", options.uid, meta["uid"])
-        if options.resource_version and options.resource_version != meta["resourceVersion"]:
-            raise refusals.precondition_failed(
-                resource, name, "ResourceVersion", options.resource_version, meta["resourceVersion"]
-            )
+        check_preconditions(resource, meta, options)
         finalizers = list(meta.get("finalizers", []))
         if options.foreground and FOREGROUND not in finalizers:
             finalizers.append(FOREGROUND)
-        grace_s = _grace_s(kind, old.body, options)
+        grace_s = grace_s_of(kind, old.body, options)
         if not finalizers and grace_s == 0:
             return self._remove(resource, old)
         known_s = meta.get("deletionGracePeriodSeconds")
@@ -315,24 +300,6 @@ def _isolated(kind: Kind, old: Object, new: Object, subresource: str) -> Object:
         return new
     target.pop("status", None)
     return {**target, "status": source["status"]} if "status" in source else target
-
-
-def _grace_s(kind: Kind, body: Object, options: Deletion) -> int:
-    """Only a pod that a kubelet may still be running is given time."""
-    if not kind.graceful or not body["spec"].get("nodeName"):
-        return 0
-    if body.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-        return 0
-    own_s = int(body["spec"].get("terminationGracePeriodSeconds", 30))
-    return own_s if options.grace_s is None else options.grace_s
-
-
-def _may_go(kind: Kind, body: Object) -> bool:
-    """Being deleted, and nobody is waited for any more."""
-    meta = body["metadata"]
-    if "deletionTimestamp" not in meta or meta.get("finalizers"):
-        return False
-    return not kind.graceful or meta.get("deletionGracePeriodSeconds", 0) == 0
 
 
 def _pack_page(version: int, after: tuple[str, str]) -> str:

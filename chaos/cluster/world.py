@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,7 +29,7 @@ from chaos.cluster.process_runtime import ProcessRuntime
 from chaos.cluster.rest import Server, serve
 from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
-from chaos.cluster.virtual_runtime import Behaviour, VirtualRuntime
+from chaos.cluster.virtual_runtime import Behaviour, Listener, VirtualRuntime
 from recover.kube.cluster import PODS
 
 __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
@@ -58,8 +57,7 @@ class LocalCluster:
         self.runtime = runtime
         self.hosts = hosts
         self.server: Server | None = None
-        self._failures: list[BaseException] = []
-        self._stopping = False
+        self._failures: list[Exception] = []
         self._clients: dict[str, Client] = {}
         self._controllers: tuple[Controller, ...] = (
             Scheduler(store),
@@ -132,26 +130,27 @@ class LocalCluster:
         for name in self._kubelets:
             await self.boot_node(name)
 
+    def check(self) -> None:
+        """Raises what has gone wrong inside so far: a part of the simulation that ended with an error."""
+        if self._failures:
+            raise ExceptionGroup("the simulated cluster failed", self._failures)
+
     async def stop(self) -> None:
-        """Ends everything; raises what went wrong inside meanwhile."""
-        self._stopping = True
+        """Ends everything, then as `check`."""
         for kubelet in self._kubelets.values():
             if kubelet.alive:
                 await kubelet.crash()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._failures:
-            raise ExceptionGroup(
-                "the simulated cluster failed", [e for e in self._failures if isinstance(e, Exception)]
-            )
+        self.check()
 
     def _watch_task(self, task: asyncio.Task[None]) -> None:
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None:
+        if isinstance(error, Exception):
             self._failures.append(error)
 
 
@@ -197,7 +196,7 @@ async def virtual_cluster(
     behaviour: Callable[[Object], Behaviour],
     shape: Shape | None = None,
     *,
-    listener: Any = None,
+    listener: Listener | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """Containers are coroutines. Meant for virtual.run; there is no REST and there are no files."""
     shape = shape or Shape()

@@ -6,6 +6,8 @@ replaced, by its replica's restart policy. Source: training-operator 1.9.4, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from chaos.cluster.controllers.base import condition_of, with_condition
@@ -166,8 +168,7 @@ def _failed_for_a_retry(pod: Object, replica: _Replica) -> bool:
     return not codes or max(codes) >= RETRYABLE_EXIT_CODE_MIN
 
 
-def _restarts(pods: object) -> int:
-    assert hasattr(pods, "__iter__")
+def _restarts(pods: Iterable[Object]) -> int:
     return sum(
         status.get("restartCount", 0)
         for pod in pods

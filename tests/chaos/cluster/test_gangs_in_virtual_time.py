@@ -14,6 +14,7 @@ import pytest
 
 from chaos.cluster.containers import Exit
 from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, UNREACHABLE
+from chaos.cluster.deletion import Deletion
 from chaos.cluster.virtual import Clock, run
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
@@ -321,6 +322,36 @@ def test_deleting_a_job_removes_its_pods() -> None:
         await cluster.client("person").delete(JOBS, "llm", namespace=NS)
         await asyncio.sleep(5)
         assert cluster.store.objects(PODS) == []
+
+    in_virtual_time(story, gang())
+
+
+def test_a_job_deleted_in_the_foreground_goes_after_its_pods() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.job("llm", 4))
+        await asyncio.sleep(30)
+        await cluster.crash_node("n2")
+        await cluster.client("person").remove(JOBS, "llm", Deletion(foreground=True), NS)
+        await asyncio.sleep(5)
+        assert [pod["spec"]["nodeName"] for pod in cluster.store.objects(PODS)] == ["n2"]
+        assert len(cluster.store.objects(JOBS)) == 1
+        (stuck,) = cluster.store.objects(PODS)
+        await cluster.client("person").delete(PODS, stuck["metadata"]["name"], namespace=NS, grace_s=0)
+        await asyncio.sleep(1)
+        assert cluster.store.objects(JOBS) == []
+
+    in_virtual_time(story, gang())
+
+
+@pytest.mark.parametrize(("policy", "failed"), [("Never", True), ("OnFailure", False)])
+def test_deleting_a_running_pod_fails_a_pytorchjob_that_never_restarts(policy: str, failed: bool) -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.pytorchjob("llm", workers=3, policy=policy))
+        await asyncio.sleep(30)
+        await cluster.client("person").delete(PODS, "llm-worker-0", namespace=NS)
+        await asyncio.sleep(30)
+        assert ("Failed" in conditions(cluster, PYTORCHJOBS, "llm")) is failed
+        assert ("llm-worker-0" in [p["metadata"]["name"] for p in cluster.store.objects(PODS)]) is not failed
 
     in_virtual_time(story, gang())
 
