@@ -1,4 +1,4 @@
-"""Worlds for tests, built in sentences: `cluster(nodes=4).running(gang("llm", ranks=4)).finding(xid=79, on="n1")`.
+"""Worlds for tests, built in sentences: `cluster(nodes=4).running(gang("llm", ranks=4)).finding(on="n1")`.
 
 The builder makes the same views that observe.py makes of API objects; `decide()` runs the production plan.
 """

@@ -58,7 +58,7 @@ def gang_faults(
     """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
     open_ones = {
         i.spec.gang.uid: i
-        for i in world.incidents.values()
+        for i in sorted(world.incidents.values(), key=lambda i: i.spec.detected_at)
         if i.spec.gang is not None and i.status.phase is IncidentPhase.OPEN
     }
     for uid, state in states.items():
@@ -68,14 +68,15 @@ def gang_faults(
             found = _lost_ranks(world, state, now)
         else:
             found = _hang(world, state, now)
-        yield _as_before(found, open_ones.get(uid))
+        began = since(world.history(uid))
+        yield _as_before(found, open_ones.get(uid), began)
 
 
-def _as_before(found: Diagnosis, incident: Incident | None) -> Diagnosis:
-    """A later loss of the same attempt joins the gang's open incident."""
+def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
+    """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news."""
     if incident is None or found.detected_at < incident.spec.detected_at:
         return found
-    if incident.status.superseded_by:
+    if incident.status.superseded_by or (began is not None and incident.spec.detected_at < began):
         return found
     return msgspec.structs.replace(
         found, name=incident.metadata.name, fault=incident.spec.fault, detected_at=incident.spec.detected_at

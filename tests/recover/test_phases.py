@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recover.api import Phase
-from recover.model import Template, Volume, VolumeKind
+from recover.model import Container, PodPhase, Template, Volume, VolumeKind
 from tests.acting import (
     acts,
     advanced,
@@ -71,7 +71,8 @@ def test_a_gang_is_stopped_scanned_resumed_and_proven_by_its_own_first_step() ->
     ]
     assert (status.last_step, status.resumed_step, status.lost_steps) == (100, 81, 20)
     assert status.lost_gpu_s == pytest.approx(11 * 32)
-    assert status.totals is not None and status.totals.recoveries == 1
+    assert status.totals is not None
+    assert status.totals.recoveries == 1
     assert acts(look(world)) == []
 
 
@@ -90,3 +91,20 @@ def test_an_act_that_is_done_is_not_repeated_at_the_next_look() -> None:
     advanced(world, Phase.RESUMING)
     assert step(world) == ["start-gang"]
     assert acts(look(world)) == ["remove-scan"]
+
+
+# --- later causes -----------------------------------------------------------------------------------------
+
+
+def test_a_crash_after_the_resume_begins_the_next_attempt_although_the_first_incident_is_still_open() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.VERIFYING)
+    new = next(iter(world.pods["llm-uid"].values()))
+    failed = Container(name="train", running=False, exit_code=1, finished_at=world.later(5).now)
+    world.pods["llm-uid"][new.uid] = msgspec.structs.replace(new, phase=PodPhase.FAILED, containers=(failed,))
+
+    recovering(world)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
