@@ -6,13 +6,14 @@ API objects at each look, so a restart forgets nothing; what a plan takes counts
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from detectors.contract import Fault, key
-from recover.api import Blame, IncidentPhase, Outcome, Recovery
+from recover.api import Blame, Incident, IncidentPhase, Outcome, Recovery
 from recover.consent import OptIn, held, opt_in, within_mode
 from recover.diagnose.model import Diagnosis
 from recover.model import Gang, Mode, Node, World
@@ -30,10 +31,12 @@ __all__ = [
     "Verdict",
     "attempts_limit",
     "attempts_without_progress",
+    "is_brake",
     "may_touch",
 ]
 
 BRAKE = "fleet-brake"
+_COUNT = re.compile(r"[1-9][0-9]{0,8}")
 QUARANTINE_NODE = "quarantine-node"
 RESTART_GANG = "restart-gang"
 
@@ -222,7 +225,7 @@ def attempts_limit(gang: Gang, limits: Budgets) -> int:
 def _annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
     """A positive number from an annotation; one that is no such number leaves the default."""
     value = annotations.get(key(name), "")
-    return int(value) if value.isdigit() and int(value) > 0 else default
+    return int(value) if _COUNT.fullmatch(value) else default
 
 
 def _began(recovery: Recovery) -> datetime:
@@ -245,6 +248,12 @@ def _braked(brake: Brake) -> str:
     )
 
 
+def is_brake(incident: Incident) -> bool:
+    """An incident about no node and no gang. The name alone tells nothing: people may name a job like it."""
+    spec = incident.spec
+    return incident.metadata.name.startswith(BRAKE) and not spec.node and spec.gang is None
+
+
 def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
     """The fault classes that struck too many nodes within the window, and brakes still in force."""
     window = timedelta(seconds=limits.brake_window_s)
@@ -253,7 +262,7 @@ def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: date
     struck: dict[Fault, dict[str, datetime]] = {}
     for incident in world.incidents.values():
         spec, status = incident.spec, incident.status
-        if incident.metadata.name.startswith(BRAKE):
+        if is_brake(incident):
             if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
                 found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
         elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:

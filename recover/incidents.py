@@ -12,7 +12,7 @@ from detectors.contract import Fault
 from recover.actions import Action, Create, Emit, Patch
 from recover.api import ActionRecord, Blame, Incident, IncidentPhase, IncidentSpec, IncidentStatus
 from recover.diagnose.model import Diagnosis, fingerprint
-from recover.guard import BRAKE, Brake
+from recover.guard import BRAKE, Brake, is_brake
 from recover.kube.cluster import INCIDENTS
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
@@ -90,7 +90,7 @@ def closings(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Ac
         for name in (recovery.spec.incident, *(c.incident for c in recovery.status.causes))
     }
     for name, incident in world.incidents.items():
-        if incident.status.phase is IncidentPhase.CLOSED or name.startswith(BRAKE):
+        if incident.status.phase is IncidentPhase.CLOSED or is_brake(incident):
             continue
         if name not in live and name not in quarantining and name not in recovering:
             yield from _close(incident, now)
@@ -107,7 +107,7 @@ def brakes(world: World, tripped: Iterable[Brake], now: datetime) -> Iterator[Ac
             spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
             yield _create(name, spec, IncidentStatus(summary=summary))
     for name, incident in world.incidents.items():
-        if name.startswith(BRAKE) and name not in names and incident.status.phase is IncidentPhase.OPEN:
+        if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
             yield from _close(incident, now)
 
 
@@ -115,7 +115,7 @@ def _brake_name(world: World, brake: Brake) -> str:
     """The open incident of this fault class' brake, or a new name."""
     for name, incident in world.incidents.items():
         if (
-            name.startswith(BRAKE)
+            is_brake(incident)
             and incident.spec.fault is brake.fault
             and incident.status.phase is IncidentPhase.OPEN
         ):

@@ -5,7 +5,7 @@ observe.py fills it; diagnose, guard, plan and phases read it. Only the fields t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -227,12 +227,18 @@ class World(msgspec.Struct, frozen=True):
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound there."""
 
-    def pods(self, gang_uid: str) -> Iterable[Pod]:
-        return self.pods_of.get(gang_uid, {}).values()
+    def pods(self, gang_uid: str) -> list[Pod]:
+        """The gang's pods. An owner reference can be forged, but only within its writer's own namespace."""
+        gang = self.gangs.get(gang_uid)
+        pods = self.pods_of.get(gang_uid, {}).values()
+        return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def history(self, gang_uid: str) -> list[Recovery]:
-        """The gang's recoveries, oldest first."""
-        return sorted(self.recoveries_of.get(gang_uid, {}).values(), key=lambda r: r.spec.number)
+        """The gang's recoveries, oldest first; none of another namespace."""
+        gang = self.gangs.get(gang_uid)
+        found = self.recoveries_of.get(gang_uid, {}).values()
+        mine = [r for r in found if gang is None or r.metadata.namespace == gang.ref.namespace]
+        return sorted(mine, key=lambda r: r.spec.number)
 
     def active_recovery(self, gang_uid: str) -> Recovery | None:
         return next((r for r in self.history(gang_uid) if r.active), None)

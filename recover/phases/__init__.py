@@ -49,7 +49,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     if not recovery.active:
         return Plan(chains=(_cleanup(recovery, world),))
     gang = world.gangs.get(recovery.spec.gang.uid)
-    if gang is None or gang.deleting:
+    if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
         return _over(recovery, now, Phase.FAILED, Reason.JOB_GONE, f"{recovery.spec.gang} was deleted")
     ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
     step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)

@@ -1,0 +1,65 @@
+"""What the guard must not be talked into, and what must not stop it: names, annotations, other tenants."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from recover.api import Phase
+from recover.model import PodPhase
+from recover.phases import advance
+from recover.reasons import Reason
+from tests.acting import advanced, only_recovery, recovering
+from tests.builders import cluster, gang
+
+
+@pytest.mark.parametrize("number", ["²", "-1", "0", "many", "9" * 5000, "", " 3"])
+def test_an_annotation_that_is_no_number_leaves_the_default_limit(number: str) -> None:
+    annotations = {"rekindle.dev/max-recoveries": number, "rekindle.dev/attempts-per-cause": number}
+    world = cluster().running(gang(annotations=annotations)).crash(rank=1)
+
+    assert world.decide().restarts == ["llm"]
+    assert advanced(recovering(world), Phase.RESUMING).status.attempt == 1
+
+
+def test_a_job_named_like_the_brake_trips_no_brake() -> None:
+    world = cluster(nodes=8).running(gang("fleet-brake-x", opted_in=False)).crash("fleet-brake-x", rank=1)
+    recovering(world)
+
+    assert world.finding(on="n7").decide().cordons == ["n7"]
+
+
+def test_a_pod_in_another_namespace_that_claims_to_belong_to_a_gang_is_not_its_rank() -> None:
+    world = cluster().running(gang())
+    pods = world.pods["llm-uid"]
+    rank = pods["llm-1-uid"]
+    pods["forged"] = msgspec.structs.replace(
+        rank, namespace="evil", name="forged", uid="forged", phase=PodPhase.FAILED
+    )
+
+    assert world.decide().plan.actions == ()
+
+
+def test_a_recovery_never_reaches_into_another_namespace() -> None:
+    world = recovering(cluster().running(gang()).finding(on="n1"))
+    real = only_recovery(world)
+    forged = msgspec.structs.replace(real, metadata=msgspec.structs.replace(real.metadata, namespace="evil"))
+
+    plan = advance(forged, world.world(), world.settings, world.now)
+
+    (end,) = plan.actions
+    assert end.what == "recovery-failed"
+    assert end.namespace == "evil"
+
+
+def test_a_forged_recovery_in_another_namespace_uses_up_no_budget_of_the_gang() -> None:
+    world = cluster().running(gang()).crash(rank=1)
+    recovering(world)
+    real = only_recovery(world)
+    world.recoveries.clear()
+    world.incidents.clear()
+    status = msgspec.structs.replace(real.status, phase=Phase.ESCALATED, reason=Reason.CRASH_LOOP)
+    metadata = msgspec.structs.replace(real.metadata, namespace="evil")
+    world.recoveries["evil/forged"] = msgspec.structs.replace(real, metadata=metadata, status=status)
+
+    assert world.decide().restarts == ["llm"]
