@@ -227,7 +227,7 @@ class Publisher:
                 return self._settings.missing_retry_s
             if error.retry_after_s is not None:
                 return min(error.retry_after_s, self._settings.retry_max_s)
-        backoff = tenacity.wait_exponential_jitter(initial=0.2, max=self._settings.retry_max_s, jitter=0.2)
+        backoff = tenacity.wait_random_exponential(multiplier=0.2, max=self._settings.retry_max_s)
         return backoff(state)
 
 

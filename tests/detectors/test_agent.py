@@ -1,0 +1,325 @@
+"""The whole agent in one process: a host's files in, patches out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from detectors.agent import AgentOptions, run
+from detectors.contract import CoverageState, Edge, Fault, Source
+from detectors.kubeapi import Credentials
+from detectors.settings import AgentSettings, Logs, Nvml, Publishing
+from detectors.sources import inventory
+
+from .node_api import NodeApi, node_api
+
+BOOT = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f1"
+SETTINGS = AgentSettings(
+    nvml=Nvml(enabled=False),
+    logs=Logs(ended_poll_s=0.05),
+    publishing=Publishing(missing_retry_s=0.05, retry_max_s=0.05, ask_busy_s=0.05),
+)
+
+
+class Host:
+    """A folder as `--host-root` sees it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.sequence = 0
+        for folder in ("dev", "proc/sys/kernel/random", "var/log/pods"):
+            (root / folder).mkdir(parents=True)
+        (root / "proc/sys/kernel/random/boot_id").write_text(BOOT + "\n")
+        (root / "dev/kmsg").write_text("")
+        self.gpu("0000:38:00.0", "GPU-38")
+
+    def gpu(self, pci: str, uuid: str) -> None:
+        folder = self.root / "proc/driver/nvidia/gpus" / pci
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n"
+        )
+
+    def kernel(self, *texts: str, prio: int = 4) -> None:
+        with (self.root / "dev/kmsg").open("a") as file:
+            for text in texts:
+                self.sequence += 1
+                file.write(f"{prio},{self.sequence},{self.sequence},-;{text}\n")
+
+    def prints(self, *texts: str, pod: str = "llm-0", instance: int = 0) -> None:
+        folder = self.root / f"var/log/pods/train_{pod}_uid-{pod}/main"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"{instance}.log").open("a") as file:
+            for text in texts:
+                file.write(f"{datetime.now(UTC).isoformat()} stdout F {text}\n")
+
+    @asynccontextmanager
+    async def agent(self, api: NodeApi, settings: AgentSettings = SETTINGS) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        options = AgentOptions(
+            node=api.node,
+            credentials=Credentials(server=api.url),
+            host_root=self.root,
+            listen_host="127.0.0.1",
+            listen_port=0,
+            settings=settings,
+        )
+        task = asyncio.create_task(run(options, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 3)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+async def test_an_xid_becomes_a_finding_of_its_gpu(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        await api.until(lambda status: len(status.coverage) == 4)
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
+        status = await api.until(lambda status: bool(status.findings))
+
+    (found,) = status.findings
+    assert (found.id, found.code, found.fault) == ("0f1e2d3c-kmsg-1", "xid-79", Fault.DEVICE_LOST)
+    assert (found.subject.device, found.final, found.boot_id) == ("GPU-38", True, BOOT)
+
+
+async def test_coverage_says_what_is_read_and_why_the_rest_is_blind(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        status = await api.until(lambda status: len(status.coverage) == 4)
+
+    states = {entry.source: entry.state for entry in status.coverage}
+    assert states == {
+        Source.KMSG: CoverageState.COVERED,
+        Source.NVML: CoverageState.BLIND,
+        Source.PODS: CoverageState.BLIND,
+        Source.LOGS: CoverageState.COVERED,
+    }
+    assert all(entry.why for entry in status.coverage if entry.state is CoverageState.BLIND)
+
+
+async def test_a_tenant_that_prints_fault_lines_makes_no_finding(host: Host) -> None:
+    lie = "NVRM: Xid (PCI:0000:38:00): 79, GPU has fallen off the bus."
+    async with node_api("n1") as api, host.agent(api):
+        host.kernel(lie, prio=12)
+        host.prints(lie, "4,1,1,-;" + lie, "step 1")
+        status = await api.until(lambda status: bool(status.pods))
+        await asyncio.sleep(0.1)
+
+    assert api.health.findings == []
+    assert status.pods[0].first_step == 1
+
+
+async def test_a_training_container_is_followed_from_its_first_step_to_its_end(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        host.prints("loading", "step 41/100 loss 0.3", "step 42/100 loss 0.3")
+        await api.until(lambda status: bool(status.pods) and status.pods[0].edge is Edge.STEPPING)
+        host.prints("Traceback (most recent call last):", "ValueError: bad shape")
+        host.prints("step 41/100", instance=1)
+        status = await api.until(lambda status: Edge.ENDED in [pod.edge for pod in status.pods])
+
+    ended = next(pod for pod in status.pods if pod.edge is Edge.ENDED)
+    assert (ended.instance, ended.first_step, ended.last_step) == (0, 41, 42)
+    assert ended.tail.endswith("ValueError: bad shape")
+    assert ended.first_error is not None
+    assert ended.first_error.code == "log-traceback"
+
+
+async def test_a_jobs_step_template_and_hang_limit_come_with_the_spec(host: Host) -> None:
+    async with node_api("n1") as api:
+        api.spec = {"pods": [{"uid": "uid-llm-0", "stepTemplate": "it {step}!", "hangTimeoutS": 0.5}]}
+        async with host.agent(api):
+            host.prints("step 7 of warm-up", "it 1!")
+            await api.until(lambda status: bool(status.pods) and status.pods[0].first_step == 1)
+            await api.until(lambda status: status.pods[0].edge is Edge.STALLED)
+            host.prints("it 2!")
+            await api.until(lambda status: status.pods[0].edge is Edge.RESUMED)
+
+
+async def test_a_restart_of_the_agent_neither_loses_nor_repeats(host: Host) -> None:
+    xid = "NVRM: Xid (PCI:0000:38:00): {}, x"
+    async with node_api("n1") as api:
+        async with host.agent(api):
+            host.kernel(xid.format(119))
+            before = await api.until(lambda status: bool(status.findings))
+        host.kernel(xid.format(79))
+        async with host.agent(api):
+            after = await api.until(lambda status: len(status.findings) == 2)
+
+    assert after.findings[0] == before.findings[0]
+    assert [found.code for found in after.findings] == ["xid-119", "xid-79"]
+    assert [found.count for found in after.findings] == [1, 1]
+
+
+async def test_a_new_boot_drops_the_findings_of_the_old(host: Host) -> None:
+    async with node_api("n1") as api:
+        async with host.agent(api):
+            host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
+            await api.until(lambda status: bool(status.findings))
+        (host.root / "proc/sys/kernel/random/boot_id").write_text("another-boot\n")
+        (host.root / "dev/kmsg").write_text("")
+        async with host.agent(api):
+            status = await api.until(lambda status: status.boot_id == "another-boot")
+
+    assert status.findings == []
+
+
+async def test_a_storm_of_lines_is_one_finding_and_few_writes(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        await api.until(lambda status: len(status.coverage) == 4)
+        writes = len(api.patches)
+        host.kernel(
+            "NVRM: Xid (PCI:0000:38:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 03",
+            *("NVRM: Xid (PCI:0000:38:00): 45, pid=1, name=p, Ch 1 caused by previous Xid 149",) * 20_000,
+            "NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (R)",
+        )
+        status = await api.until(lambda status: bool(status.findings) and status.findings[0].final, 10)
+
+    (found,) = status.findings
+    assert (found.code, found.chain) == ("xid-149", ["xid-45", "xid-154"])
+    assert len(api.patches) - writes <= 5
+
+
+async def test_without_a_driver_the_agent_works_and_says_so(host: Host) -> None:
+    settings = AgentSettings(logs=SETTINGS.logs, publishing=SETTINGS.publishing)
+    async with node_api("n1") as api, host.agent(api, settings):
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
+        status = await api.until(
+            lambda status: (
+                bool(status.findings) and any(entry.source is Source.NVML for entry in status.coverage)
+            )
+        )
+
+    assert next(entry for entry in status.coverage if entry.source is Source.NVML).why
+
+
+async def test_an_nvml_child_that_hangs_is_given_up_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text("import time\ndef nvmlInit(): time.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+    begin_s = time.monotonic()
+
+    with pytest.raises(inventory.InventoryError, match=r"no answer within 0\.5 s"):
+        await inventory.from_nvml(0.5)
+
+    assert time.monotonic() - begin_s < 3
+
+
+async def test_the_inventory_of_nvml_leaves_out_only_the_lost_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        """
+class NVMLError(Exception): pass
+class Pci: busId = b"00000000:38:00.0"
+def nvmlInit(): pass
+def nvmlSystemGetDriverVersion(): return "595.45.04"
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index):
+    if index == 0: raise NVMLError("GPU is lost")
+    return index
+def nvmlDeviceGetPciInfo(handle): return Pci
+def nvmlDeviceGetUUID(handle): return b"GPU-38"
+def nvmlDeviceGetName(handle): return "NVIDIA H100"
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+
+    found = await inventory.from_nvml(20)
+
+    assert found.driver_version == "595.45.04"
+    assert [(d.uuid, d.pci, d.model, d.index) for d in found.devices] == [
+        ("GPU-38", "0000:38:00.0", "NVIDIA H100", 1)
+    ]
+
+
+def test_a_gpu_whose_uuid_the_driver_does_not_know_yet_is_left_out(host: Host) -> None:
+    host.gpu("0000:39:00.0", "GPU-????????-????-????-????-????????????")
+    (host.root / "proc/driver/nvidia/version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  595.45.04  Tue Jan  6 2026\n"
+    )
+
+    found = inventory.from_proc(host.root)
+
+    assert [device.uuid for device in found.devices] == ["GPU-38"]
+    assert found.driver_version == "595.45.04"
+
+
+@pytest.mark.processes
+async def test_the_command_serves_its_probes_and_ends_at_once_when_told(host: Host) -> None:
+    async with node_api("n1") as api:
+        child = await asyncio.create_subprocess_exec(
+            *(
+                sys.executable,
+                "-c",
+                "import sys; from detectors.agent_command import run; sys.exit(run(sys.argv[1:]))",
+            ),
+            *("--node", "n1", "--host-root", str(host.root), "--server", api.url),
+            *("--listen", "127.0.0.1:0", "--set", "nvml.enabled=false"),
+            stderr=subprocess.PIPE,
+        )
+        try:
+            await api.until(lambda status: len(status.coverage) == 4)
+            begin_s = time.monotonic()
+            child.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(child.wait(), 5) == 0
+            assert time.monotonic() - begin_s < 1
+        finally:
+            if child.returncode is None:
+                child.kill()
+
+
+async def test_the_probes_and_metrics_answer(host: Host, unused_tcp_port: int) -> None:
+    stop = asyncio.Event()
+    async with node_api("n1") as api, aiohttp.ClientSession() as client:
+        api.exists = False
+        options = AgentOptions(
+            node="n1",
+            credentials=Credentials(server=api.url),
+            host_root=host.root,
+            listen_host="127.0.0.1",
+            listen_port=unused_tcp_port,
+            settings=SETTINGS,
+        )
+        task = asyncio.create_task(run(options, stop))
+        url = f"http://127.0.0.1:{unused_tcp_port}"
+
+        async def status_of(path: str) -> int:
+            async with client.get(url + path) as response:
+                return response.status
+
+        await _until_listening(client, url)
+        assert (await status_of("/healthz"), await status_of("/readyz")) == (200, 503)
+        api.exists = True
+        await api.until(lambda status: len(status.coverage) == 4)
+        assert await status_of("/readyz") == 200
+        async with client.get(url + "/metrics") as response:
+            assert 'rekindle_agent_source_covered{source="kmsg"} 1.0' in await response.text()
+        stop.set()
+        await asyncio.wait_for(task, 3)
+
+
+async def _until_listening(client: aiohttp.ClientSession, url: str) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                async with client.get(url + "/healthz"):
+                    return
+            except aiohttp.ClientConnectionError:
+                await asyncio.sleep(0.02)

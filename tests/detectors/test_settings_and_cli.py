@@ -1,0 +1,141 @@
+"""Settings files, the agent's arguments, and the light dispatcher."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from detectors import agent_command, cli
+from detectors.metrics import TABLE, Metrics
+from detectors.settings import AgentSettings, Chain, SettingsError, load
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load(None, [], AgentSettings) == AgentSettings()
+
+
+def test_a_file_and_then_overrides_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text("[chain]\nrepeat_s = 30.0\nconsequence_s = 5\n")
+
+    settings = load(
+        file, ["chain.repeat_s=90", "catalogue.extra=/etc/x.toml", "nvml.enabled=false"], AgentSettings
+    )
+
+    assert settings.chain == Chain(repeat_s=90.0, consequence_s=5.0)
+    assert (settings.catalogue.extra, settings.nvml.enabled) == ("/etc/x.toml", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[chain]\nrepeat_s = 'x'", "field chain.repeat_s: value 'x': expected `float`, got `str`"),
+        ("[chain]\nrepeat_s = -1", "field chain.repeat_s: value -1: expected `float` > 0"),
+        ("[chain]\nrepeats = 1", "field chain.repeats: value 1: no such field"),
+        ("[cain]", "field cain: value {}: no such field"),
+        ("[chain", "not valid TOML"),
+    ],
+)
+def test_a_bad_file_is_named_with_field_value_and_what_was_expected(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "agent.toml"
+    file.write_text(text)
+
+    with pytest.raises(SettingsError) as caught:
+        load(file, [], AgentSettings)
+
+    assert str(caught.value).startswith(str(file))
+    assert told in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        load(tmp_path / "none.toml", [], AgentSettings)
+
+
+@pytest.mark.parametrize("override", ["chain", "chain.repeat_s=soon", ".x=1", "chain=1", "chain.x.y=1"])
+def test_a_bad_override_is_told(override: str) -> None:
+    with pytest.raises(SettingsError, match="--set"):
+        load(None, [override], AgentSettings)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--server", "http://x"], "--node or $NODE_NAME"),
+        (["--node", "n"], "--server must name the API server"),
+        (["--node", "n", "--server", "http://x", "--listen", "9101"], "expected host:port"),
+        (["--node", "n", "--server", "http://x", "--set", "a.b=1"], "field a: value {'b': 1}: no such field"),
+    ],
+)
+def test_bad_arguments_of_the_agent_end_with_a_reason(
+    args: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert agent_command.run(args) == 2
+    assert told in capsys.readouterr().err
+
+
+def said(args: list[str], monkeypatch: pytest.MonkeyPatch, points: list[EntryPoint]) -> int:
+    monkeypatch.setattr(cli, "entry_points", lambda group: points)
+    monkeypatch.setattr(sys, "argv", ["rekindle", *args])
+    return cli.main()
+
+
+POINTS = [
+    EntryPoint("agent", "no_such_module:run", cli.GROUP),
+    EntryPoint("version", "platform:python_version", cli.GROUP),
+    EntryPoint("broken", "no_such_module:run", cli.GROUP),
+    EntryPoint("len", "builtins:len", cli.GROUP),
+]
+
+
+def test_the_help_names_every_command_and_loads_none_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(["--help"], monkeypatch, POINTS) == 0
+
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert "watch one node" in lines["agent"]
+    assert "Return the number of items" in lines["len"]
+    assert "cannot be loaded" in lines["broken"]
+
+
+def test_a_command_gets_its_arguments_and_gives_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said(["len", "a", "b", "c"], monkeypatch, POINTS) == 3
+
+
+def test_an_unknown_command_names_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(["agnet"], monkeypatch, POINTS) == 2
+    assert "did you mean 'agent'?" in capsys.readouterr().err
+
+
+def test_the_version_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(["--version"], monkeypatch, POINTS) == 0
+    assert capsys.readouterr().out.startswith("rekindle ")
+
+
+def test_the_agent_imports_neither_the_controller_nor_a_terminal_toolkit() -> None:
+    script = "import sys, detectors.agent_command; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+    unwanted = {"typer", "recover", "chaos", "numpy", "kubernetes", "kubernetes_asyncio", "pynvml"}
+    assert unwanted.isdisjoint(modules)
+
+
+def test_every_metric_is_scraped_with_its_help() -> None:
+    text = Metrics().text().decode()
+
+    for row in TABLE:
+        assert f"# HELP {row.name.removesuffix('_total')}" in text, row.name
