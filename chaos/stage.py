@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from chaos.children import Child, spawn
 from chaos.cluster.client import Client
 from chaos.cluster.kinds import Object
@@ -106,16 +108,17 @@ class Stage:
 
 @asynccontextmanager
 async def raised(
-    folder: Path, *, nodes: int, mode: str, settings: Sequence[str] = ()
+    folder: Path, *, nodes: int, mode: str, settings: Sequence[str] = (), shape: Shape | None = None
 ) -> AsyncIterator[Stage]:
     """Sets the stage in an empty folder, and leaves no process behind, however the block ends.
 
-    `settings` are overrides of the controller's settings, as its `--set` takes them.
+    `settings` are overrides of the controller's settings, as its `--set` takes them. `shape` gives the times
+    of the cluster's own controllers and kubelets; its nodes and CRDs are set here.
     """
     checkpoints = folder / "checkpoints"
     checkpoints.mkdir(parents=True)
     async with AsyncExitStack() as stack:
-        shape = Shape(nodes=nodes, gpus_per_node=1, crds=manifests())
+        shape = msgspec.structs.replace(shape or Shape(), nodes=nodes, gpus_per_node=1, crds=manifests())
         cluster = await stack.enter_async_context(
             process_cluster(folder / "nodes", shape, volumes={CLAIM: checkpoints})
         )
