@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 from chaos.cluster.containers import Exit
 from chaos.cluster.kinds import Object
 from chaos.manifests import NAMESPACE
-from chaos.scenario import Fault, When, Xid
+from chaos.scenario import Fault, LogLine, When, Xid
 from chaos.stage import Stage
 from recover.kube.cluster import PODS
 
@@ -77,6 +78,8 @@ def inject(stage: Stage, job: str, fault: Fault) -> tuple[str, str]:
     """Strikes now. Returns the node and what was done, in words. The rank must be running."""
     if fault.xid is not None:
         return _xid(stage, job, fault.xid)
+    if fault.log_line is not None:
+        return _log_line(stage, job, fault.log_line)
     assert fault.pod_crash is not None
     pod = _running(stage, job, fault.pod_crash.rank)
     number = signal.Signals[f"SIG{fault.pod_crash.signal}"]
@@ -94,6 +97,16 @@ def _xid(stage: Stage, job: str, xid: Xid) -> tuple[str, str]:
     if xid.kills:
         stage.cluster.crash_pod(pod["metadata"]["name"], Exit.by_signal(signal.SIGABRT), NAMESPACE)
     return node, f"kernel of {node}, where rank {xid.rank} runs: Xid {xid.code}, {text}"
+
+
+def _log_line(stage: Stage, job: str, line: LogLine) -> tuple[str, str]:
+    pod = _running(stage, job, line.rank)
+    node = pod["spec"]["nodeName"]
+    log = max(stage.cluster.hosts[node].log_folder(pod).glob("*/*.log"))
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
+    with log.open("ab", buffering=0) as file:
+        file.write(f"{stamp} stdout F {line.text}\n".encode())
+    return node, f"rank {line.rank} on {node} prints: {line.text}"
 
 
 def _running(stage: Stage, job: str, rank: int) -> Object:

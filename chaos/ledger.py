@@ -16,7 +16,7 @@ import msgspec
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import Audit
 from chaos.stage import CONTROLLER
-from recover.api import Phase, Recovery
+from recover.api import Outcome, Phase, Recovery
 
 __all__ = [
     "Check",
@@ -25,9 +25,11 @@ __all__ = [
     "cordoned",
     "job_writes",
     "recoveries_of",
+    "refused",
     "resumed_where_chosen",
     "sha256",
     "spans",
+    "writes_to",
 ]
 
 
@@ -63,6 +65,26 @@ def spans(recovery: Recovery, began: datetime) -> list[PhaseSpan]:
 
 def cordoned(nodes: Iterable[Object]) -> set[str]:
     return {n["metadata"]["name"] for n in nodes if n.get("spec", {}).get("unschedulable")}
+
+
+def writes_to(audit: Iterable[Audit], plurals: Sequence[str]) -> int:
+    """Writes of the controller that changed an object of these kinds."""
+    return sum(
+        1
+        for entry in audit
+        if entry.user == CONTROLLER and entry.changed and entry.resource.plural in plurals
+    )
+
+
+def refused(incidents: Iterable[Object]) -> list[str]:
+    """The reasons of everything that was refused or only described, each once."""
+    reasons = {
+        record["reason"]
+        for incident in incidents
+        for record in incident.get("status", {}).get("actions", [])
+        if record["outcome"] != Outcome.DONE
+    }
+    return sorted(reasons)
 
 
 def job_writes(audit: Iterable[Audit], plural: str, name: str) -> int:

@@ -20,7 +20,8 @@ from chaos.stage import Stage
 from chaos.training.launch import free_port, run_reference
 from chaos.watching import Told, Watcher
 from recover.api import Phase, Recovery
-from recover.kube.cluster import JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.model import Mode
 
 __all__ = ["Struck", "Verdict", "play"]
 
@@ -166,7 +167,11 @@ def _checks(scenario: Scenario, stage: Stage, struck: list[Struck], undisturbed:
         *(ledger.resumed_where_chosen(r) for r in recoveries),
         _stops(scenario, stage, recoveries),
         _cordons(scenario, stage, struck),
+        _refusals(scenario, stage),
     ]
+    if scenario.mode == Mode.OBSERVE:
+        writes = ledger.writes_to(stage.cluster.store.audit, ("nodes", "pytorchjobs", "jobs", "pods"))
+        checks.append(Check(writes == 0, f"{writes} writes to nodes, jobs and pods in observe mode"))
     if expect.completes:
         checks.append(_weights(scenario, stage, undisturbed))
     return checks
@@ -191,6 +196,16 @@ def _cordons(scenario: Scenario, stage: Stage, struck: list[Struck]) -> Check:
     found = ledger.cordoned(stage.objects(NODES))
     names = ", ".join(sorted(found)) or "none"
     return Check(found == expected, f"cordoned: {names}; expected: {', '.join(sorted(expected)) or 'none'}")
+
+
+def _refusals(scenario: Scenario, stage: Stage) -> Check:
+    found = ledger.refused(stage.objects(INCIDENTS))
+    expected = sorted(set(scenario.expect.refused))
+    return Check(
+        found == expected,
+        f"reasons for what was not done: {', '.join(found) or 'none'}; expected: "
+        f"{', '.join(expected) or 'none'}",
+    )
 
 
 def _weights(scenario: Scenario, stage: Stage, undisturbed: str) -> Check:

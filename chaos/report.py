@@ -34,8 +34,8 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
     passed = sum(check.ok for check in verdict.checks)
     style = "bold green" if verdict.ok else "bold red"
     console.print(
-        f"{verdict.scenario} {'passed' if verdict.ok else 'FAILED'}: {passed} of {len(verdict.checks)} checks, "
-        f"{verdict.seconds:g} s",
+        f"{verdict.scenario} {'passed' if verdict.ok else 'FAILED'}: {passed} of {len(verdict.checks)} "
+        f"checks, {verdict.seconds:g} s",
         style=style,
         highlight=False,
     )

@@ -18,7 +18,19 @@ from msgspec import Meta
 from detectors.settings import SettingsError
 from detectors.strict import BadValueError, convert
 
-__all__ = ["Expect", "Fault", "Job", "JobKind", "PodCrash", "Scenario", "When", "Xid", "load", "packaged"]
+__all__ = [
+    "Expect",
+    "Fault",
+    "Job",
+    "JobKind",
+    "LogLine",
+    "PodCrash",
+    "Scenario",
+    "When",
+    "Xid",
+    "load",
+    "packaged",
+]
 
 Rank = Annotated[int, Meta(ge=0)]
 
@@ -63,12 +75,20 @@ class PodCrash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signal: Annotated[str, Meta(pattern="^(SEGV|ABRT|KILL|TERM)$")] = "SEGV"
 
 
+class LogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line in the rank's own log, as if its program had printed it: tenants can write anything there."""
+
+    rank: Rank
+    text: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """Exactly one of `xid` and `pod-crash`."""
+    """Exactly one of `xid`, `pod-crash` and `log-line`."""
 
     when: When
     xid: Xid | None = None
     pod_crash: PodCrash | None = None
+    log_line: LogLine | None = None
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -76,6 +96,8 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     """How many recoveries must have succeeded; none may have ended otherwise."""
     cordoned_ranks: tuple[Rank, ...] = ()
     """The nodes on which these ranks ran when their fault struck, and no others, are cordoned at the end."""
+    refused: tuple[str, ...] = ()
+    """Reasons that the incidents must give for what was not done, or only described; no others."""
     completes: bool = True
     """The job trains to its last step, with the weights of an undisturbed run, bit for bit."""
 
@@ -116,9 +138,9 @@ def _parse(text: str, file: str) -> Scenario:
     except BadValueError as error:
         raise SettingsError(str(error)) from error
     for number, fault in enumerate(scenario.faults):
-        given = [what for what in (fault.xid, fault.pod_crash) if what is not None]
+        given = [what for what in (fault.xid, fault.pod_crash, fault.log_line) if what is not None]
         if len(given) != 1:
-            raise SettingsError(f"{file}: faults[{number}]: expected exactly one of xid and pod-crash")
+            raise SettingsError(f"{file}: faults[{number}]: expected one of xid, pod-crash and log-line")
         if given[0].rank >= scenario.job.ranks:
             raise SettingsError(
                 f"{file}: faults[{number}]: rank {given[0].rank}: expected 0 to {scenario.job.ranks - 1}"

@@ -164,9 +164,11 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
 
 def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
     pods = sorted(world.pods(gang.ref.uid), key=lambda p: p.name)
-    lost = {e.pod for e in diagnosis.evidence if e.pod}
+    lost = {e.pod: order for order, e in reversed(list(enumerate(diagnosis.evidence))) if e.pod}
     readable = [p for p in pods if world.progress(p) is not None]
-    witnesses = sorted(readable, key=lambda p: (p.name not in lost, p.node != diagnosis.node, p.name))[:8]
+    witnesses = sorted(
+        readable, key=lambda p: (lost.get(p.name, len(lost)), p.node != diagnosis.node, p.name)
+    )[:8]
     history = world.history(gang.ref.uid)
     return RecoverySpec(
         gang=gang.ref,
