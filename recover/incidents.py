@@ -8,9 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
+import msgspec
+
 from detectors.contract import Fault
 from recover.actions import Action, Create, Emit, Patch
-from recover.api import ActionRecord, Blame, Incident, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.api import (
+    ActionRecord,
+    Blame,
+    Evidence,
+    Incident,
+    IncidentPhase,
+    IncidentSpec,
+    IncidentStatus,
+    Outcome,
+)
 from recover.diagnose.model import Diagnosis, fingerprint
 from recover.guard import BRAKE, Brake, is_brake
 from recover.kube.cluster import INCIDENTS
@@ -50,7 +61,7 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
         summary=diagnosis.summary,
         blame=blame,
         blamed_node=diagnosis.node if blame is Blame.NODE else "",
-        evidence=list(diagnosis.evidence),
+        evidence=_timed(before.evidence, diagnosis.evidence),
         suspects=list(diagnosis.suspects),
         victims=list(victims.values())[:VICTIMS_MAX],
         actions=_merged(before.actions, records),
@@ -65,7 +76,14 @@ def _merged(before: list[ActionRecord], records: list[ActionRecord]) -> list[Act
         old = latest.get((record.action, record.target))
         if old is None or (old.outcome, old.reason) != (record.outcome, record.reason):
             latest[(record.action, record.target)] = record
-    return list(latest.values())[-RECORDS_MAX:]
+    # What was done is kept first, and the choice is the same at every look: otherwise each would write.
+    return sorted(latest.values(), key=lambda r: r.outcome is not Outcome.DONE)[:RECORDS_MAX]
+
+
+def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
+    """A rank that was lost at a time that nobody tells keeps the time when we first saw it."""
+    seen = {(e.code, e.node, e.pod): e.at for e in before if e.pod}
+    return [msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found]
 
 
 def superseded(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action]:

@@ -163,9 +163,9 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
     its network to us may be gone.
     """
     for node in world.nodes.values():
-        if node.ready or not world.gangs_on.get(node.name):
+        at = node.ready_since
+        if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
-        at = node.ready_since or now
         harms = tuple(
             Harm(
                 gang=gang,

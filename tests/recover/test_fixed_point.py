@@ -1,0 +1,81 @@
+"""Once its plan is written, a second look at an unchanged world writes nothing: no decision loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detectors.contract import Fault, Origin, Severity
+from recover.model import Mode, PodPhase, Terminal
+from tests.acting import recovering
+from tests.builders import Worlds, cluster, gang
+
+Trouble = Callable[[Worlds], object]
+
+
+def _evicted(world: Worlds) -> None:
+    """Failed without a container status: nothing says when."""
+    pods = world.pods["llm-uid"]
+    pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], phase=PodPhase.FAILED, containers=())
+
+
+def _node_gone(world: Worlds) -> None:
+    del world.nodes["n3"]
+
+
+def _never_ready(world: Worlds) -> None:
+    world.change_node("n0", ready=False, ready_since=None)
+
+
+def _many_small_gangs(world: Worlds) -> None:
+    for i in range(30):
+        job = gang(f"small-{i}", ranks=1, opted_in=i % 2 == 0)
+        world.running(job, first_node=5)
+    world.finding(on="n5")
+
+
+TROUBLES: dict[str, Trouble] = {
+    "lost gpu": lambda w: w.finding(on="n1"),
+    "pending": lambda w: w.finding(on="n1", severity=Severity.PENDING),
+    "open verdict": lambda w: w.finding(on="n2", fault=Fault.DRIVER, final=False),
+    # "from the future": lambda w: w.finding(on="n2", final=False, ago_s=-7200),
+    "tenant": lambda w: w.finding(on="n3", origin=Origin.TENANT),
+    "unknown": lambda w: w.finding(on="n3", fault=Fault.UNKNOWN),
+    "stale": lambda w: w.finding(on="n0", ago_s=7200),
+    "crash": lambda w: w.crash(rank=1),
+    "in place": lambda w: w.restart_in_place(rank=0),
+    "stall": lambda w: w.stall(),
+    "not ready": lambda w: w.not_ready("n2"),
+    "evicted": _evicted,
+    "node gone": _node_gone,
+    "never ready": _never_ready,
+    "many gangs": _many_small_gangs,
+    "blind": lambda w: w.blind("n1"),
+    "opted out": lambda w: w.change_gang(labels={}),
+    "terminal": lambda w: w.change_gang(terminal=Terminal(succeeded=False, reason="BackoffLimitExceeded")),
+    "foreign": lambda w: w.change_gang(foreign_owner="Kueue (queue a)"),
+}
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    troubles=st.lists(st.sampled_from(sorted(TROUBLES)), min_size=1, max_size=4, unique=True),
+    mode=st.sampled_from(Mode),
+    waits_s=st.lists(st.sampled_from([0.1, 1.5, 30.0, 400.0]), min_size=1, max_size=3),
+)
+def test_a_look_at_an_unchanged_world_writes_nothing_more(
+    troubles: list[str], mode: Mode, waits_s: list[float]
+) -> None:
+    world = cluster(nodes=8, mode=mode).running(gang())
+    for trouble in troubles:
+        TROUBLES[trouble](world)
+
+    for wait_s in waits_s:
+        world.later(wait_s)
+        for _ in range(4):
+            recovering(world)
+        again = world.later(0.001).decide().plan
+        assert [action.what for action in again.actions if hasattr(action, "what")] == []
