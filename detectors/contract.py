@@ -166,7 +166,7 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     pass
 
 
-class Subject(_Wire, kw_only=True):
+class Subject(_Wire, frozen=True, kw_only=True):
     """What a finding is about."""
 
     kind: SubjectKind
@@ -178,7 +178,7 @@ class Subject(_Wire, kw_only=True):
     pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
 
 
-class Finding(_Wire, kw_only=True):
+class Finding(_Wire, frozen=True, kw_only=True):
     """One fault as one source saw it, after the chain has folded repeats and consequences into it."""
 
     id: Annotated[
@@ -210,7 +210,7 @@ class Finding(_Wire, kw_only=True):
     cleared_by: Annotated[str, Meta(description="what ended it", max_length=128)] = ""
 
 
-class FoldedFindings(_Wire, kw_only=True):
+class FoldedFindings(_Wire, frozen=True, kw_only=True):
     """Findings that no longer fit, by code."""
 
     code: Annotated[str, Meta(max_length=63)]
@@ -218,7 +218,7 @@ class FoldedFindings(_Wire, kw_only=True):
     last_seen: datetime
 
 
-class Device(_Wire, kw_only=True):
+class Device(_Wire, frozen=True, kw_only=True):
     """One accelerator of the node's inventory."""
 
     uuid: Annotated[str, Meta(max_length=64)]
@@ -227,7 +227,7 @@ class Device(_Wire, kw_only=True):
     index: int | None = None
 
 
-class Coverage(_Wire, kw_only=True):
+class Coverage(_Wire, frozen=True, kw_only=True):
     """Since when a source is read, or why it is not."""
 
     source: Source
@@ -236,7 +236,7 @@ class Coverage(_Wire, kw_only=True):
     why: Annotated[str, Meta(description="the error, for a blind source", max_length=256)] = ""
 
 
-class LogError(_Wire, kw_only=True):
+class LogError(_Wire, frozen=True, kw_only=True):
     """The first error a pod's log showed. Always of origin tenant."""
 
     code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
@@ -244,7 +244,7 @@ class LogError(_Wire, kw_only=True):
     text: Annotated[str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX)] = ""
 
 
-class PodProgress(_Wire, kw_only=True):
+class PodProgress(_Wire, frozen=True, kw_only=True):
     """Where one training container stood at its last edge. Steps in between are not published."""
 
     uid: Annotated[str, Meta(description="pod uid", max_length=64)]
@@ -265,14 +265,14 @@ class PodProgress(_Wire, kw_only=True):
     ] = ""
 
 
-class LogPosition(_Wire, kw_only=True):
+class LogPosition(_Wire, frozen=True, kw_only=True):
     """Where the agent goes on reading the kernel log after its own restart."""
 
     boot_id: Annotated[str, Meta(max_length=64)]
     sequence: int
 
 
-class NodeHealthStatus(_Wire, kw_only=True):
+class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     """Written by the node's agent alone."""
 
     boot_id: Annotated[str, Meta(max_length=64)] = ""
@@ -288,7 +288,7 @@ class NodeHealthStatus(_Wire, kw_only=True):
     served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""
 
 
-class PodSettings(_Wire, kw_only=True):
+class PodSettings(_Wire, frozen=True, kw_only=True):
     """What a job's annotations say about reading one pod's log."""
 
     uid: Annotated[str, Meta(max_length=64)]
@@ -296,14 +296,14 @@ class PodSettings(_Wire, kw_only=True):
     hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
 
 
-class NodeHealthSpec(_Wire, kw_only=True):
+class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
     """Written by the controller alone."""
 
     pods: Annotated[list[PodSettings], Meta(max_length=64)] = []
     request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
 
 
-class NodeHealth(_Wire, kw_only=True):
+class NodeHealth(_Wire, frozen=True, kw_only=True):
     """Health of one node, as its agent sees it. Same name as the Node, owned by it."""
 
     api_version: str = API_VERSION
