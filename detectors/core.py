@@ -105,6 +105,8 @@ class AgentCore:
         self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in status.pods}
         if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
             self._sequence = max(self._sequence, status.kmsg.sequence)
+            # read on from there without a gap, the kernel log was covered all the while
+            self._coverage = {entry.source: entry for entry in status.coverage if entry.source is Source.KMSG}
 
     def was_open(self, ref: PodRef) -> bool:
         """Whether an earlier run of this agent published a container as not ended."""
@@ -198,6 +200,8 @@ class AgentCore:
             if over and (ref in self._gone or self._superseded(ref)):
                 del self._pods[ref]
                 self._gone.discard(ref)
+                self._mark(Dirty.COARSE)
+            elif over and fold.drop_tail():
                 self._mark(Dirty.COARSE)
 
     def busy(self, now: datetime) -> bool:

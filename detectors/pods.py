@@ -63,8 +63,7 @@ class PodFold:
         self._job, self._named = job, True
         if changed:
             self._progress, self._errors, self._known_until = progress.Progress(), logs.Errors(), None
-            self._tail.clear()
-            self._tail_bytes = 0
+            self.drop_tail()
             if self._edge is not Edge.ENDED:
                 self._edge = self._edge_at = None
         return changed
@@ -107,6 +106,13 @@ class PodFold:
             return False
         self._turn(Edge.ENDED, at)
         return self.published() is not None
+
+    def drop_tail(self) -> bool:
+        """True if there was one. The room is for those that ended later."""
+        had = bool(self._tail)
+        self._tail.clear()
+        self._tail_bytes = 0
+        return had
 
     def published(self) -> PodProgress | None:
         if self._edge is None or self._edge_at is None:

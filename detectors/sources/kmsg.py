@@ -30,7 +30,7 @@ __all__ = ["KmsgSink", "Record", "follow", "parse_record", "read_device", "unesc
 _RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
 _CHUNK_BYTES = 256 * 1024
 _RECORDS_AT_ONCE = 1000
-_MISSING_RETRY_S = 5.0
+_MISSING_RETRY_S = 1.0
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 

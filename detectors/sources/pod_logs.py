@@ -32,6 +32,7 @@ _KEEP_BYTES = 1024 * 1024
 _LAST_PIECES_MAX = 4
 _CGROUP_TRIES = 60
 _RESCAN_S = 30.0
+_MISSING_RETRY_S = 1.0
 
 
 class PodLogSink(Protocol):
@@ -96,7 +97,7 @@ class PodLogs:
         try:
             while not self._watch.add(self._root, self._scan):
                 self._sink.blind(f"{self._root}: no such folder, or not to be read")
-                await asyncio.sleep(_RESCAN_S / 6)
+                await asyncio.sleep(_MISSING_RETRY_S)
             self._scan(first=True)
             self._sink.scanned()
             polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
@@ -266,7 +267,8 @@ class PodLogs:
         del self._containers[container.ref]
         if self._watch is not None:
             self._watch.remove(container.folder)
-            self._watch.remove(container.folder.parent)
+            if not container.folder.parent.is_dir():
+                self._watch.remove(container.folder.parent)
         self._sink.pod_removed(container.ref)
 
     def _excluded(self, namespace: str) -> bool:

@@ -162,6 +162,9 @@ async def test_a_restart_of_the_agent_neither_loses_nor_repeats(host: Host) -> N
             after = await api.until(lambda status: len(status.findings) == 2)
 
     assert after.findings[0] == before.findings[0]
+    assert after.coverage[0] == before.coverage[0], (
+        "no record was missed, so the log was covered all the while"
+    )
     assert [found.code for found in after.findings] == ["xid-119", "xid-79"]
     assert [found.count for found in after.findings] == [1, 1]
 

@@ -227,5 +227,22 @@ def test_a_pod_that_went_away_while_no_agent_ran_has_ended() -> None:
     assert [pod.edge for pod in after.status(at(60)).pods] == [Edge.ENDED]
 
 
+def test_the_tail_of_one_that_ended_long_ago_makes_room_and_one_whose_log_is_gone_goes() -> None:
+    core = AgentCore(AgentSettings(), boot_id="b")
+    other = PodRef("train", "llm-1", "uid-1", "main", 0)
+    for ref in (REF, other):
+        core.log_line(ref, "step 1", START)
+        core.pod_ended(ref, START)
+    core.pod_removed(other)
+    core.tick(at(900))
+    assert [pod.tail for pod in core.status(at(900)).pods] == ["step 1", "step 1"]
+    core.wrote()
+
+    core.tick(at(901))
+
+    assert core.dirty is Dirty.COARSE
+    assert [(pod.uid, pod.tail) for pod in core.status(at(901)).pods] == [("uid-0", "")]
+
+
 def _spec(template: str) -> NodeHealthSpec:
     return NodeHealthSpec(pods=[PodSettings(uid="uid-0", step_template=template)])

@@ -1,0 +1,75 @@
+"""Changes in folders are heard, with inotify and without."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from detectors.sources.inotify import FolderWatch
+
+
+class NoInotify:
+    def inotify_init1(self, flags: int) -> int:
+        return -1
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "polling":
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: NoInotify())
+    return str(request.param)
+
+
+async def test_a_change_in_a_folder_calls_back(how: str, tmp_path: Path) -> None:
+    heard = asyncio.Event()
+    watch = FolderWatch()
+    try:
+        assert watch.add(tmp_path, heard.set)
+        (tmp_path / "new").write_text("x")
+        await asyncio.wait_for(heard.wait(), 2)
+    finally:
+        watch.close()
+
+
+async def test_a_folder_no_longer_watched_is_not_heard(how: str, tmp_path: Path) -> None:
+    heard = asyncio.Event()
+    watch = FolderWatch()
+    try:
+        watch.add(tmp_path, heard.set)
+        watch.remove(tmp_path)
+        (tmp_path / "new").write_text("x")
+        await asyncio.sleep(0.08)
+        assert not heard.is_set()
+    finally:
+        watch.close()
+
+
+async def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
+    watch = FolderWatch()
+    try:
+        assert not watch.add(tmp_path / "none", lambda: None)
+    finally:
+        watch.close()
+
+
+async def test_many_changes_within_the_pause_make_few_calls(tmp_path: Path) -> None:
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+
+    watch = FolderWatch(pause_s=0.05)
+    try:
+        watch.add(tmp_path, count)
+        for number in range(200):
+            (tmp_path / f"{number}").write_text("x")
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.15)
+    finally:
+        watch.close()
+
+    assert 2 <= calls <= 6
