@@ -35,10 +35,11 @@ class _Condition(msgspec.Struct, rename="camel"):
     last_transition_time: datetime | None = None
 
 
-class _Taint(msgspec.Struct):
+class _Taint(msgspec.Struct, rename="camel"):
     key: str
     effect: str
     value: str = ""
+    time_added: str = ""
 
 
 class _NodeSpec(msgspec.Struct):
@@ -74,7 +75,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         labels=meta.labels,
         annotations=meta.annotations,
         unschedulable=wire.spec.unschedulable,
-        taints=tuple(Taint(t.key, t.effect, t.value) for t in wire.spec.taints),
+        taints=tuple(Taint(t.key, t.effect, t.value, t.time_added) for t in wire.spec.taints),
         ready=ready is not None and ready.status == "True",
         ready_since=ready.last_transition_time if ready else None,
         boot_id=wire.status.node_info.boot_id,

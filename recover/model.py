@@ -43,6 +43,8 @@ class Taint(msgspec.Struct, frozen=True):
     key: str
     effect: str
     value: str = ""
+    time_added: str = ""
+    """As the API has it: taints are one list that is written whole, and others' must stay as they are."""
 
 
 class Quarantine(msgspec.Struct, frozen=True, rename="camel"):

@@ -19,7 +19,7 @@ from recover.actions import Action, Emit, Patch
 from recover.decode import QUARANTINE, RELEASED, UNHEALTHY
 from recover.diagnose.model import Diagnosis
 from recover.kube.cluster import NODES
-from recover.model import Node, Quarantine, World
+from recover.model import Node, Quarantine, Taint, World
 from recover.objects import regarding
 from recover.policy import QuarantineLevel
 from recover.reasons import EventReason
@@ -98,7 +98,15 @@ def _released(node: Node, note: Quarantine) -> bool:
 
 def _others(node: Node) -> list[dict[str, str]]:
     """Everybody else's taints, as they were."""
-    return [msgspec.to_builtins(taint) for taint in node.taints if taint.key != UNHEALTHY]
+    return [
+        {name: value for name, value in _fields(taint).items() if value}
+        for taint in node.taints
+        if taint.key != UNHEALTHY
+    ]
+
+
+def _fields(taint: Taint) -> dict[str, str]:
+    return {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
 
 
 def _patch(
