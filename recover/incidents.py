@@ -86,11 +86,12 @@ def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
     return [msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found]
 
 
-def superseded(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action]:
-    """A gang's own incident that proves to be this node's fault points here, and closes."""
+def superseded(world: World, diagnosis: Diagnosis, unexplained: set[str], now: datetime) -> Iterator[Action]:
+    """A gang's own incident that proves to be this node's fault points here, and closes. `unexplained` are
+    the uids of gangs whose failure no node's fault explains."""
     if not diagnosis.node:
         return
-    dead = {harm.gang.ref.uid for harm in diagnosis.harms if harm.dead}
+    dead = {harm.gang.ref.uid for harm in diagnosis.harms if harm.dead} - unexplained
     for incident in world.incidents.values():
         gang = incident.spec.gang
         if gang is not None and gang.uid in dead and incident.status.phase is IncidentPhase.OPEN:

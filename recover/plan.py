@@ -32,6 +32,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
     chains += nodes.releases(world, now)
     started: set[str] = set()
+    unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}
     for diagnosis in found:
         records: list[ActionRecord] = []
         chain = _node(world, diagnosis, guard, records, now)
@@ -39,7 +40,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
             chain += _gang(world, diagnosis, harm, guard, records, started, now)
         chain += incidents.explain(world, diagnosis, records)
         chains.append(tuple(chain))
-        chains += [(action,) for action in incidents.superseded(world, diagnosis, now)]
+        chains += [(action,) for action in incidents.superseded(world, diagnosis, unexplained, now)]
     chains += [(action,) for action in incidents.closings(world, found, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),
