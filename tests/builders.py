@@ -116,6 +116,7 @@ class Worlds:
     def __init__(self, nodes: int, mode: Mode) -> None:
         self.now = NOW
         self.mode = mode
+        self.mode_since = NOW - timedelta(hours=1)
         self.settings = Settings(mode=mode)
         self.nodes = {
             f"n{i}": Node(name=f"n{i}", uid=f"n{i}-uid", version="1", boot_id=BOOT) for i in range(nodes)
@@ -294,7 +295,7 @@ class Worlds:
             recoveries_of.setdefault(recovery.spec.gang.uid, {})[key] = recovery
         return World(
             mode=self.mode,
-            mode_since=NOW - timedelta(hours=1),
+            mode_since=self.mode_since,
             nodes=self.nodes,
             health=self.health,
             gangs=self.gangs,

@@ -69,17 +69,27 @@ def gang_faults(
         else:
             found = _hang(world, state, now)
         began = since(world.history(uid))
-        yield _as_before(found, open_ones.get(uid), began)
+        yield _as_before(found, open_ones.get(uid), began, world.mode_since)
 
 
-def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
-    """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news."""
+def _as_before(
+    found: Diagnosis, incident: Incident | None, began: datetime | None, mode_since: datetime
+) -> Diagnosis:
+    """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news.
+
+    A loss whose time nobody tells seems to happen now at each look; it is as old as its incident.
+    """
     if incident is None or found.detected_at < incident.spec.detected_at:
         return found
     if incident.status.superseded_by or (began is not None and incident.spec.detected_at < began):
         return found
+    known = found.name == incident.metadata.name
     return msgspec.structs.replace(
-        found, name=incident.metadata.name, fault=incident.spec.fault, detected_at=incident.spec.detected_at
+        found,
+        name=incident.metadata.name,
+        fault=incident.spec.fault,
+        detected_at=incident.spec.detected_at,
+        stale=found.stale or (known and incident.spec.detected_at < mode_since),
     )
 
 
@@ -137,7 +147,7 @@ def _covered(world: World, node: str, at: datetime) -> str:
             return f"{source} of {node} is not reported"
         if row.state is not CoverageState.COVERED:
             return f"{source} of {node} is blind ({row.why})"
-        if row.since > at + timedelta(seconds=1):
+        if row.since - at > timedelta(seconds=1):
             return f"{source} of {node} is covered only since {row.since:%H:%M:%S}"
     return ""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+import msgspec
+
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Severity
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
@@ -60,10 +62,12 @@ def _diagnosis(
     timing: Timing,
     now: datetime,
 ) -> Diagnosis:
+    open_one = next((i for i in incidents if _same(i)), None)
+    known_since = open_one.metadata.creation_timestamp if open_one else None
+    findings = [_not_later(f, now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
     worst = Severity.FATAL if any(f.severity is Severity.FATAL for f in findings) else Severity.PENDING
     first = next(f for f in findings if f.severity is worst)
-    open_one = next((i for i in incidents if _same(i)), None)
     settles_at = None if any(f.final for f in findings) else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at
     hardware = quarantine_level(first.fault, worst) is not QuarantineLevel.NONE
@@ -88,6 +92,14 @@ def _diagnosis(
         ),
         stale=first.first_seen < world.mode_since,
     )
+
+
+def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Finding:
+    """A node's clock may run ahead: what it saw in the future counts from when we first knew of it."""
+    if finding.first_seen <= now and finding.last_seen <= now:
+        return finding
+    first, last = (known_since if at > now else at for at in (finding.first_seen, finding.last_seen))
+    return msgspec.structs.replace(finding, first_seen=first, last_seen=last)
 
 
 def _same(incident: Incident) -> bool:

@@ -41,7 +41,7 @@ TROUBLES: dict[str, Trouble] = {
     "lost gpu": lambda w: w.finding(on="n1"),
     "pending": lambda w: w.finding(on="n1", severity=Severity.PENDING),
     "open verdict": lambda w: w.finding(on="n2", fault=Fault.DRIVER, final=False),
-    # "from the future": lambda w: w.finding(on="n2", final=False, ago_s=-7200),
+    "from the future": lambda w: w.finding(on="n2", final=False, ago_s=-7200),
     "tenant": lambda w: w.finding(on="n3", origin=Origin.TENANT),
     "unknown": lambda w: w.finding(on="n3", fault=Fault.UNKNOWN),
     "stale": lambda w: w.finding(on="n0", ago_s=7200),
