@@ -1,0 +1,255 @@
+"""The controller killed with SIGKILL right after a write took effect and before it was told so.
+
+The simulated API server applies the write, withholds the reply and kills. A new controller process, which
+knows nothing but the API objects, must carry the recovery to its end: each attempt stops the job once and
+starts it once. REKINDLE_KILLS sets how often each moment is struck (1; `make soak` takes 3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chaos import ledger
+from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, LifecycleSettings
+from chaos.cluster.podworker import KubeletSettings
+from chaos.cluster.store import Audit
+from chaos.cluster.world import Shape
+from chaos.faults import inject, rank_pod, wait_for
+from chaos.manifests import training_job
+from chaos.scenario import Fault, Job, PodCrash, When, Xid
+from chaos.stage import CONTROLLER, Stage, raised
+from chaos.training.launch import free_port
+from recover.api import Phase, Recovery
+from recover.kube.cluster import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+
+pytestmark = pytest.mark.processes
+
+KILLS = int(os.environ.get("REKINDLE_KILLS", "1"))
+LIMIT_S = 60.0
+JOB = "llm"
+TRAINING = Job(ranks=2, steps=100_000, step_time_s=0.05, checkpoint_every=5, shard_write_s=0.0)
+STEPS_BETWEEN = 12
+"""Each fault strikes after a newer checkpoint than the last one's, so that the gang makes progress."""
+GPU_LOST = Fault(when=When(step=1), xid=Xid(code=79, rank=1))
+CRASH = Fault(when=When(step=1), pod_crash=PodCrash(rank=1))
+
+Matches = Callable[[Stage, Audit], bool]
+
+
+# --- the moments -------------------------------------------------------------------------------------------
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A write of the controller, told apart by what it changed."""
+
+    name: str
+    matches: Matches
+
+
+def entering(phase: Phase) -> Moment:
+    """The write that takes a recovery into that phase."""
+
+    def matches(stage: Stage, entry: Audit) -> bool:
+        return entry.resource == RECOVERIES and _phase_after(stage, entry) is phase
+
+    return Moment(phase, matches)
+
+
+def _phase_after(stage: Stage, entry: Audit) -> Phase:
+    found = stage.cluster.store.read(RECOVERIES, entry.name, entry.namespace).body
+    return msgspec.convert(found, Recovery, strict=False).status.phase
+
+
+def _suspended(stage: Stage, entry: Audit, *, now: bool) -> bool:
+    if entry.resource != PYTORCHJOBS:
+        return False
+    job = stage.cluster.store.read(PYTORCHJOBS, entry.name, entry.namespace).body
+    return job["spec"]["runPolicy"]["suspend"] is now
+
+
+STATES = tuple(
+    entering(phase)
+    for phase in (Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.RESUMING, Phase.VERIFYING)
+)
+ACTS = (
+    Moment("cordon of the node", lambda _, entry: entry.resource == NODES),
+    Moment("stop of the job", lambda stage, entry: _suspended(stage, entry, now=True)),
+    Moment("create of the scan", lambda _, entry: entry.resource == PODS and entry.verb == "create"),
+    Moment(
+        "write of the environment",
+        lambda _, entry: entry.resource == CONFIGMAPS and entry.name == f"{JOB}-rekindle",
+    ),
+    Moment("resume of the job", lambda stage, entry: _suspended(stage, entry, now=False)),
+)
+POD_FAILED = Moment("fencing of a pod", lambda _, e: e.resource == PODS and e.subresource == "status")
+
+
+class Killer:
+    """Kills the controller at the first matching write that took effect, before its reply goes out."""
+
+    def __init__(self, stage: Stage, moment: Moment) -> None:
+        self.moment = moment
+        self.struck = asyncio.Event()
+        self._stage = stage
+        stage.cluster.store.before_reply = self._before_reply
+
+    async def _before_reply(self, entry: Audit) -> None:
+        stage = self._stage
+        if entry.user != CONTROLLER or not entry.changed or not self.moment.matches(stage, entry):
+            return
+        stage.cluster.store.before_reply = None
+        assert stage.controller is not None
+        await stage.controller.kill()
+        recovery = recoveries(stage)[-1] if recoveries(stage) else None
+        attempt = (
+            f"{recovery.metadata.name}, attempt {recovery.status.attempt}" if recovery else "no recovery yet"
+        )
+        print(f"killed in {self.moment.name} ({attempt})")
+        self.struck.set()
+
+
+# --- what is there ------------------------------------------------------------------------------------------
+
+
+def recoveries(stage: Stage) -> list[Recovery]:
+    return ledger.recoveries_of(stage.objects(RECOVERIES))
+
+
+def job_writes(stage: Stage) -> int:
+    return ledger.job_writes(stage.cluster.store.audit, PYTORCHJOBS.plural, JOB)
+
+
+async def until(stage: Stage, what: str, condition: Callable[[], bool]) -> None:
+    """Fails with what was waited for, what the recoveries say, and the end of the controller's log."""
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        said = [f"{r.metadata.name}: {r.status.phase} {r.status.message}" for r in recoveries(stage)]
+        assert stage.controller is not None
+        log = stage.controller.last_lines()
+        pytest.fail(f"{what}: not within {LIMIT_S:g} s\n" + "\n".join([*said, log]))
+
+
+async def training_reaches(stage: Stage, step: int) -> None:
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await wait_for(stage, JOB, When(step=step))
+    except TimeoutError:
+        pytest.fail(f"no step {step} within {LIMIT_S:g} s")
+
+
+async def killed_and_replaced(stage: Stage, killer: Killer) -> None:
+    await until(stage, f"killed in {killer.moment.name}", killer.struck.is_set)
+    await stage.start_controller()
+
+
+async def recovered(stage: Stage, number: int) -> Recovery:
+    await until(
+        stage,
+        f"recovery {number} has succeeded",
+        lambda: len(recoveries(stage)) == number and recoveries(stage)[-1].status.phase is Phase.SUCCEEDED,
+    )
+    stage.check_alive()
+    return recoveries(stage)[-1]
+
+
+def one_stop_and_one_resume(stage: Stage, recovery: Recovery, writes_before: int) -> None:
+    """And nothing else was written to the job; it began with the step after the chosen checkpoint's."""
+    assert recovery.status.attempt == 1
+    assert [entered.phase for entered in recovery.status.phases].count(Phase.STOPPING) == 1
+    assert job_writes(stage) - writes_before == 2
+    resumed = ledger.resumed_where_chosen(recovery)
+    assert resumed.ok, resumed.words
+
+
+# --- the tests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("round_", range(KILLS))
+@pytest.mark.parametrize("moments", [STATES, ACTS], ids=["states", "acts"])
+async def test_a_killed_controller_stops_and_resumes_each_gang_once(
+    tmp_path: Path, moments: tuple[Moment, ...], round_: int
+) -> None:
+    # Only one node may be quarantined here. The acts need it for the cordon; of the states, each round takes
+    # another one.
+    first = 0 if moments is ACTS else round_ % len(moments)
+    async with raised(tmp_path, nodes=3, mode="recover") as stage:
+        await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
+        step, faulty = 0, ""
+        for number, moment in enumerate((*moments[first:], *moments[:first]), start=1):
+            await training_reaches(stage, step + STEPS_BETWEEN)
+            writes = job_writes(stage)
+            killer = Killer(stage, moment)
+            if number == 1:
+                faulty, _ = inject(stage, JOB, GPU_LOST)
+            else:
+                inject(stage, JOB, CRASH)
+            await killed_and_replaced(stage, killer)
+
+            recovery = await recovered(stage, number)
+
+            one_stop_and_one_resume(stage, recovery, writes)
+            assert ledger.cordoned(stage.objects(NODES)) == {faulty}
+            assert recovery.status.resumed_step is not None
+            step = recovery.status.resumed_step
+        await training_reaches(stage, step + STEPS_BETWEEN)
+        assert len(recoveries(stage)) == len(moments)
+
+
+@pytest.mark.parametrize("round_", range(KILLS))
+@pytest.mark.parametrize("proof", [OUT_OF_SERVICE, "node deleted"])
+async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_is_off(
+    tmp_path: Path, proof: str, round_: int
+) -> None:
+    del round_
+    times = Shape(lifecycle=LifecycleSettings(silence_s=2.0), kubelet=KubeletSettings(heartbeat_s=0.5))
+    async with raised(tmp_path, nodes=3, mode="recover", shape=times) as stage:
+        await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
+        await training_reaches(stage, STEPS_BETWEEN)
+        fencing = Killer(stage, entering(Phase.FENCING))
+        dead = await node_of_rank_1_dies(stage)
+        await killed_and_replaced(stage, fencing)
+        await until(stage, "the new controller has read all", lambda: times_in_step(stage) == 2)
+        assert recoveries(stage)[0].status.phase is Phase.FENCING
+        assert job_writes(stage) == 1
+
+        if proof == OUT_OF_SERVICE:
+            taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+            node = stage.cluster.store.read(NODES, dead).body
+            taints = [*node["spec"].get("taints", []), taint]
+            await stage.client.patch(NODES, dead, {"spec": {"taints": taints}})
+        else:
+            # Only the controller frees the pod now: the cluster itself waits for the Node to come back.
+            freeing = Killer(stage, POD_FAILED)
+            await stage.client.delete(NODES, dead)
+            await killed_and_replaced(stage, freeing)
+
+        recovery = await recovered(stage, 1)
+        one_stop_and_one_resume(stage, recovery, writes_before=0)
+        assert ledger.cordoned(stage.objects(NODES)) == set()
+        assert recovery.status.resumed_step is not None
+        await training_reaches(stage, recovery.status.resumed_step + STEPS_BETWEEN)
+        assert len(recoveries(stage)) == 1
+
+
+async def node_of_rank_1_dies(stage: Stage) -> str:
+    """The machine and the agent on it, at once. Its pod stays, since nobody is left to end it."""
+    pod = rank_pod(stage, JOB, 1)
+    assert pod is not None
+    dead: str = pod["spec"]["nodeName"]
+    await stage.cluster.crash_node(dead)
+    await stage.agents.pop(dead).kill()
+    return dead
+
+
+def times_in_step(stage: Stage) -> int:
+    assert stage.controller is not None
+    return stage.controller.log.read_text(encoding="utf-8").count("in step with the API")
