@@ -10,8 +10,10 @@ from types import ModuleType
 
 import msgspec
 
+import detectors.metrics
 import detectors.settings
 import recover.settings
+import recover.telemetry
 from recover.reasons import reference
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -19,7 +21,33 @@ REFERENCE = Path(__file__).parent / "reference"
 
 def pages() -> dict[Path, str]:
     """Every generated page: its file and its text."""
-    return {REFERENCE / "reasons.md": reference(), REFERENCE / "settings.md": _settings()}
+    return {
+        REFERENCE / "reasons.md": reference(),
+        REFERENCE / "settings.md": _settings(),
+        REFERENCE / "metrics.md": _metrics(),
+    }
+
+
+def _metrics() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "Generated from `recover/telemetry.py` and `detectors/metrics.py` by `make docs`. Both serve",
+        "`/metrics` in the Prometheus format, beside `/healthz` and `/readyz`.",
+        "",
+        "## The controller",
+        "",
+        "| metric | type | meaning |",
+        "|---|---|---|",
+    ]
+    for family in recover.telemetry.Metrics().registry.collect():
+        suffix = "_total" if family.type == "counter" else ""
+        lines.append(f"| `{family.name}{suffix}` | {family.type} | {family.documentation} |")
+    lines += ["", "## The agent", "", "| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for row in detectors.metrics.TABLE:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
+    return "\n".join(lines) + "\n"
 
 
 def _settings() -> str:

@@ -178,6 +178,8 @@ async def _stream_watch(
         await response.write(msgspec.json.encode(line) + b"\n")
     except ReplyLost:
         _cut(request)
+    except ConnectionResetError:  # the reader went away, as readers do
+        return response
     await response.write_eof()
     return response
 

@@ -7,6 +7,7 @@ is refused with the field's name.
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
@@ -45,7 +46,7 @@ def _pruned(value: Any, schema: dict[str, Any]) -> Any:
             kept[key] = _pruned(member, others) if isinstance(others, dict) else member
     for key, rule in properties.items():
         if key not in kept and "default" in rule:
-            kept[key] = rule["default"]
+            kept[key] = _pruned(deepcopy(rule["default"]), rule)
     return kept
 
 
