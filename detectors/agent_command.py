@@ -32,8 +32,7 @@ def run(args: list[str]) -> int:
     try:
         asyncio.run(_until_told(options))
     except OSError as error:
-        where = f"{options.listen_host}:{options.listen_port}"
-        print(f"rekindle agent: cannot serve on {where} (--listen): {error}", file=sys.stderr)
+        print(f"rekindle agent: {error}", file=sys.stderr)
         return 1
     except BadValueError as error:
         print(f"rekindle agent: the packaged catalogue is damaged: {error}", file=sys.stderr)
@@ -84,6 +83,9 @@ def _options(args: argparse.Namespace) -> AgentOptions:
     """Raises `SettingsError`, or `ValueError` for an argument that cannot be used."""
     if not args.node:
         raise ValueError("--node or $NODE_NAME must name this node")
+    for flag, file in (("--token-file", args.token_file), ("--ca-file", args.ca_file)):
+        if file and not Path(file).is_file():
+            raise ValueError(f"{flag} {file}: no such file")
     host, colon, port = args.listen.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"--listen {args.listen}: expected host:port")

@@ -129,7 +129,7 @@ class Publisher:
             return
         try:
             await asyncio.wait_for(self._send(), timeout_s)
-        except (ApiError, ReplyLost, TimeoutError) as error:
+        except (ApiError, ReplyLost, OSError) as error:
             _log.warning("last status not written", error=str(error))
 
     async def _wait(self) -> None:
@@ -211,7 +211,7 @@ class Publisher:
         def again(error: BaseException) -> bool:
             if isinstance(error, ApiError):
                 return retry_missing or not error.not_found
-            return isinstance(error, ReplyLost)
+            return isinstance(error, ReplyLost | OSError)  # a token file may be gone for a moment
 
         return tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(again),

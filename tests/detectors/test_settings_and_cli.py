@@ -70,6 +70,10 @@ def test_a_bad_override_is_told(override: str) -> None:
         (["--server", "http://x"], "--node or $NODE_NAME"),
         (["--node", "n"], "--server must name the API server"),
         (["--node", "n", "--server", "http://x", "--listen", "9101"], "expected host:port"),
+        (
+            ["--node", "n", "--server", "http://x", "--token-file", "/none/t"],
+            "--token-file /none/t: no such file",
+        ),
         (["--node", "n", "--server", "http://x", "--set", "a.b=1"], "field a: value {'b': 1}: no such field"),
     ],
 )
