@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, assert_never
 
+import msgspec
 import structlog
 import tenacity
 
@@ -28,6 +29,15 @@ LOOK_AGAIN_S = 0.2
 """After a write that failed for a passing reason."""
 
 log = structlog.get_logger(__name__)
+
+
+class _Identity(msgspec.Struct):
+    uid: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
+    status: dict[str, Any] | None = None
 
 
 class Executor:
@@ -79,9 +89,10 @@ class Executor:
             await self._read_again(action)
             raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
         except ApiError as error:
-            outcome = "stale" if error.stale or error.not_found else "refused"
-            await self._read_again(action)
-            if error.stale or error.not_found or _is_overload(error):
+            there = await self._read_again(action)
+            stale = error.not_found or (error.stale and not _is_invalid(error, action, there))
+            outcome = "stale" if stale else "refused"
+            if stale or _is_overload(error):
                 raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
             raise Permanent(str(error)) from error
         finally:
@@ -118,7 +129,7 @@ class Executor:
             if not error.exists:
                 raise
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
-        if action.status is not None:
+        if action.status is not None and not msgspec.json.decode(raw, type=_Object).status:
             raw = await self._cluster.patch(
                 action.resource,
                 action.name,
@@ -152,13 +163,14 @@ class Executor:
         )
         self._observer.absorb(action.resource, raw)
 
-    async def _read_again(self, action: Create | Ensure | Patch | Delete) -> None:
+    async def _read_again(self, action: Create | Ensure | Patch | Delete) -> bytes | None:
         """The next look shall see what is there now, though the watch may lag behind."""
         try:
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
         except (ApiError, ReplyLost):
-            return
+            return None
         self._observer.absorb(action.resource, raw)
+        return raw
 
     async def _emit(self, event: Emit) -> None:
         """Best effort: an Event that cannot be written is logged, and holds nothing up."""
@@ -183,6 +195,15 @@ class Executor:
         except (ApiError, ReplyLost) as error:
             if not (isinstance(error, ApiError) and error.exists):
                 log.warning("event not written", reason=event.reason, object=about["name"], why=str(error))
+
+
+def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
+    """A 422 says that the uid is another's now, or that the content breaks the schema: that stays so."""
+    if error.status != 422:
+        return False
+    if not isinstance(action, Patch) or not action.uid:
+        return True
+    return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
 
 
 def _is_overload(error: BaseException) -> bool:

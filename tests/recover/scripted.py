@@ -1,0 +1,110 @@
+"""A Cluster that answers what a test tells it to, and remembers what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from detectors.kubeapi import ApiError, MergePatch, PatchType, Resource, WatchEvent
+from recover.kube.cluster import ListPage
+
+__all__ = ["CONFLICT", "EXISTS", "GONE", "INVALID", "MISSING", "Scripted", "WatchedEnough", "event", "raw"]
+
+MISSING = ApiError(404, "NotFound", "no such object")
+CONFLICT = ApiError(409, "Conflict", "the object has been modified")
+EXISTS = ApiError(409, "AlreadyExists", "it exists")
+INVALID = ApiError(422, "Invalid", "metadata.name: too long")
+GONE = ApiError(410, "Expired", "too old resource version")
+
+
+def raw(name: str, version: int, *, namespace: str = "ml", uid: str = "", **parts: Any) -> bytes:
+    metadata = {"name": name, "namespace": namespace, "uid": uid or f"{name}-uid"}
+    return msgspec.json.encode({"metadata": {**metadata, "resourceVersion": str(version)}, **parts})
+
+
+def event(type_: str, name: str, version: int, **parts: Any) -> WatchEvent:
+    return WatchEvent(type_, msgspec.Raw(raw(name, version, **parts)))
+
+
+class Scripted:
+    """Each call takes its method's next answer: bytes (or a page, or events), or an error to raise.
+
+    A method without further answers gives its default: an empty object, list, or a watch that never ends.
+    """
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.calls: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+
+    def _next(self, method: str, name: str, default: Any) -> Any:
+        self.calls.append((method, name))
+        script = self.answers.get(method, [])
+        answer = script.pop(0) if script else default
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        answer: bytes = self._next("get", name, raw(name, 1))
+        return answer
+
+    async def list(
+        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
+    ) -> ListPage:
+        answer: ListPage = self._next("list", page, ListPage([], "1"))
+        return answer
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        resource_version: str,
+        timeout_s: float,
+    ) -> AsyncIterator[WatchEvent]:
+        for found in self._next("watch", resource_version, [None]):
+            if found is None:
+                raise WatchedEnough
+            if isinstance(found, Exception):
+                raise found
+            yield found
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+        self.bodies.append(body)
+        name = body["metadata"]["name"]
+        answer: bytes = self._next("create", name, raw(name, 1))
+        return answer
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MergePatch,
+    ) -> bytes:
+        self.bodies.append(body)
+        answer: bytes = self._next("patch", name, raw(name, 2))
+        return answer
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+    ) -> None:
+        self._next("delete", name, None)
+
+
+class WatchedEnough(Exception):
+    """The script of watches has ended: leaves Reflector.run."""

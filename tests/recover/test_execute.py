@@ -1,0 +1,160 @@
+"""Writing a plan: chains and their ends, lost replies, preconditions, refusals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from chaos.cluster.virtual import Clock, run
+from detectors.kubeapi import ApiError, ReplyLost
+from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.execute import Executor
+from recover.kube.cluster import CONFIGMAPS, INCIDENTS, PODS, RECOVERIES
+from recover.observe import Observer
+from recover.settings import Settings
+from recover.telemetry import Metrics
+from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SPEC = {
+    "gang": {"apiVersion": "v1", "kind": "Job", "namespace": "ml", "name": "llm", "uid": "llm-uid"},
+    "number": 1,
+    "incident": "i",
+    "fault": "unknown",
+    "detectedAt": "2026-11-21T12:00:00Z",
+}
+
+
+def execute(cluster: Scripted, *chains: tuple[Action, ...]) -> tuple[float | None, Observer]:
+    """Runs the plan in virtual time; returns when to look again, and the caches."""
+
+    async def main(clock: Clock) -> tuple[float | None, Observer]:
+        observer = Observer(cluster, Settings(), lambda: None)
+        executor = Executor(cluster, observer, Metrics(), clock)
+        return await executor.run(Plan(chains=chains, look_again_s=45.0)), observer
+
+    return run(main, start=START)
+
+
+def patch(name: str = "r1", *, uid: str = "r1-uid") -> Patch:
+    body = {"status": {"phase": "Stopping"}}
+    return Patch(what="w", resource=RECOVERIES, name=name, namespace="ml", uid=uid, version="7", body=body)
+
+
+def test_a_write_carries_its_preconditions_and_its_answer_is_known_at_once() -> None:
+    cluster = Scripted(patch=[raw("r1", 8, spec=SPEC, status={"phase": "Stopping"})])
+
+    wait, observer = execute(cluster, (patch(),))
+
+    assert cluster.bodies[0]["metadata"] == {"uid": "r1-uid", "resourceVersion": "7"}
+    assert observer.recoveries.rows["ml/r1"].status.phase == "Stopping"
+    assert wait == 45.0
+
+
+def test_a_chain_ends_at_its_first_failure_and_the_others_go_on() -> None:
+    cluster = Scripted(patch=[CONFLICT])
+
+    execute(cluster, (patch("r1"), patch("r2")), (Delete(what="d", resource=PODS, name="p", uid="u"),))
+
+    assert ("patch", "r2") not in cluster.calls
+    assert ("delete", "p") in cluster.calls
+
+
+@pytest.mark.parametrize("failure", [CONFLICT, ReplyLost("no answer")], ids=["409", "lost reply"])
+def test_what_is_stale_or_unknown_is_read_again_and_looked_at_again_soon(failure: Exception) -> None:
+    cluster = Scripted(patch=[failure], get=[raw("r1", 9, spec=SPEC, status={"phase": "Stopping"})])
+
+    wait, observer = execute(cluster, (patch(),))
+
+    assert cluster.calls == [("patch", "r1"), ("get", "r1")]
+    assert observer.recoveries.rows["ml/r1"].status.phase == "Stopping"
+    assert wait is not None
+    assert wait < 1
+
+
+def test_an_object_that_exists_already_is_success_and_keeps_the_status_that_it_has() -> None:
+    there = raw("i1", 5, namespace="", spec={}, status={"phase": "Open", "summary": "richer"})
+    cluster = Scripted(create=[EXISTS], get=[there])
+    create = Create(
+        what="c", resource=INCIDENTS, name="i1", body={"metadata": {"name": "i1"}}, status={"phase": "Open"}
+    )
+
+    wait, _ = execute(cluster, (create,))
+
+    assert wait == 45.0
+    assert [method for method, _ in cluster.calls] == ["create", "get"]
+
+
+def test_a_crash_between_the_create_and_its_status_is_made_good() -> None:
+    cluster = Scripted(create=[EXISTS], get=[raw("i1", 5, namespace="", spec={})])
+    create = Create(
+        what="c", resource=INCIDENTS, name="i1", body={"metadata": {"name": "i1"}}, status={"phase": "Open"}
+    )
+
+    execute(cluster, (create,))
+
+    assert [method for method, _ in cluster.calls] == ["create", "get", "patch"]
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Create(what="c", resource=INCIDENTS, name="i1", body={"metadata": {"name": "i1"}}),
+        patch(),
+    ],
+    ids=["create", "patch"],
+)
+def test_an_object_that_the_api_calls_invalid_is_not_written_again_and_again(action: Action) -> None:
+    cluster = Scripted(create=[INVALID], patch=[INVALID])
+
+    wait, _ = execute(cluster, (action,))
+
+    assert wait == 45.0  # not sooner than planned
+
+
+def test_a_wrong_uid_means_that_another_object_bears_the_name_now() -> None:
+    cluster = Scripted(patch=[INVALID], get=[raw("r1", 9, uid="another", spec=SPEC)])
+
+    wait, _ = execute(cluster, (patch(),))
+
+    assert wait is not None
+    assert wait < 1
+
+
+def test_an_overloaded_server_is_asked_again_a_few_times_and_then_later() -> None:
+    cluster = Scripted(patch=[ApiError(429, "TooManyRequests", "slow down")] * 9)
+
+    wait, _ = execute(cluster, (patch(),))
+
+    assert len([c for c in cluster.calls if c[0] == "patch"]) == 4
+    assert wait is not None
+    assert wait < 1
+
+
+def test_what_is_gone_already_is_deleted() -> None:
+    cluster = Scripted(delete=[MISSING])
+
+    wait, _ = execute(cluster, (Delete(what="d", resource=PODS, name="p", uid="u"), patch()))
+
+    assert wait == 45.0
+    assert ("patch", "r1") in cluster.calls
+
+
+def test_our_own_object_is_created_where_it_is_missing_without_the_nulls_of_a_patch() -> None:
+    body = {"metadata": {"name": "env"}, "data": {"A": "1", "B": None}}
+    cluster = Scripted(patch=[MISSING])
+
+    execute(cluster, (Ensure(what="e", resource=CONFIGMAPS, name="env", namespace="ml", body=body),))
+
+    assert cluster.bodies[-1]["data"] == {"A": "1"}
+
+
+def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    cluster = Scripted(create=[ApiError(403, "Forbidden", "no")])
+
+    wait, _ = execute(cluster, (Emit(reason="R", message="m", regarding=about), patch()))
+
+    assert wait == 45.0
+    assert ("patch", "r1") in cluster.calls
