@@ -227,16 +227,18 @@ async def test_an_edge_waits_for_an_api_that_is_away(core: AgentCore) -> None:
 
 async def test_an_edge_waits_for_a_token_that_is_being_renewed(core: AgentCore, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    async with node_api("n1") as api:
-        async with KubeApi(Credentials(server=api.url, token_file=str(token))) as client:
-            publisher = Publisher(client, "n1", core, QUICK, Metrics(), on_reply=lambda reply: None)
-            core.kernel_line(kernel_line(1))
-            task = asyncio.create_task(publisher.run())
-            await asyncio.sleep(0.05)
-            token.write_text("secret")
-            await api.until(lambda status: len(status.findings) == 1)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with (
+        node_api("n1") as api,
+        KubeApi(Credentials(server=api.url, token_file=str(token))) as client,
+    ):
+        publisher = Publisher(client, "n1", core, QUICK, Metrics(), on_reply=lambda reply: None)
+        core.kernel_line(kernel_line(1))
+        task = asyncio.create_task(publisher.run())
+        await asyncio.sleep(0.05)
+        token.write_text("secret")
+        await api.until(lambda status: len(status.findings) == 1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_until_the_controller_has_made_the_object_it_is_not_ready(core: AgentCore) -> None:
