@@ -10,15 +10,17 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Child", "die_with_parent", "spawn"]
+__all__ = ["Child", "die_with", "spawn"]
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """Runs in the child before exec: the kernel kills it when its parent is gone, however that came."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with(parent: int) -> None:
+    """Runs in the child before its program: the kernel kills it when its parent is gone, for any reason."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # the parent was killed in between
+        os._exit(137)
 
 
 class Child:
@@ -63,6 +65,7 @@ class Child:
 
 async def spawn(name: str, command: list[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
     """Starts a process with its output in a file, appended: a restarted one goes on in the same file."""
+    parent = os.getpid()
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -70,6 +73,6 @@ async def spawn(name: str, command: list[str], log: Path, env: Mapping[str, str]
             stdout=output,
             stderr=output,
             env={**os.environ, **(env or {})},
-            preexec_fn=die_with_parent,
+            preexec_fn=lambda: die_with(parent),
         )
     return Child(name, process, log)

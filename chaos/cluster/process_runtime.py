@@ -5,7 +5,6 @@ kubelet sends them. No privileges are needed, so there is no isolation: this is 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from chaos.children import die_with
 from chaos.cluster.containers import ContainerRun, Exit, StartError
 from chaos.cluster.crilog import CriLog
 from chaos.cluster.host import Host
@@ -24,8 +24,6 @@ __all__ = ["ProcessRuntime"]
 
 MESSAGE_BYTES_MAX = 4096
 READ_BYTES = 64 * 1024
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class _Container:
@@ -82,7 +80,7 @@ class ProcessRuntime:
                 cwd=folder,
                 env={**_base_environment(run.pod, own), **environment},
                 start_new_session=True,
-                preexec_fn=lambda: _die_with(parent),
+                preexec_fn=lambda: die_with(parent),
             )
         except OSError as error:
             raise StartError("RunContainerError", f"{arguments[0]}: {error}") from error
@@ -149,13 +147,6 @@ class ProcessRuntime:
 async def _copy(source: asyncio.StreamReader, stream: str, log: CriLog) -> None:
     while data := await source.read(READ_BYTES):
         log.feed(stream, data)
-
-
-def _die_with(parent: int) -> None:
-    """Runs in the child before its program: when we are killed, the kernel kills it."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # we were killed in between
-        os._exit(137)
 
 
 def _message(path: Path) -> str:

@@ -27,12 +27,9 @@ __all__ = [
     "Workload",
     "avoiding",
     "environment_name",
-    "foreign_owner",
+    "gang_of",
     "gang_patch",
-    "mark_of",
     "reading_environment",
-    "reference",
-    "template_of",
     "terminal_of",
     "volumes_of",
 ]
@@ -204,13 +201,36 @@ def foreign_owner(meta: OwnedMeta) -> str:
     return f"{owner.kind} {owner.name}" if owner is not None else ""
 
 
-def reference(meta: OwnedMeta, resource: Resource) -> GangRef:
-    return GangRef(
-        api_version=resource.api_version,
-        kind=resource.kind,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
+def gang_of(
+    meta: OwnedMeta,
+    resource: Resource,
+    *,
+    suspended: bool,
+    terminal: Terminal | None,
+    size: int,
+    templates: Mapping[str, PodSpec],
+) -> Gang:
+    """The Gang of a job, from what its framework's own fields say."""
+    return Gang(
+        ref=GangRef(
+            api_version=resource.api_version,
+            kind=resource.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        ),
+        resource=resource,
+        version=meta.resource_version,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        created=meta.creation_timestamp,
+        deleting=meta.deletion_timestamp is not None,
+        suspended=suspended,
+        terminal=terminal,
+        size=size,
+        foreign_owner=foreign_owner(meta),
+        mark=mark_of(meta.annotations),
+        templates={name: template_of(spec) for name, spec in templates.items()},
     )
 
 

@@ -17,11 +17,8 @@ from recover.workloads.base import (
     OwnedMeta,
     PodTemplate,
     avoiding,
-    foreign_owner,
+    gang_of,
     gang_patch,
-    mark_of,
-    reference,
-    template_of,
     terminal_of,
 )
 
@@ -50,21 +47,13 @@ class Job:
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_Job)
-        meta = job.metadata
-        return Gang(
-            ref=reference(meta, self.resource),
-            resource=self.resource,
-            version=meta.resource_version,
-            labels=meta.labels,
-            annotations=meta.annotations,
-            created=meta.creation_timestamp,
-            deleting=meta.deletion_timestamp is not None,
+        return gang_of(
+            job.metadata,
+            self.resource,
             suspended=job.spec.suspend,
             terminal=terminal_of(job.status.conditions, succeeded="Complete", failed="Failed"),
             size=job.spec.parallelism,
-            foreign_owner=foreign_owner(meta),
-            mark=mark_of(meta.annotations),
-            templates={"": template_of(job.spec.template.spec)},
+            templates={"": job.spec.template.spec},
         )
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:

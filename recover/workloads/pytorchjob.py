@@ -19,12 +19,9 @@ from recover.workloads.base import (
     OwnedMeta,
     PodTemplate,
     avoiding,
-    foreign_owner,
+    gang_of,
     gang_patch,
-    mark_of,
     reading_environment,
-    reference,
-    template_of,
     terminal_of,
 )
 
@@ -60,21 +57,14 @@ class PyTorchJob:
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_PyTorchJob)
-        meta, replicas = job.metadata, job.spec.pytorch_replica_specs
-        return Gang(
-            ref=reference(meta, self.resource),
-            resource=self.resource,
-            version=meta.resource_version,
-            labels=meta.labels,
-            annotations=meta.annotations,
-            created=meta.creation_timestamp,
-            deleting=meta.deletion_timestamp is not None,
+        replicas = job.spec.pytorch_replica_specs
+        return gang_of(
+            job.metadata,
+            self.resource,
             suspended=job.spec.run_policy.suspend,
             terminal=terminal_of(job.status.conditions, succeeded="Succeeded", failed="Failed"),
             size=sum(replica.replicas for replica in replicas.values()),
-            foreign_owner=foreign_owner(meta),
-            mark=mark_of(meta.annotations),
-            templates={name: template_of(replica.template.spec) for name, replica in replicas.items()},
+            templates={name: replica.template.spec for name, replica in replicas.items()},
         )
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
