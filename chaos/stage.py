@@ -112,13 +112,13 @@ async def raised(
 ) -> AsyncIterator[Stage]:
     """Sets the stage in an empty folder, and leaves no process behind, however the block ends.
 
-    `settings` are overrides of the controller's settings, as its `--set` takes them. `shape` gives the times
-    of the cluster's own controllers and kubelets; its nodes and CRDs are set here.
+    `settings` are overrides of the controller's settings, as its `--set` takes them. `shape` gives the GPUs
+    of a node and the times of the cluster's own controllers; its nodes and CRDs are set here.
     """
     checkpoints = folder / "checkpoints"
     checkpoints.mkdir(parents=True)
     async with AsyncExitStack() as stack:
-        shape = msgspec.structs.replace(shape or Shape(), nodes=nodes, gpus_per_node=1, crds=manifests())
+        shape = msgspec.structs.replace(shape or Shape(), nodes=nodes, crds=manifests())
         cluster = await stack.enter_async_context(
             process_cluster(folder / "nodes", shape, volumes={CLAIM: checkpoints})
         )

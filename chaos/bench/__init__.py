@@ -1,0 +1,20 @@
+"""Measurements: each tells what it measured and on which machine, and judges nothing.
+
+A bench is one module with `run(arguments) -> exit status`, and one row of `BENCHES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from chaos.bench import footprint
+
+__all__ = ["BENCHES", "Bench"]
+
+
+class Bench(Protocol):
+    def run(self, args: list[str], /) -> int: ...
+
+
+BENCHES: Mapping[str, Bench] = {"footprint": footprint}

@@ -1,0 +1,244 @@
+"""`rekindle bench footprint`: what agent and controller cost while a gang trains and nothing is wrong.
+
+One simulated node with one agent and four ranks that print a step a second; the agent, the controller and the
+ranks are real processes. Writes are counted where they arrive: in the API server's audit log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from chaos.bench.processes import Usage, usage
+from chaos.children import Child
+from chaos.cluster.store import Audit
+from chaos.cluster.world import Shape
+from chaos.manifests import training_job
+from chaos.scenario import Job
+from chaos.stage import CONTROLLER, Stage, StageError, raised
+from chaos.training.launch import free_port
+from recover.kube.cluster import INCIDENTS, NODEHEALTHS
+
+__all__ = ["Footprint", "Share", "measure", "run"]
+
+MIB = 1024 * 1024
+RANKS = 4
+TRAINING = Job(ranks=RANKS, steps=1_000_000, step_time_s=1.0, checkpoint_every=1_000_000, shard_write_s=0.0)
+NODE = "n1"
+START_S = 60.0
+QUIET_S = 5.0
+"""Measuring begins when nothing of ours has been written for so long: starting is not idling."""
+SAMPLE_S = 1.0
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One daemon over the window."""
+
+    pss_bytes_max: int
+    rss_bytes_max: int
+    cpu_s: float
+    cpu_percent_of_core: float
+    writes: int
+    """Requests that changed an object's resourceVersion."""
+    requests_without_change: int
+
+
+class Goals(msgspec.Struct, frozen=True):
+    """For one agent; the controller's memory has a goal at 10,000 nodes only, its writes the same one."""
+
+    agent_pss_bytes: int = 64 * MIB
+    agent_cpu_percent_of_core: float = 0.2
+    writes: int = 0
+
+
+class Footprint(msgspec.Struct, frozen=True):
+    window_s: float
+    steps: int
+    """Of the gang, within the window."""
+    cores: int
+    python: str
+    kernel: str
+    agent: Share
+    controller: Share
+    goals: Goals = Goals()
+
+
+def run(args: list[str]) -> int:
+    """0: measured, whether goals were met or not; 1: it could not be measured; 2: wrong usage."""
+    options = _parser().parse_args(args)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
+            found = asyncio.run(measure(Path(folder) / "stage", options.seconds))
+    except StageError as error:
+        print(f"rekindle bench footprint: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        _print(Console(), found)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rekindle bench footprint",
+        description="Measures memory, CPU time and API writes of one agent and the controller while a gang "
+        f"of {RANKS} ranks prints a step a second and nothing is wrong.",
+        epilog="Exit status: 0 measured (a missed goal is shown, not judged), 1 not measurable, 2 usage.",
+    )
+    parser.add_argument(
+        "--seconds", type=_seconds, default=30.0, metavar="S", help="the window (default %(default)g)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1.0 <= value <= 86_400.0:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 to 86400")
+    return value
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+async def measure(folder: Path, window_s: float) -> Footprint:
+    """Sets a stage in the empty folder. Raises StageError if something went wrong on it meanwhile."""
+    shape = Shape(gpus_per_node=RANKS)
+    async with raised(folder, nodes=1, mode="recover", shape=shape) as stage:
+        await stage.cluster.apply(training_job(TRAINING, "idle", free_port()))
+        await _idle(stage)
+        assert stage.controller is not None
+        agent, controller, audit = stage.agents[NODE], stage.controller, stage.cluster.store.audit
+        first, written, loop = _steps(stage), len(audit), asyncio.get_running_loop()
+        began_s = loop.time()
+        samples = [_sample(agent, controller)]
+        while (left_s := began_s + window_s - loop.time()) > 0:
+            await asyncio.sleep(min(SAMPLE_S, left_s))
+            stage.check_alive()
+            samples.append(_sample(agent, controller))
+        took_s = loop.time() - began_s
+        steps = _steps(stage) - first
+        if steps < 1 or stage.objects(INCIDENTS):
+            raise StageError(
+                f"{steps} steps and {len(stage.objects(INCIDENTS))} incidents: that was not idle"
+            )
+        window = audit[written:]
+        return Footprint(
+            window_s=round(took_s, 2),
+            steps=steps,
+            cores=len(os.sched_getaffinity(0)),
+            python=platform.python_version(),
+            kernel=platform.release(),
+            agent=_share([a for a, _ in samples], window, f"agent-{NODE}", took_s),
+            controller=_share([c for _, c in samples], window, CONTROLLER, took_s),
+        )
+
+
+def _sample(agent: Child, controller: Child) -> tuple[Usage, Usage]:
+    return usage(agent.pid), usage(controller.pid)
+
+
+async def _idle(stage: Stage) -> None:
+    """Until all ranks step and both daemons have had nothing to write for a while."""
+    audit = stage.cluster.store.audit
+    try:
+        async with asyncio.timeout(START_S):
+            while _stepping(stage) < RANKS:
+                stage.check_alive()
+                await asyncio.sleep(0.1)
+            seen = -1
+            while seen != len(_ours(audit)):
+                seen = len(_ours(audit))
+                await asyncio.sleep(QUIET_S)
+    except TimeoutError as error:
+        raise StageError(
+            f"not idle within {START_S:g} s: {_stepping(stage)} of {RANKS} ranks step"
+        ) from error
+
+
+def _stepping(stage: Stage) -> int:
+    """Ranks of which the agent has published that they step."""
+    pods = [pod for health in stage.objects(NODEHEALTHS) for pod in health.get("status", {}).get("pods", [])]
+    return sum(1 for pod in pods if pod.get("firstStep") is not None)
+
+
+def _ours(audit: list[Audit]) -> list[Audit]:
+    return [entry for entry in audit if entry.changed and entry.user in (f"agent-{NODE}", CONTROLLER)]
+
+
+def _steps(stage: Stage) -> int:
+    """How many the gang has made, by the ranks' own logs: the agent is not asked about itself."""
+    logs = (stage.cluster.hosts[NODE].root / "var/log/pods").glob("*/*/*.log")
+    return max((log.read_bytes().count(b" step ") for log in logs), default=0)
+
+
+def _share(samples: list[Usage], window: list[Audit], user: str, took_s: float) -> Share:
+    cpu_s = samples[-1].cpu_s - samples[0].cpu_s
+    requests = [entry for entry in window if entry.user == user]
+    writes = sum(1 for entry in requests if entry.changed)
+    return Share(
+        pss_bytes_max=max(sample.pss_bytes for sample in samples),
+        rss_bytes_max=max(sample.rss_bytes for sample in samples),
+        cpu_s=round(cpu_s, 2),
+        cpu_percent_of_core=round(100 * cpu_s / took_s, 3),
+        writes=writes,
+        requests_without_change=len(requests) - writes,
+    )
+
+
+# --- telling ------------------------------------------------------------------------------------------------
+
+
+def _print(console: Console, found: Footprint) -> None:
+    agent, controller, goals = found.agent, found.controller, found.goals
+    table = Table(title="Footprint while a gang trains and nothing is wrong", title_justify="left")
+    for column in ("", "agent with its children", "goal", "controller"):
+        table.add_column(column, justify="left" if not column else "right")
+    table.add_row(
+        "memory, PSS",
+        _judged(_mib(agent.pss_bytes_max), met=agent.pss_bytes_max <= goals.agent_pss_bytes),
+        f"<= {_mib(goals.agent_pss_bytes)}",
+        _mib(controller.pss_bytes_max),
+    )
+    table.add_row("memory, RSS", _mib(agent.rss_bytes_max), "", _mib(controller.rss_bytes_max))
+    table.add_row(
+        "CPU, of one core",
+        _judged(
+            f"{agent.cpu_percent_of_core:.2f} %",
+            met=agent.cpu_percent_of_core <= goals.agent_cpu_percent_of_core,
+        ),
+        f"<= {goals.agent_cpu_percent_of_core:g} %",
+        f"{controller.cpu_percent_of_core:.2f} %",
+    )
+    table.add_row(
+        "writes that changed an object",
+        _judged(str(agent.writes), met=agent.writes <= goals.writes),
+        str(goals.writes),
+        _judged(str(controller.writes), met=controller.writes <= goals.writes),
+    )
+    console.print(table)
+    console.print(
+        f"Measured over {found.window_s:g} s, in which {RANKS} ranks made {found.steps} steps each, with "
+        "real processes on a simulated cluster of one node; memory is the largest of a sample a second. "
+        f"Machine: {found.cores} cores, Linux {found.kernel}, Python {found.python}.",
+        highlight=False,
+    )
+
+
+def _judged(words: str, *, met: bool) -> str:
+    return f"[green]{words}[/]" if met else f"[red]{words}, missed[/]"
+
+
+def _mib(value_bytes: int) -> str:
+    return f"{value_bytes / MIB:.1f} MiB"
