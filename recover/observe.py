@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from detectors.contract import NodeHealth, ObjectMeta
+from detectors.contract import NodeHealth
 from detectors.kubeapi import Resource, WatchEvent
 from recover import decode
 from recover.api import Incident, Recovery
@@ -40,8 +40,20 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What decoding other people's objects may raise."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str
+    namespace: str = ""
+
+
 class _Identity(msgspec.Struct):
-    metadata: ObjectMeta
+    """Which object, in which version: read apart, so that a malformed rest hides neither."""
+
+    metadata: _Meta
 
 
 class Table(Generic[T]):
@@ -75,16 +87,20 @@ class Table(Generic[T]):
             self._forget(key, as_of)
 
     def apply(self, event: WatchEvent) -> None:
-        if event.type == "DELETED":
-            meta = msgspec.json.decode(event.object, type=_Identity).metadata
-            self._forget(_key(meta), int(meta.resource_version))
-        else:
+        if event.type != "DELETED":
             self.absorb(bytes(event.object))
+            return
+        found = self._identify(bytes(event.object))
+        if found is not None:
+            self._forget(*found)
 
     def absorb(self, raw: bytes) -> str:
-        """Takes an object unless a newer version, or its deletion, is known. Returns its key."""
-        meta = msgspec.json.decode(raw, type=_Identity).metadata
-        key, version = _key(meta), int(meta.resource_version)
+        """Takes an object unless a newer version, or its deletion, is known. Returns its key, or nothing
+        where it has none."""
+        found = self._identify(raw)
+        if found is None:
+            return ""
+        key, version = found
         if version <= max(self._versions.get(key, 0), self._tombstones.get(key, 0)):
             return key
         self._versions[key] = version
@@ -99,14 +115,23 @@ class Table(Generic[T]):
     def _decode(self, key: str, raw: bytes) -> T | None:
         try:
             new = self._keep(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
-            self.unreadable[key] = str(error)
-            log.warning(
-                "object skipped: cannot be read", kind=self.resource.kind, object=key, error=str(error)
-            )
+        except UNREADABLE as error:
+            self._skip(key, error)
             return None
         self.unreadable.pop(key, None)
         return new
+
+    def _identify(self, raw: bytes) -> tuple[str, int] | None:
+        try:
+            meta = msgspec.json.decode(raw, type=_Identity).metadata
+            return _key(meta), int(meta.resource_version)
+        except UNREADABLE as error:
+            self._skip("(without name or version)", error)
+            return None
+
+    def _skip(self, key: str, error: Exception) -> None:
+        self.unreadable[key] = str(error)
+        log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=str(error))
 
     def _forget(self, key: str, version: int) -> None:
         self._versions.pop(key, None)
@@ -119,7 +144,7 @@ class Table(Generic[T]):
             self._changed(key, old, None)
 
 
-def _key(meta: ObjectMeta) -> str:
+def _key(meta: _Meta) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
@@ -231,7 +256,7 @@ class Observer:
             if not siblings:
                 self._pods_of.pop(old.owner_uid, None)
         if new is not None:
-            if decode.SCAN_OF in new.labels:
+            if decode.SCAN_OF in new.labels and not new.owner_uid:
                 self._scans[key] = new
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new

@@ -75,7 +75,10 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
         """When deletion was asked for: the API's timestamp is when the grace period ends."""
         if self.deletion_timestamp is None:
             return None
-        return self.deletion_timestamp - timedelta(seconds=self.deletion_grace_period_seconds)
+        try:
+            return self.deletion_timestamp - timedelta(seconds=self.deletion_grace_period_seconds)
+        except OverflowError:  # any number of seconds can be asked for
+            return self.deletion_timestamp
 
     @property
     def controller(self) -> Owner | None:

@@ -1,0 +1,82 @@
+"""Objects as other people make them: absent fields, strange quantities, times out of range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recover import decode
+from recover.decode import QUARANTINE, RELEASED
+from recover.workloads.base import MARK
+from recover.workloads.job import Job
+
+ACCELERATORS = ("nvidia.com/gpu", "tencent.com/vcuda-core")
+
+
+def pod(metadata: dict[str, Any], **parts: Any) -> bytes:
+    return msgspec.json.encode({"metadata": {"name": "p", "namespace": "ml", **metadata}, **parts})
+
+
+def test_a_node_of_which_nothing_is_known_yet_is_not_ready() -> None:
+    node = decode.node(b'{"metadata":{"name":"n1"}}', ACCELERATORS)
+
+    assert (node.ready, node.ready_since, node.is_accelerated) == (False, None, False)
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"incident":"i"}', '{"incident":1}', "null"])
+@pytest.mark.parametrize("released", ["", "yesterday", "2026-11-21T12:00:00", "0000"])
+def test_our_own_annotations_on_a_node_may_be_garbled_by_people(note: str, released: str) -> None:
+    annotations = {QUARANTINE: note, RELEASED: released}
+    raw = msgspec.json.encode({"metadata": {"name": "n1", "annotations": annotations}})
+
+    node = decode.node(raw, ACCELERATORS)
+
+    assert (node.quarantine, node.released_at) == (None, None)
+
+
+@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"recovery":"r","attempt":"x","did":"stopped"}'])
+def test_a_garbled_mark_on_a_job_is_no_mark(mark: str) -> None:
+    raw = msgspec.json.encode({"metadata": {"name": "j", "annotations": {MARK: mark}}, "spec": {}})
+
+    assert Job().parse(raw).mark is None
+
+
+@given(grace_s=st.integers(0, 2**63 - 1), year=st.integers(1, 9999))
+def test_a_pod_deleted_with_any_grace_period_can_be_read(grace_s: int, year: int) -> None:
+    metadata = {
+        "deletionTimestamp": f"{year:04}-06-01T00:00:00Z",
+        "deletionGracePeriodSeconds": grace_s,
+    }
+
+    assert decode.pod(pod(metadata), ACCELERATORS).deleting_since is not None
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ({"nvidia.com/gpu": "8"}, 8),
+        ({"nvidia.com/gpu": 8}, 8),
+        ({"nvidia.com/mig-1g.10gb": "2"}, 2),
+        ({"tencent.com/vcuda-core": "150"}, 2),
+        ({"nvidia.com/gpu": "eight"}, 0),
+        ({"cpu": "4"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any], count: int) -> None:
+    spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+
+    assert decode.pod(pod({}, spec=spec), ACCELERATORS).accelerators == count
+
+
+def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -> None:
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T12:00:00Z"}}
+    status = {"name": "c", "restartCount": 1, "state": {"running": {}}, "lastState": ended}
+
+    (container,) = decode.pod(pod({}, status={"containerStatuses": [status]}), ACCELERATORS).containers
+
+    assert (container.running, container.exit_code, container.reason) == (True, 137, "OOMKilled")

@@ -1,0 +1,197 @@
+"""Tables and indexes: own writes against late watch events, lists, deletions, objects that cannot be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.kubeapi import Resource
+from recover.decode import SCAN_OF
+from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS
+from recover.model import Mode, World
+from recover.observe import Observer, Table
+from recover.settings import Settings
+from tests.recover.scripted import Scripted, event, raw
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-uid", "controller": True}
+GPU = {"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+
+
+class Text(msgspec.Struct):
+    text: str
+
+
+class Kept(msgspec.Struct):
+    spec: Text
+
+
+def table() -> tuple[Table[str], list[tuple[str, str | None, str | None]]]:
+    """A table of texts, and the list of its differences."""
+    changes: list[tuple[str, str | None, str | None]] = []
+    decode = msgspec.json.Decoder(Kept).decode
+    made: Table[str] = Table(PODS, lambda r: decode(r).spec.text, lambda *change: changes.append(change))
+    return made, changes
+
+
+def item(name: str, version: int, text: Any = "a") -> bytes:
+    return raw(name, version, spec={"text": text})
+
+
+def test_a_late_watch_event_does_not_undo_what_our_own_write_has_told() -> None:
+    rows, changes = table()
+    rows.absorb(item("x", 9, "written"))
+    rows.apply(event("MODIFIED", "x", 8, spec={"text": "before"}))
+
+    assert rows.rows == {"ml/x": "written"}
+    assert changes == [("ml/x", None, "written")]
+
+
+def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
+    rows, changes = table()
+    rows.absorb(item("x", 5))
+    rows.apply(event("DELETED", "x", 7))
+    rows.absorb(item("x", 6))
+
+    assert rows.rows == {}
+    assert changes[-1] == ("ml/x", "a", None)
+
+    rows.absorb(item("x", 8, "made anew"))
+    assert rows.rows == {"ml/x": "made anew"}
+
+
+def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itself() -> None:
+    rows, changes = table()
+    for name, version in (("same", 3), ("gone", 4), ("new", 12)):
+        rows.absorb(item(name, version))
+    changes.clear()
+
+    rows.replace([msgspec.Raw(item("same", 3)), msgspec.Raw(item("other", 6))], "10")
+
+    assert sorted(rows.rows) == ["ml/new", "ml/other", "ml/same"]
+    assert sorted(changes) == [("ml/gone", "a", None), ("ml/other", None, "a")]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        item("bad", 5, 7),
+        raw("bad", 5),
+        b'{"metadata":{"name":"bad","namespace":"ml","resourceVersion":"5","labels":null},"spec":{}}',
+        b'{"metadata":{"name":"bad","namespace":"ml","resourceVersion":"new"},"spec":{"text":"a"}}',
+        b'{"kind":"Pod"}',
+    ],
+    ids=["wrong type", "field missing", "null labels", "strange version", "no metadata"],
+)
+def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(broken: bytes) -> None:
+    rows, _ = table()
+
+    rows.replace([msgspec.Raw(broken), msgspec.Raw(item("good", 6))], "10")
+    rows.apply(event("MODIFIED", "good", 11, spec={"text": "b"}))
+
+    assert rows.rows == {"ml/good": "b"}
+    assert len(rows.unreadable) == 1
+
+
+def test_an_object_that_has_become_unreadable_is_no_longer_believed_until_it_is_mended() -> None:
+    rows, changes = table()
+    rows.absorb(item("x", 1))
+    rows.absorb(item("x", 2, None))
+    assert rows.rows == {}
+    assert changes[-1] == ("ml/x", "a", None)
+
+    rows.absorb(item("x", 3, "mended"))
+    assert (rows.rows, rows.unreadable) == ({"ml/x": "mended"}, {})
+
+
+# --- indexes ----------------------------------------------------------------------------------------------
+
+
+def pod(
+    name: str, version: int, *, node: str = "", owner: dict[str, Any] | None = OWNER, **meta: Any
+) -> bytes:
+    metadata = {
+        "name": name,
+        "namespace": "ml",
+        "uid": f"{name}-uid",
+        "resourceVersion": str(version),
+        "ownerReferences": [owner] if owner else [],
+        **meta,
+    }
+    return msgspec.json.encode({"metadata": metadata, "spec": {**GPU, "nodeName": node}, "status": {}})
+
+
+def observer() -> Observer:
+    return Observer(Scripted(), Settings(), lambda: None)
+
+
+def seen(made: Observer) -> World:
+    return made.world(Mode.OBSERVE, NOW)
+
+
+def put(made: Observer, *objects: tuple[Resource, bytes]) -> World:
+    for resource, found in objects:
+        made.absorb(resource, found)
+    return seen(made)
+
+
+def test_the_place_of_a_gang_follows_its_pods() -> None:
+    made = observer()
+    put(made, (PODS, pod("a", 1)), (PODS, pod("b", 2, node="n2")))
+    assert seen(made).gangs_on == {"n2": {"job-uid"}}
+
+    put(made, (PODS, pod("a", 3, node="n1")))
+    assert seen(made).gangs_on == {"n1": {"job-uid"}, "n2": {"job-uid"}}
+
+    made.pods.apply(event("DELETED", "b", 4))
+    made.pods.apply(event("DELETED", "a", 5))
+    assert (seen(made).gangs_on, seen(made).pods_of) == ({}, {})
+
+
+def test_a_pod_that_is_made_anew_under_its_name_replaces_the_old_one() -> None:
+    made = observer()
+    world = put(made, (PODS, pod("a", 1, node="n1")), (PODS, pod("a", 2, node="n3", uid="new")))
+
+    assert [p.uid for p in world.pods_of["job-uid"].values()] == ["new"]
+    assert set(world.gangs_on) == {"n3"}
+
+
+def test_a_rank_that_bears_the_label_of_a_scan_stays_a_rank() -> None:
+    made = observer()
+    world = put(
+        made,
+        (PODS, pod("rank", 1, node="n1", labels={SCAN_OF: "r"})),
+        (PODS, pod("scan", 2, owner=None, labels={SCAN_OF: "r"})),
+    )
+
+    assert list(world.scans) == ["ml/scan"]
+    assert [p.name for p in world.pods_of["job-uid"].values()] == ["rank"]
+
+
+def test_a_job_that_is_made_anew_under_its_name_is_another_gang() -> None:
+    made = observer()
+    job = {"parallelism": 2, "template": {"spec": {}}}
+    put(made, (JOBS, raw("llm", 1, uid="old", spec=job)), (JOBS, raw("llm", 2, uid="new", spec=job)))
+
+    assert set(seen(made).gangs) == {"new"}
+
+
+def test_a_pod_without_accelerators_and_a_kind_that_nobody_watches_are_not_kept() -> None:
+    made = observer()
+    plain = raw("web", 1, spec={"containers": [{"name": "c"}]}, status={})
+
+    put(made, (PODS, plain), (Resource("", "v1", "secrets", "Secret"), raw("s", 1)))
+
+    assert made.pods.rows == {}
+
+
+def test_an_incident_of_a_newer_version_with_a_fault_unknown_here_is_counted_as_unreadable() -> None:
+    made = observer()
+    newer = {"fault": "quantum-decay", "detectedAt": "2026-11-21T12:00:00Z"}
+    put(made, (INCIDENTS, raw("i", 1, namespace="", spec=newer)), (NODES, raw("n1", 2, namespace="")))
+
+    assert made.unreadable()["Incident"] == 1
+    assert set(seen(made).nodes) == {"n1"}
