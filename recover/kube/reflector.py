@@ -21,6 +21,7 @@ __all__ = ["Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
+GOOD_WATCH_S = 10.0
 BACKOFF_MAX_S = 30.0
 YIELD_EVERY = 200
 """Events between two looks at the rest of the loop."""
@@ -72,7 +73,7 @@ class Reflector:
         if not self._version:
             await self._list()
         loop = asyncio.get_running_loop()
-        started, seen = loop.time(), 0
+        started, began_at, seen = loop.time(), self._version, 0
         try:
             async for event in self._cluster.watch(
                 self._resource, resource_version=self._version, timeout_s=random.uniform(*WATCH_S)
@@ -87,8 +88,17 @@ class Reflector:
             if error.expired:
                 self._version = ""
             raise
-        if not seen and loop.time() - started < 1.0:
-            raise ReplyLost(f"watch of {self._resource.plural} ended at once without an event")
+        except ReplyLost as error:
+            if not self._was_good(began_at, started):
+                raise
+            log.info("watch broke off, going on", kind=self._resource.kind, error=str(error))
+            return
+        if not self._was_good(began_at, started):
+            raise ReplyLost(f"watch of {self._resource.plural} ended at once without news")
+
+    def _was_good(self, began_at: str, started: float) -> bool:
+        """It brought news, or was held open: then the next one begins at once, whatever ended it."""
+        return self._version != began_at or asyncio.get_running_loop().time() - started >= GOOD_WATCH_S
 
     async def _list(self) -> None:
         items: list[msgspec.Raw] = []
