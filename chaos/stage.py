@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -62,6 +62,8 @@ class Stage:
         command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
         command += ["--host-root", str(self.cluster.hosts[node].root), "--server", self.url]
         command += ["--token-file", str(token), "--listen", "127.0.0.1:0"]
+        # A real GPU of this machine must not take the place of the simulated ones.
+        command += ["--set", "nvml.enabled=false"]
         self.agents[node] = await spawn(f"agent {node}", command, self.folder / f"agent-{node}.log")
 
     async def start_controller(self) -> Child:
@@ -73,18 +75,19 @@ class Stage:
         self.controller = await spawn(CONTROLLER, command, self.folder / "controller.log")
         return self.controller
 
-    async def ready(self) -> None:
-        """Until every agent has published that it reads its kernel log. Raises StageError."""
+    async def until(self, done: Callable[[], bool], words: str) -> None:
+        """Waits for the daemons to have done something. Raises StageError, with the words and their logs."""
         try:
             async with asyncio.timeout(START_S):
-                while not self._all_covered():
+                while not done():
                     self.check_alive()
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(0.02)
         except TimeoutError as error:
             tails = "\n".join(child.last_lines(5) for child in self._children())
-            raise StageError(f"not all agents published within {START_S:g} s:\n{tails}") from error
+            raise StageError(f"the daemons have not {words} within {START_S:g} s:\n{tails}") from error
 
-    def _all_covered(self) -> bool:
+    def all_covered(self) -> bool:
+        """Every agent has published that it reads its kernel log."""
         covered = {
             health["metadata"]["name"]
             for health in self.objects(NODEHEALTHS)
@@ -130,7 +133,8 @@ async def raised(
         write_kubeconfig(folder / "kubeconfig-controller", stage.url, CONTROLLER)
         stack.push_async_callback(stage.stop)
         await stage.start_controller()
+        await stage.until(lambda: len(stage.objects(NODEHEALTHS)) == nodes, "made all NodeHealths")
         for node in cluster.hosts:
             await stage.start_agent(node)
-        await stage.ready()
+        await stage.until(stage.all_covered, "published that they read their kernel logs")
         yield stage

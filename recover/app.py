@@ -12,6 +12,7 @@ import tenacity
 from detectors.kubeapi import ApiError, ReplyLost
 from recover.actions import Plan
 from recover.execute import Executor
+from recover.expiry import expire
 from recover.kube.cluster import Cluster
 from recover.loops.recovery import Recoveries
 from recover.loops.whole import WholeWorld
@@ -44,13 +45,17 @@ class Controller:
         def keep_up(world: World, _now: datetime) -> Plan:
             return upkeep(world)
 
+        def expiry(world: World, now: datetime) -> Plan:
+            return expire(world, settings.retention, now)
+
         shared = (self.observer, executor, self._mode, metrics, clock)
-        self._whole = (WholeWorld("triage", triage, *shared), WholeWorld("upkeep", keep_up, *shared))
+        self._woken = (WholeWorld("triage", triage, *shared), WholeWorld("upkeep", keep_up, *shared))
+        self._by_time = WholeWorld("expiry", expiry, *shared)
         self._recoveries = Recoveries(self.observer, executor, self._mode, settings, metrics, clock)
 
     def _wake(self) -> None:
         if self.ready.is_set():
-            for loop in self._whole:
+            for loop in self._woken:
                 loop.wake()
             self._recoveries.wake()
 
@@ -64,7 +69,7 @@ class Controller:
             gc.enable()
             self.ready.set()
             log.info("in step with the API", **self._sizes())
-            for loop in self._whole:
+            for loop in (*self._woken, self._by_time):
                 group.create_task(loop.run())
             group.create_task(self._recoveries.run())
             self._recoveries.wake()

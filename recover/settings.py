@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from recover.model import Mode
 
-__all__ = ["Budgets", "Images", "Settings", "Timing"]
+__all__ = ["Budgets", "Images", "Retention", "Settings", "Timing"]
 
 Seconds = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -81,6 +81,16 @@ class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Image of the scan pod: this package is all it needs."""
 
 
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long closed Incidents and ended Recoveries stay."""
+
+    days: Annotated[float, Meta(gt=0)] = 30.0
+    objects_max: Count = 5000
+    """Of each of the two kinds; beyond it the oldest go first."""
+    look_again_s: Annotated[float, Meta(gt=0)] = 3600.0
+    """Age comes without any change, so it is looked for this often."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs."""
@@ -102,3 +112,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     images: Images = Images()
+    retention: Retention = Retention()

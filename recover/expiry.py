@@ -1,0 +1,58 @@
+"""Old Incidents and Recoveries go: by age, and the oldest beyond a cap. Pure.
+
+Only what is over goes. A job's newest Recovery stays while the job exists: it numbers the next one and
+carries the running totals. Long history is Prometheus' task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from detectors.contract import ObjectMeta
+from detectors.kubeapi import Resource
+from recover.actions import Delete, Plan
+from recover.api import IncidentPhase
+from recover.kube.cluster import INCIDENTS, RECOVERIES
+from recover.model import World
+from recover.settings import Retention
+
+__all__ = ["expire"]
+
+AT_ONCE_MAX = 100
+"""Deletions in one look, so that a large backlog never holds up what matters."""
+
+
+def expire(world: World, limits: Retention, now: datetime) -> Plan:
+    """What to delete now. Looked at again after `look_again_s`, since age comes without any change."""
+    closed = [i.metadata for i in world.incidents.values() if i.status.phase is IncidentPhase.CLOSED]
+    newest = {
+        history[-1].metadata.uid
+        for uid in world.recoveries_of
+        if uid in world.gangs and (history := world.history(uid))
+    }
+    over = [r.metadata for r in world.recoveries.values() if not r.active and r.metadata.uid not in newest]
+    deletions = [
+        *_expired(INCIDENTS, closed, len(world.incidents), limits, now),
+        *_expired(RECOVERIES, over, len(world.recoveries), limits, now),
+    ]
+    return Plan(
+        chains=tuple((deletion,) for deletion in deletions[:AT_ONCE_MAX]), look_again_s=limits.look_again_s
+    )
+
+
+def _expired(
+    resource: Resource, over: list[ObjectMeta], total: int, limits: Retention, now: datetime
+) -> Iterator[Delete]:
+    oldest_first = sorted(over, key=lambda meta: (meta.creation_timestamp or now, meta.name))
+    too_many = total - limits.objects_max
+    horizon = now - timedelta(days=limits.days)
+    for number, meta in enumerate(oldest_first):
+        if number < too_many or (meta.creation_timestamp or now) < horizon:
+            yield Delete(
+                what=f"expire-{resource.kind.lower()}",
+                resource=resource,
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+            )

@@ -1,0 +1,91 @@
+"""What is over goes after its time; what is not over, or still needed, never does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.contract import Fault, ObjectMeta
+from recover.api import (
+    Incident,
+    IncidentPhase,
+    IncidentSpec,
+    IncidentStatus,
+    Phase,
+    Recovery,
+    RecoverySpec,
+    RecoveryStatus,
+)
+from recover.expiry import AT_ONCE_MAX, expire
+from recover.settings import Retention
+from tests.builders import NOW, Worlds, cluster, gang
+
+LIMITS = Retention(days=30, objects_max=1000)
+
+
+def _incident(world: Worlds, name: str, *, days_old: float, phase: IncidentPhase) -> None:
+    world.incidents[name] = Incident(
+        metadata=ObjectMeta(name=name, uid=name, creation_timestamp=NOW - timedelta(days=days_old)),
+        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=NOW),
+        status=IncidentStatus(phase=phase),
+    )
+
+
+def _recovery(world: Worlds, number: int, *, days_old: float, phase: Phase = Phase.SUCCEEDED) -> None:
+    made = NOW - timedelta(days=days_old)
+    name = f"recovery-{number}"
+    world.recoveries[f"ml/{name}"] = Recovery(
+        metadata=ObjectMeta(name=name, namespace="ml", uid=name, creation_timestamp=made),
+        spec=RecoverySpec(
+            gang=gang().ref, number=number, incident="i", fault=Fault.DEVICE_LOST, detected_at=made
+        ),
+        status=RecoveryStatus(phase=phase),
+    )
+
+
+def _gone(world: Worlds, limits: Retention = LIMITS) -> list[str]:
+    return [action.name for action in expire(world.world(), limits, NOW).actions]  # type: ignore[union-attr]
+
+
+def test_closed_incidents_go_after_their_time_and_open_ones_stay() -> None:
+    world = cluster()
+    _incident(world, "old", days_old=31, phase=IncidentPhase.CLOSED)
+    _incident(world, "old-and-open", days_old=31, phase=IncidentPhase.OPEN)
+    _incident(world, "young", days_old=29, phase=IncidentPhase.CLOSED)
+
+    assert _gone(world) == ["old"]
+
+
+def test_the_newest_recovery_of_a_living_job_stays_and_carries_its_totals() -> None:
+    world = cluster().running(gang())
+    _recovery(world, 1, days_old=90)
+    _recovery(world, 2, days_old=60)
+
+    assert _gone(world) == ["recovery-1"]
+
+
+def test_recoveries_of_a_job_that_is_gone_go_too() -> None:
+    world = cluster()
+    _recovery(world, 1, days_old=60)
+
+    assert _gone(world) == ["recovery-1"]
+
+
+def test_an_active_recovery_never_goes() -> None:
+    world = cluster()
+    _recovery(world, 1, days_old=60, phase=Phase.BLOCKED)
+
+    assert _gone(world) == []
+
+
+def test_beyond_the_cap_the_oldest_go_first_and_a_backlog_goes_in_portions() -> None:
+    world = cluster()
+    for number in range(300):
+        _incident(world, f"i{number:03}", days_old=20 - number / 100, phase=IncidentPhase.CLOSED)
+
+    some = _gone(world, msgspec.structs.replace(LIMITS, objects_max=297))
+    many = _gone(world, msgspec.structs.replace(LIMITS, objects_max=1))
+
+    assert some == ["i000", "i001", "i002"]
+    assert len(many) == AT_ONCE_MAX
