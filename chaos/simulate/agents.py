@@ -1,0 +1,180 @@
+"""One node's agent in virtual time: the production AgentCore, fed with the node's kernel lines and container
+logs, its status written by the patch that the production publisher builds.
+
+`Machine` is what outlives the agent: the kernel's log of this boot, and the logs of its containers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from chaos.cluster.client import Client
+from detectors.contract import CoverageState, Device, NodeHealth, Source
+from detectors.core import AgentCore, Dirty
+from detectors.facts import KernelLine, PodRef
+from detectors.kubeapi import ApiError, ReplyLost
+from detectors.publish import NODE_HEALTHS, content, patch_body
+from detectors.settings import AgentSettings
+from detectors.size import bounded
+
+__all__ = ["Agent", "Machine"]
+
+RETRY_S = 1.0
+
+
+class Machine(msgspec.Struct):
+    """A node's memory between two boots. Logs hold (text, time) of each container instance."""
+
+    name: str
+    boot_id: str
+    kernel: list[KernelLine] = []
+    logs: dict[PodRef, list[tuple[str, datetime]]] = {}
+    ended: dict[PodRef, datetime] = {}
+    written: int = 0
+
+    def append_kernel(self, text: str, at: datetime) -> KernelLine:
+        line = KernelLine(sequence=self.written, at=at, text=text)
+        self.written += 1
+        self.kernel.append(line)
+        return line
+
+
+class Agent:
+    """Runs from `run` until cancelled. The machine's events come in by the three methods named after them."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        api: Client,
+        now: Callable[[], datetime],
+        settings: AgentSettings,
+        *,
+        tick_s: float,
+    ) -> None:
+        self._machine = machine
+        self._api = api
+        self._now = now
+        self._settings = settings
+        self._tick_s = tick_s
+        self._core = AgentCore(settings, boot_id=machine.boot_id)
+        self._reading = False
+        self._wake = asyncio.Event()
+        self._written = b""
+        self._written_at = now()
+        self._asked_at = now()
+        self._edges: deque[datetime] = deque(maxlen=settings.publishing.burst_writes)
+
+    # --- events of the machine ----------------------------------------------------------------------------
+
+    def kernel_line(self, line: KernelLine) -> None:
+        if self._reading:
+            self._core.kernel_line(line)
+            self._changed()
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
+        if self._reading:
+            self._core.log_line(pod, text, at)
+            self._changed()
+
+    def container_ended(self, pod: PodRef, at: datetime) -> None:
+        if self._reading:
+            self._core.pod_ended(pod, at)
+            self._changed()
+
+    # --- the agent's loop ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        await self._begin()
+        while True:
+            self._core.tick(self._now())
+            if self._owes_write():
+                await self._spread()
+                await self._write()
+            elif self._is_due_to_ask():
+                await self._send({})
+            self._wake.clear()
+            if self._core.dirty is not Dirty.EDGE:
+                await self._pause()
+
+    async def _begin(self) -> None:
+        """Goes on from what an earlier run wrote, then reads what the machine has logged since."""
+        stored = await self._send({})
+        if stored is not None:
+            self._core.restore(stored.status)
+        now = self._now()
+        device = Device(uuid=f"GPU-{self._machine.name}", pci="0000:18:00.0", model="H100", index=0)
+        self._core.inventory([device], "595.45.04")
+        for source in (Source.KMSG, Source.NVML, Source.LOGS):
+            self._core.cover(source, CoverageState.COVERED, now)
+        self._core.cover(Source.PODS, CoverageState.BLIND, now, why="no PodResources in a simulation")
+        for line in self._machine.kernel:
+            if line.sequence > self._core.sequence:
+                self._core.kernel_line(line)
+        for pod in self._machine.logs:
+            self._read(pod)
+        self._core.logs_scanned(now)
+        self._reading = True
+
+    def _read(self, pod: PodRef) -> None:
+        for text, at in self._machine.logs.get(pod, []):
+            self._core.log_line(pod, text, at)
+        if pod in self._machine.ended:
+            self._core.pod_ended(pod, self._machine.ended[pod])
+
+    def _changed(self) -> None:
+        if self._core.dirty is Dirty.EDGE:
+            self._wake.set()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._tick_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _owes_write(self) -> bool:
+        if self._core.dirty is Dirty.COARSE:
+            elapsed_s = (self._now() - self._written_at).total_seconds()
+            return elapsed_s >= self._settings.publishing.refresh_s
+        return self._core.dirty is Dirty.EDGE
+
+    def _is_due_to_ask(self) -> bool:
+        publishing = self._settings.publishing
+        every_s = publishing.ask_busy_s if self._core.busy(self._now()) else publishing.ask_s
+        return (self._now() - self._asked_at).total_seconds() >= every_s
+
+    async def _spread(self) -> None:
+        """A burst of edges goes out at once; a storm of them is spread over time."""
+        if len(self._edges) == self._edges.maxlen:
+            rest_s = self._settings.publishing.burst_window_s - (self._now() - self._edges[0]).total_seconds()
+            await asyncio.sleep(max(0.0, rest_s))
+
+    async def _write(self) -> None:
+        status = bounded(self._core.status(self._now()))
+        wanted = content(status)
+        self._core.wrote()
+        if wanted == self._written:
+            return
+        if await self._send(patch_body(status)) is None:
+            self._core.owe()
+            await asyncio.sleep(RETRY_S)
+            return
+        self._written, self._written_at = wanted, self._now()
+        self._edges.append(self._written_at)
+
+    async def _send(self, body: dict[str, object]) -> NodeHealth | None:
+        """None where it was refused, or nobody knows. The reply brings this node's spec."""
+        self._asked_at = self._now()
+        try:
+            raw = await self._api.patch(NODE_HEALTHS, self._machine.name, body, subresource="status")
+        except (ApiError, ReplyLost):
+            return None
+        reply = msgspec.json.decode(raw, type=NodeHealth)
+        for pod in self._core.spec(reply.spec):
+            self._read(pod)
+        return reply

@@ -1,0 +1,322 @@
+"""The safety invariants of a run, checked after every write to the simulated API.
+
+They read the plain objects and the truth of the simulation, and nothing of the controller's own views: a
+mistake in how the controller reads the world is not made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from chaos.cluster.kinds import Object
+from chaos.cluster.store import Audit, MemoryCluster
+from chaos.simulate.truth import Truth
+from recover.kube.cluster import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
+from recover.model import Mode
+from recover.settings import Settings
+
+__all__ = ["Invariants", "Write"]
+
+OURS = "rekindle.dev/"
+TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
+MARK, SCAN_OF = OURS + "recovery", OURS + "scan-of"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+GANGS = (JOBS, PYTORCHJOBS)
+OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
+OVER = ("Succeeded", "Escalated", "Failed")
+BEFORE_RESUME = ("Stopping", "Fencing", "Choosing")
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One applied change and who made it. `old` is None for a creation, `new` for a removal."""
+
+    audit: Audit
+    old: Object | None
+    new: Object | None
+
+    @property
+    def what(self) -> str:
+        audit = self.audit
+        return f"{audit.at:%H:%M:%S.%f} {audit.user} {audit.verb} {audit.resource.plural}/{audit.name}"
+
+
+class Invariants:
+    """Collects `violations`, each a sentence that names the write. Installs itself at the store's audit."""
+
+    def __init__(self, store: MemoryCluster, truth: Truth, settings: Settings, *, controller: str) -> None:
+        self.violations: list[str] = []
+        self.last_write_at: datetime | None = None
+        """Of the controller, Events included."""
+        self._store = store
+        self._truth = truth
+        self._settings = settings
+        self._controller = controller
+        self._seen = store.version
+        self._acts: set[tuple[str, str, int, str]] = set()
+        self._quarantines: list[datetime] = []
+
+    async def saw(self, audit: Audit) -> None:
+        """To be called after every write, with its audit entry."""
+        if not audit.changed:
+            return
+        changes = self._store.history(audit.resource).since(self._seen)
+        self._seen = self._store.version
+        for change in changes:
+            write = Write(
+                audit, change.old.body if change.old else None, change.new.body if change.new else None
+            )
+            self.violations += [f"{write.what}: {found}" for found in self._check(write)]
+
+    def _check(self, write: Write) -> Iterator[str]:
+        if write.audit.resource == RECOVERIES:
+            yield from self._one_active_recovery(write)
+        if write.audit.user.startswith("agent:"):
+            yield from _agent_stays_in_its_room(write)
+        if write.audit.user != self._controller:
+            return
+        self.last_write_at = write.audit.at
+        if self._settings.mode is Mode.OBSERVE and write.audit.resource not in OWN_KINDS:
+            yield "a write on something that is not ours, in observe mode"
+        if write.audit.resource == NODES:
+            yield from self._node(write)
+        elif write.audit.resource in GANGS:
+            yield from self._gang(write)
+        elif write.audit.resource == PODS:
+            yield from self._pod(write)
+
+    # --- recoveries ---------------------------------------------------------------------------------------
+
+    def _one_active_recovery(self, write: Write) -> Iterator[str]:
+        if write.audit.user != self._controller:
+            yield "only the controller writes a Recovery"
+        active: dict[str, int] = {}
+        for recovery in self._store.objects(RECOVERIES):
+            uid = recovery["spec"]["gang"]["uid"]
+            active[uid] = active.get(uid, 0) + (_phase(recovery) not in OVER)
+        if any(count > 1 for count in active.values()):
+            yield "two active recoveries of one gang"
+        old, new = write.old, write.new
+        if old is not None and new is not None and _phase(old) in OVER and _phase(new) != _phase(old):
+            yield f"a recovery that had ended as {_phase(old)} became {_phase(new)}"
+
+    # --- nodes --------------------------------------------------------------------------------------------
+
+    def _node(self, write: Write) -> Iterator[str]:
+        old, new = write.old, write.new
+        if old is None or new is None:
+            yield "the controller neither creates nor deletes nodes"
+            return
+        yield from _foreign_things_stay(old, new)
+        if _others_taints(old) != _others_taints(new):
+            yield f"foreign taints changed: {_others_taints(old)} -> {_others_taints(new)}"
+        if _is_cordoned(old) and not _is_cordoned(new) and not _note(old).get("cordoned"):
+            yield "a cordon that is not ours was undone"
+        if _our_taint(new) is not None and _our_taint(new) != _our_taint(old):
+            yield from self._quarantine(write, new)
+        if _is_cordoned(new) and not _is_cordoned(old) and _our_taint(new) is None:
+            yield "a cordon without our taint"
+
+    def _quarantine(self, write: Write, node: Object) -> Iterator[str]:
+        name, boot_id = node["metadata"]["name"], node["status"]["nodeInfo"]["bootID"]
+        cordons = _is_cordoned(node)
+        grounds = [
+            fault
+            for fault in self._truth.faults.get(name, [])
+            if fault.boot_id == boot_id and (fault.cordons or not cordons)
+        ]
+        if not grounds:
+            yield f"{name} was taken out without hardware evidence of this boot"
+        released = node["metadata"]["annotations"].get(OURS + "released-at")
+        if released and all(fault.at <= datetime.fromisoformat(released) for fault in grounds):
+            yield f"{name} was taken out again for what a person had released it from"
+        if write.old is None or _our_taint(write.old) is None:
+            self._quarantines.append(write.audit.at)
+            yield from self._within_budgets(node)
+
+    def _within_budgets(self, node: Object) -> Iterator[str]:
+        nodes, budgets = self._store.objects(NODES), self._settings.budgets
+        out = [n for n in nodes if QUARANTINED in n["metadata"].get("annotations", {})]
+        limit = min(
+            budgets.quarantined_nodes_max, max(1, int(len(nodes) * budgets.quarantined_percent_max / 100))
+        )
+        if len(out) > limit:
+            yield f"{len(out)} of {len(nodes)} nodes are quarantined, the limit is {limit}"
+        domain = node["metadata"]["labels"].get(budgets.domain_label)
+        peers = [n for n in out if domain and n["metadata"]["labels"].get(budgets.domain_label) == domain]
+        if len(peers) > budgets.domain_nodes_max:
+            yield f"{len(peers)} nodes of domain {domain} are quarantined"
+        hour_ago = self._quarantines[-1] - timedelta(hours=1)
+        recent = sum(1 for at in self._quarantines if at > hour_ago)
+        if recent > budgets.quarantines_per_hour_max:
+            yield f"{recent} quarantines within an hour"
+
+    # --- gangs --------------------------------------------------------------------------------------------
+
+    def _gang(self, write: Write) -> Iterator[str]:
+        old, new = write.old, write.new
+        if old is None or new is None:
+            yield "the controller neither creates nor deletes jobs"
+            return
+        yield from _foreign_things_stay(old, new)
+        if not _has_consented(new):
+            yield "a job that did not opt in was touched"
+        if _without_ours(old) != _without_ours(new):
+            yield "more than suspend, affinity and envFrom of the job was changed"
+        if is_suspended(old) == is_suspended(new):
+            yield "a job was written without being stopped or started"
+            return
+        did = "stopped" if is_suspended(new) else "resumed"
+        yield from self._act_is_the_first(new, did)
+        if did == "stopped" and old["metadata"].get("annotations", {}).get(OURS + "hold"):
+            yield "a held job was stopped"
+        if did == "resumed":
+            yield from self._nothing_old_lives(new)
+
+    def _act_is_the_first(self, gang: Object, did: str) -> Iterator[str]:
+        """By the mark that is written in the same patch: whose act it is, and that it was not done before."""
+        mark = msgspec.json.decode(gang["metadata"]["annotations"][MARK])
+        act = (gang["metadata"]["uid"], mark["recovery"], mark["attempt"], did)
+        if mark["did"] != did:
+            yield f"the mark says {mark['did']}, but the job was {did}"
+        if act in self._acts:
+            yield f"attempt {mark['attempt']} of {mark['recovery']} {did} the gang twice"
+        self._acts.add(act)
+        recovery = self._store.read(RECOVERIES, mark["recovery"], gang["metadata"]["namespace"]).body
+        allowed = ("Stopping",) if did == "stopped" else ("Resuming",)
+        if recovery["spec"]["gang"]["uid"] != gang["metadata"]["uid"]:
+            yield f"{mark['recovery']} is not about this gang"
+        if _phase(recovery) not in allowed:
+            yield f"{did} by {mark['recovery']}, which is {_phase(recovery)}"
+        if recovery["status"].get("attempt", 1) != mark["attempt"]:
+            yield f"{did} for attempt {mark['attempt']}, while {recovery['status'].get('attempt', 1)} runs"
+
+    def _nothing_old_lives(self, gang: Object) -> Iterator[str]:
+        uid = gang["metadata"]["uid"]
+        if self._truth.running.get(uid):
+            yield f"resumed while {len(self._truth.running[uid])} old pod(s) still run"
+        left = [p["metadata"]["name"] for p in self._store.objects(PODS) if _owner(p) == uid and _lives(p)]
+        if left:
+            yield f"resumed while {', '.join(left)} had not ended"
+
+    # --- pods ---------------------------------------------------------------------------------------------
+
+    def _pod(self, write: Write) -> Iterator[str]:
+        """Scan pods are ours; of a gang only pods on dead nodes are freed, and only while it is recovered."""
+        body = write.new or write.old
+        assert body is not None
+        if SCAN_OF in body["metadata"].get("labels", {}):
+            return
+        active = [r for r in self._store.objects(RECOVERIES) if _phase(r) not in OVER]
+        if not any(r["spec"]["gang"]["uid"] == _owner(body) for r in active):
+            yield "a pod was written whose gang is not being recovered"
+        if body["metadata"]["uid"] in self._truth.running.get(_owner(body), set()):
+            yield "a pod was freed while its containers ran"
+        node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == _node_of(body)), None)
+        if node is not None and _has_own_volume(body) and not _is_fenced(node, body):
+            yield "a pod with a volume of its own was freed without a proof that its node is off"
+
+
+def is_suspended(gang: Object) -> bool:
+    spec = gang["spec"]
+    return bool(spec.get("runPolicy", spec).get("suspend", False))
+
+
+def _agent_stays_in_its_room(write: Write) -> Iterator[str]:
+    audit = write.audit
+    if audit.resource != NODEHEALTHS or audit.subresource != "status" or audit.user != f"agent:{audit.name}":
+        yield "an agent may only write the status of its own NodeHealth"
+
+
+def _foreign_things_stay(old: Object, new: Object) -> Iterator[str]:
+    for field in ("labels", "annotations"):
+        before, after = _not_ours(old, field), _not_ours(new, field)
+        if before != after:
+            yield f"foreign {field} changed: {before} -> {after}"
+
+
+def _not_ours(body: Object, field: str) -> dict[str, str]:
+    """Of a job only the mark is ours: the rest under our prefix is the user's word."""
+    values: dict[str, str] = body["metadata"].get(field, {})
+    if body["kind"] == "Node":
+        return {key: value for key, value in values.items() if not key.startswith(OURS)}
+    return {key: value for key, value in values.items() if key != MARK}
+
+
+def _has_consented(gang: Object) -> bool:
+    meta, word = gang["metadata"], OURS + "auto-recovery"
+    said = {source.get(word) for source in (meta.get("labels", {}), meta.get("annotations", {}))} - {None}
+    return said == {"enabled"}
+
+
+def _without_ours(gang: Object) -> dict[str, Any]:
+    """The job's spec without the fields that a stop and a resume may change."""
+    spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
+    spec.get("runPolicy", spec).pop("suspend", None)
+    templates = [spec["template"]] if "template" in spec else []
+    templates += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
+    for template in templates:
+        template["spec"].pop("affinity", None)
+        for container in template["spec"]["containers"]:
+            container.pop("envFrom", None)
+    return spec
+
+
+def _phase(recovery: Object) -> str:
+    return str(recovery.get("status", {}).get("phase", "Planned"))
+
+
+def _note(node: Object) -> dict[str, Any]:
+    note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
+    return note
+
+
+def _is_cordoned(node: Object) -> bool:
+    return bool(node["spec"].get("unschedulable"))
+
+
+def _our_taint(node: Object) -> Object | None:
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == TAINT), None)
+
+
+def _others_taints(node: Object) -> list[Object]:
+    return [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT]
+
+
+def _owner(body: Object) -> str:
+    references = body["metadata"].get("ownerReferences", [])
+    return next((str(r["uid"]) for r in references if r.get("controller")), "")
+
+
+def _node_of(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _lives(pod: Object) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def _has_own_volume(pod: Object) -> bool:
+    return any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes", []))
+
+
+def _is_fenced(node: Object, pod: Object) -> bool:
+    """By the taint of a person, or by a boot after the pod had started."""
+    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
+        "startTime", ""
+    )
+    return booted_again or any(taint["key"] == OUT_OF_SERVICE for taint in node["spec"].get("taints", []))

@@ -1,0 +1,104 @@
+"""Plays a story in virtual time and judges the run: the invariants, the controller's own errors, and that
+everything comes to rest once the faults have stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator, MutableMapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import structlog
+
+from chaos.cluster.virtual import Clock, run
+from chaos.simulate.jobs import NAMESPACE
+from chaos.simulate.world import Setup, Simulation, simulation
+from detectors.kubeapi import ApiError
+from recover.api import Outcome, Phase
+
+__all__ = ["START", "Story", "comes_to_rest", "play"]
+
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+QUIET_S = 1800.0
+_LOOK_EVERY_S = 60.0
+
+Story = Callable[[Simulation], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, setup: Setup | None = None) -> Simulation:
+    """Raises AssertionError with every invariant that was broken, even where the story itself is content."""
+    errors: list[str] = []
+
+    async def main(clock: Clock) -> Simulation:
+        async with simulation(setup or Setup(), clock) as sim:
+            try:
+                await story(sim)
+            finally:
+                found = [*sim.invariants.violations, *errors]
+                assert not found, "\n".join([*found[:10], sim.tell()])
+            sim.cluster.check()
+        return sim
+
+    with _errors_only(errors):
+        return run(main, start=START)
+
+
+async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
+    """Waits for half an hour without a write of the controller; then every gang trains or says why not.
+
+    AssertionError where the writes never end, or a gang stands still and nobody says why.
+    """
+    ends_at = sim.clock.now() + timedelta(seconds=within_s)
+    began_at = sim.clock.now()
+    steps: dict[str, int] = {}
+    while (
+        sim.clock.now() - max(began_at, sim.invariants.last_write_at or began_at)
+    ).total_seconds() < QUIET_S:
+        assert sim.clock.now() < ends_at, f"the controller writes on and on: {sim.tell()}"
+        steps = {name: gang.step for name, gang in sim.gangs.items()}
+        await sim.passes(_LOOK_EVERY_S)
+    await sim.passes(_LOOK_EVERY_S)
+    for name, gang in sim.gangs.items():
+        trains = gang.step != steps[name]
+        assert trains or _stated_reason(sim, name), f"{name} stands still, and nobody says why: {sim.tell()}"
+
+
+def _stated_reason(sim: Simulation, job: str) -> str:
+    """Why that job does not train; empty where nobody says."""
+    resource = sim.resource(job)
+    try:
+        body = sim.cluster.store.read(resource, job, NAMESPACE).body
+    except ApiError:
+        return "the job is gone"
+    conditions = body.get("status", {}).get("conditions", [])
+    for over in ("Succeeded", "Complete", "Failed"):
+        if any(c["type"] == over and c["status"] == "True" for c in conditions):
+            return f"the job is {over}"
+    last = max(sim.recoveries(job), key=lambda r: r.spec.number, default=None)
+    if last is not None and last.status.phase is not Phase.SUCCEEDED and last.status.reason:
+        return last.status.reason
+    refusals = [
+        record.reason
+        for incident in sim.incidents()
+        for record in incident.status.actions
+        if record.outcome is not Outcome.DONE and record.target.endswith(f"{NAMESPACE}/{job}")
+    ]
+    return refusals[-1] if refusals else ""
+
+
+@contextlib.contextmanager
+def _errors_only(sink: list[str]) -> Iterator[None]:
+    """Each error that the controller logs is a defect; the rest of its log is dropped."""
+
+    def keep(_: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if method in ("error", "exception", "critical"):
+            sink.append(f"the controller logged: {structlog.processors.format_exc_info(_, method, event)}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
