@@ -56,7 +56,7 @@ def _node(
 ) -> list[Action]:
     """Takes the blamed node out, once the blame is settled and unless that was done already."""
     node = world.nodes.get(diagnosis.node)
-    level = quarantine_level(diagnosis.fault, diagnosis.severity)
+    level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
     if node is None or level is QuarantineLevel.NONE or not diagnosis.settled:
         return []
     if node.quarantine is not None and not nodes.is_stronger(level, node):

@@ -199,6 +199,7 @@ class Worlds:
         origin: Origin = Origin.KERNEL,
         severity: Severity = Severity.FATAL,
         final: bool = True,
+        remedy: Remedy = Remedy.NONE,
         ago_s: float = 1.0,
         boot_id: str = BOOT,
     ) -> Worlds:
@@ -215,7 +216,7 @@ class Worlds:
             boot_id=boot_id,
             first_seen=seen,
             last_seen=seen,
-            remedy=Remedy.NONE,
+            remedy=remedy,
             final=final,
             sequence=sequence,
             evidence=f"NVRM: Xid {code}",

@@ -60,6 +60,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     harms: tuple[Harm, ...] = ()
+    drain: bool = False
+    """The vendor's verdict: no new work there, the present work may go on."""
     stale: bool = False
     """Seen before the present mode began: it never acts."""
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Finding, NodeHealth, Origin, Severity
+from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
 from recover.model import Gang, Node, World
@@ -90,6 +90,7 @@ def _diagnosis(
             _harm(gang, stopped or gang.ref.uid in dead, due, now)
             for gang, stopped in _victims(world, node, detected_at, timing)
         ),
+        drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
         stale=first.first_seen < world.mode_since,
     )
 

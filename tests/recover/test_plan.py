@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Origin, Severity
+from detectors.contract import Fault, Origin, Remedy, Severity
 from recover.api import Blame, Outcome
 from recover.model import Mode, Quarantine, Taint, Terminal
 from recover.reasons import Reason
@@ -101,6 +101,23 @@ def test_a_contained_fault_marks_the_node_and_leaves_the_training_alone_until_it
     assert taint["effect"] == "PreferNoSchedule"
     assert "unschedulable" not in decision.plan.actions[0].body["spec"]
     assert world.later(world.settings.timing.checkpoint_grace_s).decide().restarts == ["llm"]
+
+
+def test_a_device_that_its_vendor_wants_drained_gets_no_new_work_and_keeps_the_present_one() -> None:
+    world = cluster().running(gang())
+    world.finding(
+        on="n1",
+        code="xid-154",
+        fault=Fault.DEVICE_RESET,
+        severity=Severity.PENDING,
+        remedy=Remedy.DRAIN_AND_RESET,
+    )
+
+    decision = world.decide()
+
+    assert decision.plan.actions[0].body["spec"]["unschedulable"] is True
+    assert decision.restarts == []
+    assert decision.reasons("restart-gang") == [Reason.STILL_TRAINING]
 
 
 def test_observe_mode_touches_neither_nodes_nor_jobs_and_says_what_it_would_do() -> None:
