@@ -21,7 +21,7 @@ __all__ = ["Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
-GOOD_WATCH_S = 10.0
+GOOD_WATCH_S = 1.0
 BACKOFF_MAX_S = 30.0
 YIELD_EVERY = 200
 """Events between two looks at the rest of the loop."""
