@@ -38,8 +38,10 @@ def policies() -> Mapping[Fault, Policy]:
 
 
 def quarantine_level(fault: Fault, severity: Severity, *, drain: bool = False) -> QuarantineLevel:
-    """How far a node is taken out for a confirmed fault of this severity. `drain`: its vendor says that no new
-    work shall go there, though the present work may go on."""
+    """How far a node is taken out for a confirmed fault of this severity.
+
+    `drain`: its vendor says that no new work shall go there, though the present work may go on.
+    """
     level = policies()[fault].quarantine
     if severity is Severity.PENDING and not drain and level is QuarantineLevel.CORDON:
         return QuarantineLevel.PREFER
