@@ -28,6 +28,9 @@ CHAINS_AT_ONCE = 8
 LOOK_AGAIN_S = 0.2
 """After a write that failed for a passing reason."""
 
+STALE_S = 0.02
+"""After a failed precondition: the object has been read again, so the next decision can be made at once."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -92,7 +95,9 @@ class Executor:
             there = await self._read_again(action)
             stale = error.not_found or (error.stale and not _is_invalid(error, action, there))
             outcome = "stale" if stale else "refused"
-            if stale or _is_overload(error):
+            if stale:
+                raise Transient(str(error), retry_in_s=STALE_S) from error
+            if _is_overload(error):
                 raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
             raise Permanent(str(error)) from error
         finally:

@@ -59,17 +59,20 @@ def _node(
     level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
     if node is None or level is QuarantineLevel.NONE or not diagnosis.settled:
         return []
-    if node.quarantine is not None and not nodes.is_stronger(level, node):
+    words, ours = nodes.words(level, diagnosis), node.quarantine
+    if ours is not None and not nodes.is_stronger(level, node):
+        if ours.incident == diagnosis.name:  # a crash may have come before the incident's own write
+            records.append(_record(QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
         return []
     verdict = guard.may_quarantine(node, diagnosis)
-    records.append(_record(QUARANTINE_NODE, node.name, verdict, nodes.words(level, diagnosis), now))
+    records.append(_record(QUARANTINE_NODE, node.name, verdict, words, now))
     if not isinstance(verdict, Allowed):
         return []
     return [
         nodes.quarantine(node, diagnosis, level, now),
         Emit(
             reason=EventReason.NODE_QUARANTINED,
-            message=f"{diagnosis.summary}. {nodes.words(level, diagnosis)}. Incident {diagnosis.name}",
+            message=f"{diagnosis.summary}. {words}. Incident {diagnosis.name}",
             regarding=regarding("v1", "Node", node.name, node.uid),
             warning=True,
             key=diagnosis.name,

@@ -341,3 +341,16 @@ def test_a_pod_that_just_began_to_go_away_may_be_its_jobs_own_end() -> None:
 
     assert world.decide().restarts == []
     assert world.later(1.0).decide().restarts == ["llm"]
+
+
+def test_a_crash_between_the_cordon_and_its_incident_loses_no_word_of_it() -> None:
+    world = cluster().finding(on="n1")
+    name = world.decide().incident.metadata.name
+    note = Quarantine(incident=name, fault="device-lost", at=NOW, cordoned=True)
+    taints = (Taint("rekindle.dev/unhealthy", "NoSchedule", "device-lost"),)
+
+    decision = world.change_node("n1", unschedulable=True, quarantine=note, taints=taints).decide()
+
+    assert decision.cordons == []
+    (record,) = decision.incident.status.actions
+    assert (record.action, record.outcome, record.at) == ("quarantine-node", Outcome.DONE, NOW)
