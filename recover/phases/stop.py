@@ -84,6 +84,9 @@ def stopping(ctx: Context) -> Step:
 
 def fencing(ctx: Context) -> Step:
     """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
+    if not ctx.gang.suspended:
+        message = f"somebody else has started {ctx.gang.ref} again while a node was fenced"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     living = ctx.living()
     if not living:
         return Step(status=_ended(ctx))
@@ -132,6 +135,8 @@ def _proof(ctx: Context, pod: Pod) -> str:
         for cause in ctx.status.causes
         if (incident := ctx.world.incidents.get(cause.incident)) is not None
         and incident.spec.node == pod.node
+        and pod.created is not None
+        and incident.spec.detected_at >= pod.created  # an older incident may tell of a boot before the pod's
     }
     if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
         return "its node has booted again"
