@@ -81,7 +81,7 @@ def _as_before(
     """
     if incident is None or found.detected_at < incident.spec.detected_at:
         return found
-    if incident.status.superseded_by or (began is not None and incident.spec.detected_at < began):
+    if incident.status.superseded_by or (began is not None and incident.spec.detected_at <= began):
         return found
     known = found.name == incident.metadata.name
     return msgspec.structs.replace(

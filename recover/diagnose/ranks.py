@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import zip_longest
 
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.contract import Edge, PodProgress
@@ -17,8 +19,16 @@ __all__ = ["is_dead", "losses", "new_pods", "since", "stalled_at"]
 
 def since(history: list[Recovery]) -> datetime | None:
     """What happened before this belongs to an earlier attempt: the last stop or resume that we made."""
-    times = [t.at for r in history for t in r.status.phases if t.phase in (Phase.STOPPING, Phase.RESUMING)]
-    return max(times, default=None)
+    return max((at for r in history for at in _turns(r)), default=None)
+
+
+def _turns(recovery: Recovery) -> Iterator[datetime]:
+    """The times of the recovery's stops and resumes; a stop that was called off stopped nothing."""
+    phases = recovery.status.phases
+    for entered, following in zip_longest(phases, phases[1:]):
+        called_off = following is not None and following.phase is Phase.FAILED
+        if entered.phase is Phase.RESUMING or (entered.phase is Phase.STOPPING and not called_off):
+            yield entered.at
 
 
 def new_pods(world: World, gang: Gang, cutoff: datetime | None) -> list[Pod]:
