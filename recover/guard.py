@@ -201,15 +201,18 @@ def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
     return Allowed()
 
 
-def attempts_without_progress(history: list[Recovery], recovery: Recovery, step: int | None) -> int:
-    """How often, this one included, the gang was restarted for one kind of fault without its steps moving on.
+def attempts_without_progress(
+    history: list[Recovery], recovery: Recovery, step: int | None, since: datetime
+) -> int:
+    """How often since then, this one included, the gang was restarted for one kind of fault without its steps
+    moving on.
 
     `step` is where this restart begins from; a restart that began from the same step or a later one than this
     made no progress. An unknown step counts as no progress.
     """
     count = recovery.status.attempt
     for earlier in reversed([r for r in history if r.spec.number < recovery.spec.number]):
-        if earlier.spec.fault != recovery.spec.fault:
+        if earlier.spec.fault != recovery.spec.fault or _began(earlier) < since:
             break
         before = earlier.status.checkpoint.step if earlier.status.checkpoint else None
         if step is not None and before is not None and step > before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import PurePosixPath
 
 import msgspec
@@ -113,7 +114,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     if open_until is not None:
         return Step(look_again_s=open_until)
     history = ctx.world.history(ctx.gang.ref.uid)
-    attempts = attempts_without_progress(history, ctx.recovery, choice.step)
+    since = ctx.now - timedelta(seconds=ctx.timing.recovery_window_s)
+    attempts = attempts_without_progress(history, ctx.recovery, choice.step, since)
     limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     status = _with_choice(ctx, choice)
     if attempts > limit:

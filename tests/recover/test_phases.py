@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
+from detectors.contract import Fault, Severity
 from recover.api import Phase
-from recover.model import Container, PodPhase, Template, Volume, VolumeKind
+from recover.model import Container, PodPhase, Taint, Template, Terminal, Volume, VolumeKind
+from recover.phases import advance
+from recover.reasons import Reason
 from tests.acting import (
     acts,
     advanced,
+    apply,
     end_pods,
     first_step,
     look,
@@ -19,7 +25,7 @@ from tests.acting import (
     start_pods,
     step,
 )
-from tests.builders import Worlds, cluster, gang
+from tests.builders import NOW, Worlds, cluster, gang
 
 CLAIM = Volume(
     name="ckpt",
@@ -108,3 +114,248 @@ def test_a_crash_after_the_resume_begins_the_next_attempt_although_the_first_inc
 
     status = only_recovery(world).status
     assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
+
+
+def test_a_crash_before_the_resume_joins_and_widens_what_is_avoided() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    world.finding(on="n2")
+
+    recovering(world)
+    assert step(world) == ["recovery-stopping"]
+
+    status = only_recovery(world).status
+    assert (status.phase, status.attempt) == (Phase.STOPPING, 1)
+    assert status.avoid_nodes == ["n1", "n2"]
+    assert len(status.causes) == 2
+
+
+def test_a_pending_fault_does_not_restart_a_gang_that_is_verifying() -> None:
+    world = faulted()
+    advanced(world, Phase.VERIFYING)
+    world.finding(on="n5", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+
+    recovering(world)
+
+    assert acts(look(world)) == []
+
+
+def test_a_cause_that_an_earlier_recovery_took_up_does_not_act_again_in_the_next_one() -> None:
+    world = faulted()
+    advanced(world, Phase.VERIFYING)
+    first_step(world, 81)
+    step(world)
+    lost = next(iter(world.pods["llm-uid"].values()))
+    failed = Container(name="train", running=False, exit_code=1, finished_at=world.later(60).now)
+    world.pods["llm-uid"][lost.uid] = msgspec.structs.replace(
+        lost, phase=PodPhase.FAILED, containers=(failed,)
+    )
+    recovering(world)
+    (second,) = [r for r in world.recoveries.values() if r.active]
+
+    for _ in range(2):
+        apply(world, advance(second, world.world(), world.settings, world.now))
+        second = world.recoveries[f"ml/{second.metadata.name}"]
+
+    assert [cause.fault for cause in second.status.causes] == [Fault.APPLICATION]
+
+
+def test_as_many_attempts_as_are_allowed_and_then_a_person_is_called() -> None:
+    world = recovering(
+        cluster(nodes=8).running(gang(annotations={"rekindle.dev/attempts-per-cause": "2"})).crash(rank=0)
+    )
+    for _ in range(2):
+        advanced(world, Phase.VERIFYING)
+        lost = next(iter(world.pods["llm-uid"].values()))
+        failed = Container(name="train", running=False, exit_code=1, finished_at=world.later(5).now)
+        world.pods["llm-uid"][lost.uid] = msgspec.structs.replace(
+            lost, phase=PodPhase.FAILED, containers=(failed,)
+        )
+        recovering(world)
+        step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.CRASH_LOOP)
+
+
+def test_restarts_for_one_kind_of_fault_weeks_apart_are_no_crash_loop() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=0))
+    advanced(world, Phase.VERIFYING)
+    first_step(world, 81)
+    step(world)
+    done = only_recovery(world)
+    for number in range(2, 6):
+        metadata = msgspec.structs.replace(
+            done.metadata, name=f"old-{number}", creation_timestamp=NOW - timedelta(days=40 - number)
+        )
+        spec = msgspec.structs.replace(done.spec, number=number, incident=f"old-{number}")
+        world.recoveries[f"ml/old-{number}"] = msgspec.structs.replace(done, metadata=metadata, spec=spec)
+    lost = next(iter(world.pods["llm-uid"].values()))
+    failed = Container(name="train", running=False, exit_code=1, finished_at=world.later(60).now)
+    world.pods["llm-uid"][lost.uid] = msgspec.structs.replace(
+        lost, phase=PodPhase.FAILED, containers=(failed,)
+    )
+    recovering(world)
+    world.recoveries = {k: r for k, r in world.recoveries.items() if r.spec.number != 1}
+    (name,) = [k for k, r in world.recoveries.items() if r.active]
+
+    for _ in range(4):
+        apply(world, advance(world.recoveries[name], world.world(), world.settings, world.now))
+        end_pods(world)
+
+    assert world.recoveries[name].status.phase is Phase.RESUMING
+
+
+# --- stopping ---------------------------------------------------------------------------------------------
+
+
+def test_consent_that_is_withdrawn_before_the_stop_is_heard_and_the_gang_is_watched_on() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    world.change_gang(labels={"rekindle.dev/auto-recovery": "disabled"})
+
+    assert step(world) == ["recovery-failed"]
+    assert only_recovery(world).status.reason == Reason.NOT_OPTED_IN
+
+    world.change_gang(labels={"rekindle.dev/auto-recovery": "enabled"}).later(600).crash(rank=2)
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_gang_that_somebody_starts_again_right_after_the_stop_is_left_to_them() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+    world.change_gang(suspended=False)
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER)
+
+
+def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+
+    step(world)
+
+    assert [p.phase for p in world.pods["llm-uid"].values()] == [PodPhase.FAILED]
+    assert only_recovery(world).status.phase is Phase.CHOOSING
+
+
+def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+
+    assert acts(look(world.later(179))) == []
+    step(world.later(1))
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
+    assert "llm-worker-0 on n0" in status.message
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.VERIFYING])
+def test_a_job_that_is_deleted_needs_nothing_more(phase: Phase) -> None:
+    world = faulted()
+    advanced(world, phase)
+    world.change_gang(deleting=True)
+
+    assert step(world) == ["recovery-failed"]
+    assert only_recovery(world).status.reason == Reason.JOB_GONE
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.RESUMING, Phase.VERIFYING])
+def test_a_job_that_its_framework_fails_for_good_meanwhile_is_escalated(phase: Phase) -> None:
+    world = faulted()
+    advanced(world, phase)
+    world.change_gang(terminal=Terminal(succeeded=False, reason="BackoffLimitExceeded"))
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.TERMINAL_JOB
+
+
+# --- fencing ----------------------------------------------------------------------------------------------
+
+
+def fencing(volumes: tuple[Volume, ...] = (CLAIM,)) -> Worlds:
+    """The rank on n2 cannot end: its node is no longer heard of. All others have ended."""
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+    world.not_ready("n2", ago_s=40)
+    lost = msgspec.structs.replace(world.pods["llm-uid"]["llm-2-uid"], volumes=volumes)
+    world.pods["llm-uid"] = {lost.uid: lost}
+    assert step(world) == ["recovery-fencing"]
+    return world
+
+
+def test_a_pod_on_a_silent_node_is_not_freed_without_a_proof_and_a_person_is_called_in_time() -> None:
+    world = fencing()
+    assert acts(look(world.later(299))) == []
+
+    step(world.later(1))
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NEEDS_FENCING_PROOF)
+    assert acts(look(world.later(86400))) == []
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize("proof", ["node deleted", "out of service"])
+def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(proof: str, blocked: bool) -> None:
+    world = fencing()
+    if blocked:
+        step(world.later(300))
+    if proof == "node deleted":
+        del world.nodes["n2"]
+    else:
+        world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
+
+    assert step(world) == ["fail-pod", "free-pod"]
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_harmless_volumes_are_given_up_after_the_wait_and_not_before() -> None:
+    scratch = Volume(name="tmp", kind=VolumeKind.EMPTY_DIR)
+    world = fencing((scratch,))
+
+    assert acts(look(world.later(259))) == []
+    assert step(world.later(1)) == ["fail-pod", "free-pod"]
+
+
+def test_a_pod_whose_node_is_heard_again_ends_by_itself() -> None:
+    world = fencing()
+    world.change_node("n2", ready=True)
+    assert acts(look(world)) == []
+
+    end_pods(world)
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_a_boot_that_an_old_incident_remembers_proves_nothing_about_a_pod_made_since() -> None:
+    world = fencing()
+    (name,) = world.incidents
+    incident = world.incidents[name]
+    old = msgspec.structs.replace(
+        incident.spec, node="n2", boot_id="a-boot-long-ago", detected_at=NOW - timedelta(days=3)
+    )
+    world.incidents[name] = msgspec.structs.replace(incident, spec=old)
+    assert acts(look(world)) == []
+
+    fresh = msgspec.structs.replace(old, detected_at=NOW)
+    world.incidents[name] = msgspec.structs.replace(incident, spec=fresh)
+    assert acts(look(world)) == ["fail-pod", "free-pod"]
+
+
+def test_a_gang_that_somebody_starts_while_a_node_is_fenced_is_left_to_them() -> None:
+    world = fencing()
+    world.change_gang(suspended=False)
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.FOREIGN_OWNER
