@@ -28,7 +28,7 @@ from chaos.stage import CONTROLLER, Stage, StageError, raised
 from chaos.training.launch import free_port
 from recover.kube.cluster import INCIDENTS, NODEHEALTHS
 
-__all__ = ["Footprint", "Share", "measure", "run"]
+__all__ = ["Footprint", "Share", "measure", "run", "tell"]
 
 MIB = 1024 * 1024
 RANKS = 4
@@ -46,6 +46,8 @@ class Share(msgspec.Struct, frozen=True):
     pss_bytes_max: int
     rss_bytes_max: int
     cpu_s: float
+    ended_children_cpu_s: float
+    """The part of `cpu_s` that disposable children used."""
     cpu_percent_of_core: float
     writes: int
     """Requests that changed an object's resourceVersion."""
@@ -84,7 +86,7 @@ def run(args: list[str]) -> int:
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
-        _print(Console(), found)
+        tell(Console(), found)
     return 0
 
 
@@ -191,6 +193,7 @@ def _share(samples: list[Usage], window: list[Audit], user: str, took_s: float) 
         pss_bytes_max=max(sample.pss_bytes for sample in samples),
         rss_bytes_max=max(sample.rss_bytes for sample in samples),
         cpu_s=round(cpu_s, 2),
+        ended_children_cpu_s=round(samples[-1].ended_children_cpu_s - samples[0].ended_children_cpu_s, 2),
         cpu_percent_of_core=round(100 * cpu_s / took_s, 3),
         writes=writes,
         requests_without_change=len(requests) - writes,
@@ -200,7 +203,7 @@ def _share(samples: list[Usage], window: list[Audit], user: str, took_s: float) 
 # --- telling ------------------------------------------------------------------------------------------------
 
 
-def _print(console: Console, found: Footprint) -> None:
+def tell(console: Console, found: Footprint) -> None:
     agent, controller, goals = found.agent, found.controller, found.goals
     table = Table(title="Footprint while a gang trains and nothing is wrong", title_justify="left")
     for column in ("", "agent with its children", "goal", "controller"):
@@ -221,6 +224,8 @@ def _print(console: Console, found: Footprint) -> None:
         f"<= {goals.agent_cpu_percent_of_core:g} %",
         f"{controller.cpu_percent_of_core:.2f} %",
     )
+    children = [100 * share.ended_children_cpu_s / found.window_s for share in (agent, controller)]
+    table.add_row("  of it by ended children", f"{children[0]:.2f} %", "", f"{children[1]:.2f} %")
     table.add_row(
         "writes that changed an object",
         _judged(str(agent.writes), met=agent.writes <= goals.writes),

@@ -21,26 +21,30 @@ class Usage(msgspec.Struct, frozen=True):
     rss_bytes: int
     cpu_s: float
     """In steps of the kernel's clock tick, mostly 0.01 s."""
+    ended_children_cpu_s: float
+    """The part of it that children used which have ended."""
 
 
 class _Stat(msgspec.Struct, frozen=True):
     parent: int
-    cpu_s: float
+    own_cpu_s: float
+    ended_children_cpu_s: float
 
 
 def usage(pid: int) -> Usage:
     """Raises ProcessLookupError or FileNotFoundError if the process itself is gone."""
     pss_bytes, rss_bytes = _memory_bytes(pid)
-    cpu_s = _stat(pid).cpu_s
+    stats = [_stat(pid)]
     for child in family(pid) - {pid}:
         try:
-            child_pss_bytes, child_rss_bytes = _memory_bytes(child)
-            cpu_s += _stat(child).cpu_s
+            child_stat, (child_pss_bytes, child_rss_bytes) = _stat(child), _memory_bytes(child)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile, as disposable children do
+        stats.append(child_stat)
         pss_bytes += child_pss_bytes
         rss_bytes += child_rss_bytes
-    return Usage(pss_bytes, rss_bytes, cpu_s)
+    ended_s = sum(stat.ended_children_cpu_s for stat in stats)
+    return Usage(pss_bytes, rss_bytes, sum(stat.own_cpu_s for stat in stats) + ended_s, ended_s)
 
 
 def family(pid: int) -> set[int]:
@@ -68,7 +72,8 @@ def _stat(pid: int) -> _Stat:
     fields = (
         (PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     )
-    return _Stat(parent=int(fields[1]), cpu_s=sum(map(int, fields[11:15])) / _TICKS_PER_S)
+    utime, stime, cutime, cstime = map(int, fields[11:15])
+    return _Stat(int(fields[1]), (utime + stime) / _TICKS_PER_S, (cutime + cstime) / _TICKS_PER_S)
 
 
 def _memory_bytes(pid: int) -> tuple[int, int]:

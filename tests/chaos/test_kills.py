@@ -209,13 +209,12 @@ async def test_a_killed_controller_stops_and_resumes_each_gang_once(
 async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_is_off(
     tmp_path: Path, proof: str, round_: int
 ) -> None:
-    del round_
-    times = Shape(lifecycle=LifecycleSettings(silence_s=2.0), kubelet=KubeletSettings(heartbeat_s=0.5))
+    times = Shape(lifecycle=LifecycleSettings(silence_s=3.0), kubelet=KubeletSettings(heartbeat_s=0.5))
     async with raised(tmp_path, nodes=3, mode="recover", shape=times) as stage:
         await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
         await training_reaches(stage, STEPS_BETWEEN)
         fencing = Killer(stage, entering(Phase.FENCING))
-        dead = await node_of_rank_1_dies(stage)
+        dead = await node_of_rank_dies(stage, (round_ + 1) % TRAINING.ranks)
         await killed_and_replaced(stage, fencing)
         await until(stage, "the new controller has read all", lambda: times_in_step(stage) == 2)
         assert recoveries(stage)[0].status.phase is Phase.FENCING
@@ -240,9 +239,9 @@ async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_
         assert len(recoveries(stage)) == 1
 
 
-async def node_of_rank_1_dies(stage: Stage) -> str:
+async def node_of_rank_dies(stage: Stage, rank: int) -> str:
     """The machine and the agent on it, at once. Its pod stays, since nobody is left to end it."""
-    pod = rank_pod(stage, JOB, 1)
+    pod = rank_pod(stage, JOB, rank)
     assert pod is not None
     dead: str = pod["spec"]["nodeName"]
     await stage.cluster.crash_node(dead)
