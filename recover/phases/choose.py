@@ -17,7 +17,7 @@ from recover.api import (
     RecoveryStatus,
     RejectedCheckpoint,
 )
-from recover.checkpoints.model import ScanMessage, decode_message
+from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.diagnose.nodes import node_faults
 from recover.guard import attempts_limit, attempts_without_progress
 from recover.model import Pod
@@ -25,6 +25,9 @@ from recover.phases.context import Context, Step, condition, moved
 from recover.reasons import EventReason, Reason
 
 __all__ = ["choosing"]
+
+STEP_END = 2**53
+"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
 
 def choosing(ctx: Context) -> Step:
@@ -67,20 +70,36 @@ def _choice(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
     if message.error:
         return _unverified(ctx, message.error)
     rejected = [
-        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256]) for c in message.rejected
+        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256])
+        for c in message.rejected[:8]
+        if 0 <= c.step < STEP_END
     ]
     if message.chosen is None:
         why = _none_complete(message)
         return msgspec.structs.replace(_unverified(ctx, why), rejected=rejected)
+    path = str(PurePosixPath(root) / message.chosen.path)
+    unusable = _unusable(message.chosen, path)
+    if unusable:
+        return msgspec.structs.replace(_unverified(ctx, unusable), rejected=rejected)
     return CheckpointChoice(
         attempt=ctx.status.attempt,
         verified=True,
         step=message.chosen.step,
-        path=str(PurePosixPath(root) / message.chosen.path),
+        path=path,
         format=message.chosen.format,
         rejected=rejected,
         scan_s=_scan_s(ctx),
     )
+
+
+def _unusable(chosen: Checkpoint, path: str) -> str:
+    """Why the scan's choice is none: the pod lies in the tenant's namespace and may say anything."""
+    if not 0 <= chosen.step < STEP_END:
+        return f"the scan chose step {chosen.step}, which is not a step"
+    parts = PurePosixPath(chosen.path).parts
+    if chosen.path.startswith("/") or ".." in parts or len(path) > 512 or len(chosen.format) > 63:
+        return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
+    return ""
 
 
 def _scan_s(ctx: Context) -> float | None:
