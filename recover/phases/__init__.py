@@ -60,8 +60,13 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
 
 def _phase(ctx: Context) -> Callable[[Context], Step]:
     if ctx.status.phase is Phase.BLOCKED:
-        return _BLOCKED[ctx.status.reason]
+        return _BLOCKED.get(ctx.status.reason, _left_alone)
     return _PHASES[ctx.status.phase]
+
+
+def _left_alone(_: Context) -> Step:
+    """Blocked for a reason that this version does not know."""
+    return Step()
 
 
 def _joined(ctx: Context) -> Step | None:

@@ -31,8 +31,8 @@ def resuming(ctx: Context) -> Step:
     if gang.suspended:
         message = f"somebody else has suspended {gang.ref} right after it was started"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    pods = _attempt_pods(ctx)
-    ended = sum(1 for p in pods if p.phase is PodPhase.SUCCEEDED)
+    pods = ctx.living()
+    ended = sum(1 for p in _attempt_pods(ctx) if p.phase is PodPhase.SUCCEEDED)
     running = sum(1 for p in pods if p.phase is PodPhase.RUNNING)
     if running and running + ended >= gang.size:
         message = f"all {gang.size} ranks run; waiting for the first new step"
@@ -50,7 +50,15 @@ def _start(ctx: Context) -> Step:
     if not gang.suspended:
         message = f"somebody else has started {gang.ref} before its checkpoint was chosen"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    if ctx.living():
+    living = ctx.living()
+    if living and ctx.expired():
+        names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
+        message = f"{len(living)} old pod(s) live again or still, and nothing is started over them: {names}"
+        return Step(
+            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
+            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+        )
+    if living:
         return Step(look_again_s=_left(ctx))
     mark = ctx.mark("resumed")
     return Step(writes=(_environment(ctx, gang), *workload_of(gang).start(gang, mark, _to_avoid(ctx))))
@@ -136,9 +144,10 @@ def _last_step(ctx: Context) -> int | None:
 
 
 def _first_step(ctx: Context) -> PodProgress | None:
+    """Of a living rank: all old ones had ended before the start, so no clock is needed to tell them apart."""
     made = [
         progress
-        for pod in _attempt_pods(ctx)
+        for pod in ctx.living()
         if (progress := ctx.world.progress(pod)) is not None
         and progress.first_step is not None
         and not progress.tail
