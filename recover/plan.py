@@ -14,6 +14,7 @@ from recover.actions import Action, Create, Emit, Plan
 from recover.api import ActionRecord, GangRef, Outcome, RecoverySpec, Witness
 from recover.diagnose import Diagnosis, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
+from recover.diagnose.ranks import new_pods, since
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
 from recover.kube.cluster import RECOVERIES
 from recover.model import Gang, World
@@ -167,7 +168,7 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
 
 
 def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
-    pods = sorted(world.pods(gang.ref.uid), key=lambda p: p.name)
+    pods = new_pods(world, gang, since(world.history(gang.ref.uid)))
     lost = {e.pod: order for order, e in reversed(list(enumerate(diagnosis.evidence))) if e.pod}
     readable = [p for p in pods if world.progress(p) is not None]
     witnesses = sorted(
@@ -182,8 +183,10 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
         detected_at=diagnosis.detected_at,
         summary=diagnosis.summary,
         avoid_node=diagnosis.node or (diagnosis.suspects[0].node if diagnosis.suspects else ""),
-        nodes=sorted({p.node for p in pods if p.node}),
-        gpus=sum(p.accelerators for p in pods if not p.ended),
+        nodes=sorted({p.node for p in pods if p.node})[:4096],
+        gpus=min(
+            sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
+        ),
         witnesses=[Witness(pod=p.name, uid=p.uid, node=p.node) for p in witnesses],
     )
 
