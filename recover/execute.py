@@ -128,13 +128,17 @@ class Executor:
                 assert_never(action)
 
     async def _create(self, action: Create) -> None:
+        """A fresh object gets its status whatever the schema's defaults have put there; one that exists keeps
+        a status that it has: it may say more, and the next look brings it up to date."""
+        unwritten = True
         try:
             raw = await self._cluster.create(action.resource, action.body, action.namespace)
         except ApiError as error:
             if not error.exists:
                 raise
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
-        if action.status is not None and not msgspec.json.decode(raw, type=_Object).status:
+            unwritten = not msgspec.json.decode(raw, type=_Object).status
+        if action.status is not None and unwritten:
             raw = await self._cluster.patch(
                 action.resource,
                 action.name,

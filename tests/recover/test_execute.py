@@ -86,6 +86,18 @@ def test_an_object_that_exists_already_is_success_and_keeps_the_status_that_it_h
     assert [method for method, _ in cluster.calls] == ["create", "get"]
 
 
+def test_a_fresh_object_gets_its_status_although_the_schema_has_filled_in_defaults() -> None:
+    filled = raw("i1", 5, namespace="", spec={}, status={"phase": "Open", "blame": "unknown"})
+    cluster = Scripted(create=[filled])
+    create = Create(
+        what="c", resource=INCIDENTS, name="i1", body={"metadata": {"name": "i1"}}, status={"summary": "s"}
+    )
+
+    execute(cluster, (create,))
+
+    assert [method for method, _ in cluster.calls] == ["create", "patch"]
+
+
 def test_a_crash_between_the_create_and_its_status_is_made_good() -> None:
     cluster = Scripted(create=[EXISTS], get=[raw("i1", 5, namespace="", spec={})])
     create = Create(
