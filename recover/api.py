@@ -115,7 +115,7 @@ class ActionRecord(_Wire, frozen=True, kw_only=True):
 
     at: datetime
     action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...", max_length=63)]
-    target: Annotated[str, Meta(max_length=320)]
+    target: Annotated[str, Meta(max_length=384)]
     outcome: Outcome
     reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
     message: Annotated[str, Meta(max_length=512)] = ""

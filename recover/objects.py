@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
 
 from detectors.kubeapi import Resource
 
-__all__ = ["body", "builtins", "merge_diff", "regarding"]
+__all__ = ["body", "builtins", "merge_diff", "regarding", "shortened"]
 
 
 def builtins(value: msgspec.Struct) -> dict[str, Any]:
@@ -57,3 +58,11 @@ def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         elif name not in old or before != value:
             patch[name] = value
     return patch
+
+
+def shortened(name: str, chars_max: int) -> str:
+    """The name where it fits, else its beginning and a hash of the whole: valid, and still its own."""
+    if len(name) <= chars_max:
+        return name
+    whole = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: chars_max - 9].rstrip('-.')}-{whole}"

@@ -29,6 +29,7 @@ from recover.kube.cluster import (
 )
 from recover.kube.reflector import Reflector
 from recover.model import Gang, Mode, Node, Pod, World
+from recover.scan_pod import scan_label
 from recover.settings import Settings
 from recover.workloads import WORKLOADS
 
@@ -200,7 +201,7 @@ class Observer:
     def has_scan(self, recovery: Recovery) -> bool:
         """A scan pod of that recovery still exists."""
         return any(
-            pod.labels[decode.SCAN_OF] == recovery.metadata.name[:63]
+            pod.labels[decode.SCAN_OF] == scan_label(recovery)
             and pod.namespace == recovery.metadata.namespace
             for pod in self._scans.values()
         )

@@ -18,7 +18,7 @@ from recover.diagnose.ranks import new_pods, since
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
 from recover.kube.cluster import RECOVERIES
 from recover.model import Gang, World
-from recover.objects import body, regarding
+from recover.objects import body, regarding, shortened
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
 from recover.settings import Settings
@@ -192,7 +192,8 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
 
 
 def recovery_name(gang: GangRef, number: int) -> str:
-    return f"{gang.kind.lower()}-{gang.name}-{fingerprint(gang.uid, str(number))}"
+    """Short enough for the names of its scan pods, too."""
+    return f"{gang.kind.lower()}-{shortened(gang.name, 150)}-{fingerprint(gang.uid, str(number))}"
 
 
 # --- records and time -------------------------------------------------------------------------------------

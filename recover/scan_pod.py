@@ -17,8 +17,9 @@ from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, Locat
 from recover.decode import SCAN_OF
 from recover.kube.cluster import PODS
 from recover.model import Gang, Pod, Template, Volume, VolumeKind
+from recover.objects import shortened
 
-__all__ = ["Unscannable", "create", "location", "release", "remove", "scan_name"]
+__all__ = ["Unscannable", "create", "location", "release", "remove", "scan_label", "scan_name"]
 
 _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
@@ -66,6 +67,11 @@ def scan_name(recovery: Recovery) -> str:
     return f"{recovery.metadata.name}-scan-{recovery.status.attempt}"
 
 
+def scan_label(recovery: Recovery) -> str:
+    """Which recovery a scan pod works for, as the value of a label."""
+    return shortened(recovery.metadata.name, 63)
+
+
 def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
     """The gated scan pod of this attempt; None where nothing can be scanned."""
     try:
@@ -84,7 +90,7 @@ def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Cre
             "metadata": {
                 "name": name,
                 "namespace": gang.ref.namespace,
-                "labels": {SCAN_OF: recovery.metadata.name[:63]},
+                "labels": {SCAN_OF: scan_label(recovery)},
             },
             "spec": _spec(place, image, deadline_s, _unloadable(recovery.status.fruitless)),
         },

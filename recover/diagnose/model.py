@@ -12,7 +12,10 @@ from recover.api import Blame, Evidence, Suspect
 from recover.model import Gang
 from recover.reasons import Reason
 
-__all__ = ["Diagnosis", "Harm", "Loss", "fingerprint"]
+__all__ = ["NAME_CHARS_MAX", "Diagnosis", "Harm", "Loss", "fingerprint"]
+
+NAME_CHARS_MAX = 200
+"""Of the node's or job's name within an Incident's: the fault class and a fingerprint follow."""
 
 
 class Loss(msgspec.Struct, frozen=True):

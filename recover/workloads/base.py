@@ -16,6 +16,7 @@ from detectors.kubeapi import Resource
 from recover.actions import Patch
 from recover.api import GangRef
 from recover.model import Gang, Mark, Template, Terminal, Volume, VolumeKind
+from recover.objects import shortened
 
 __all__ = [
     "HOSTNAME",
@@ -253,7 +254,7 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
 
 def environment_name(gang: Gang) -> str:
     """The ConfigMap that carries the environment of the next attempt to the gang's containers."""
-    return f"{gang.ref.name}-rekindle"
+    return f"{shortened(gang.ref.name, 244)}-rekindle"
 
 
 def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
