@@ -17,7 +17,6 @@ import msgspec
 from recover import scan_pod
 from recover.actions import Action, Plan
 from recover.api import STOPPED_PHASES, Phase, Recovery, RecoveryStatus
-from recover.guard import attempts_limit
 from recover.model import World
 from recover.phases.causes import fresh_causes
 from recover.phases.choose import choosing
@@ -82,13 +81,7 @@ def _joined(ctx: Context) -> Step | None:
                 ctx.status, causes=[*ctx.status.causes, *fresh][-16:], avoid_nodes=avoid
             )
         )
-    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
-    if ctx.status.attempt >= limit:
-        message = f"{summary}: failed again before any new step, {limit} attempts are the limit"
-        return Step(
-            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP),
-            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
-        )
+    # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
     return Step(status=next_attempt(ctx, fresh, f"stopping all ranks once more: {summary}"))
 
 

@@ -161,7 +161,7 @@ def test_a_cause_that_an_earlier_recovery_took_up_does_not_act_again_in_the_next
     assert [cause.fault for cause in second.status.causes] == [Fault.APPLICATION]
 
 
-def test_as_many_attempts_as_are_allowed_and_then_a_person_is_called() -> None:
+def test_as_many_attempts_as_are_allowed_then_the_gang_stays_suspended_and_a_person_is_called() -> None:
     world = recovering(
         cluster(nodes=8).running(gang(annotations={"rekindle.dev/attempts-per-cause": "2"})).crash(rank=0)
     )
@@ -175,8 +175,10 @@ def test_as_many_attempts_as_are_allowed_and_then_a_person_is_called() -> None:
         recovering(world)
         step(world)
 
-    status = only_recovery(world).status
-    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.CRASH_LOOP)
+    status = advanced(world, Phase.ESCALATED).status
+    assert status.reason == Reason.CRASH_LOOP
+    assert [t.phase for t in status.phases].count(Phase.RESUMING) == 2
+    assert world.gangs["llm-uid"].suspended
 
 
 def test_restarts_for_one_kind_of_fault_weeks_apart_are_no_crash_loop() -> None:
