@@ -10,10 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 
 import msgspec
 
 from chaos.cluster.client import Client
+from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
+from detectors.catalog.xid import XidCatalog
 from detectors.contract import CoverageState, Device, NodeHealth, Source
 from detectors.core import AgentCore, Dirty
 from detectors.facts import KernelLine, PodRef
@@ -61,7 +64,7 @@ class Agent:
         self._now = now
         self._settings = settings
         self._tick_s = tick_s
-        self._core = AgentCore(settings, boot_id=machine.boot_id)
+        self._core = _core(settings, machine.boot_id)
         self._reading = False
         self._wake = asyncio.Event()
         self._written = b""
@@ -178,3 +181,14 @@ class Agent:
         for pod in self._core.spec(reply.spec):
             self._read(pod)
         return reply
+
+
+def _core(settings: AgentSettings, boot_id: str) -> AgentCore:
+    xids, log_errors = _catalogues()
+    return AgentCore(settings, boot_id=boot_id, xids=xids, log_errors=log_errors)
+
+
+@cache
+def _catalogues() -> tuple[XidCatalog, tuple[LogErrorRow, ...]]:
+    """Read once for all the agents of all the runs."""
+    return XidCatalog.packaged(), packaged_log_errors()

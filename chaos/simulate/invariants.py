@@ -29,7 +29,7 @@ from recover.kube.cluster import (
 from recover.model import Mode
 from recover.settings import Settings
 
-__all__ = ["Invariants", "Write"]
+__all__ = ["Invariants", "Write", "is_suspended"]
 
 OURS = "rekindle.dev/"
 TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
@@ -63,7 +63,7 @@ class Invariants:
         """Of the controller, Events included."""
         self._store = store
         self._truth = truth
-        self._settings = settings
+        self.settings = settings
         self._controller = controller
         self._seen = store.version
         self._acts: set[tuple[str, str, int, str]] = set()
@@ -89,7 +89,7 @@ class Invariants:
         if write.audit.user != self._controller:
             return
         self.last_write_at = write.audit.at
-        if self._settings.mode is Mode.OBSERVE and write.audit.resource not in OWN_KINDS:
+        if self.settings.mode is Mode.OBSERVE and write.audit.resource not in OWN_KINDS:
             yield "a write on something that is not ours, in observe mode"
         if write.audit.resource == NODES:
             yield from self._node(write)
@@ -148,7 +148,7 @@ class Invariants:
             yield from self._within_budgets(node)
 
     def _within_budgets(self, node: Object) -> Iterator[str]:
-        nodes, budgets = self._store.objects(NODES), self._settings.budgets
+        nodes, budgets = self._store.objects(NODES), self.settings.budgets
         out = [n for n in nodes if QUARANTINED in n["metadata"].get("annotations", {})]
         limit = min(
             budgets.quarantined_nodes_max, max(1, int(len(nodes) * budgets.quarantined_percent_max / 100))

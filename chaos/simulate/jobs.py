@@ -40,7 +40,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     storage: Storage = Storage.SCRATCH
     scanned: bool = False
     """Its annotation says where the checkpoints lie."""
-    step_s: float = 1.0
+    step_s: float = 5.0
     steps: int = _ENDLESS_STEPS
     policy: str = "OnFailure"
     annotations: dict[str, str] = {}

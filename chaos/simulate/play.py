@@ -35,7 +35,7 @@ def play(story: Story, setup: Setup | None = None) -> Simulation:
             try:
                 await story(sim)
             finally:
-                found = [*sim.invariants.violations, *errors]
+                found = [*sim.invariants.violations, *dict.fromkeys(errors)]
                 assert not found, "\n".join([*found[:10], sim.tell()])
             sim.cluster.check()
         return sim
@@ -52,9 +52,7 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
     ends_at = sim.clock.now() + timedelta(seconds=within_s)
     began_at = sim.clock.now()
     steps: dict[str, int] = {}
-    while (
-        sim.clock.now() - max(began_at, sim.invariants.last_write_at or began_at)
-    ).total_seconds() < QUIET_S:
+    while _quiet_s(sim, began_at) < QUIET_S or _deadline_runs(sim):
         assert sim.clock.now() < ends_at, f"the controller writes on and on: {sim.tell()}"
         steps = {name: gang.step for name, gang in sim.gangs.items()}
         await sim.passes(_LOOK_EVERY_S)
@@ -62,6 +60,17 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
     for name, gang in sim.gangs.items():
         trains = gang.step != steps[name]
         assert trains or _stated_reason(sim, name), f"{name} stands still, and nobody says why: {sim.tell()}"
+
+
+def _quiet_s(sim: Simulation, began_at: datetime) -> float:
+    last = max(began_at, sim.invariants.last_write_at or began_at)
+    return (sim.clock.now() - last).total_seconds()
+
+
+def _deadline_runs(sim: Simulation) -> bool:
+    """Whether a recovery waits for something, and will act when that has not come in time."""
+    recoveries = [recovery for name in sim.gangs for recovery in sim.recoveries(name)]
+    return any(r.active and r.status.deadline is not None for r in recoveries)
 
 
 def _stated_reason(sim: Simulation, job: str) -> str:

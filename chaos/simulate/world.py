@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from chaos.cluster.containers import ContainerRun, Exit
+from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
 from chaos.cluster.kinds import Object
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.virtual import Clock
@@ -30,7 +31,7 @@ from detectors.facts import PodRef
 from detectors.kubeapi import Resource
 from detectors.settings import AgentSettings
 from recover import crds
-from recover.api import Incident, Recovery
+from recover.api import Incident, Phase, Recovery
 from recover.app import Controller
 from recover.decode import SCAN_OF
 from recover.kube.cluster import INCIDENTS, JOBS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
@@ -48,18 +49,20 @@ _JOB_NAMES = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name")
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 6
+    gpus_per_node: int = 1
     settings: Settings = Settings(mode=Mode.RECOVER)
     agents: AgentSettings = AgentSettings()
     labels: dict[str, str] = {}
     seed: int = 0
     heartbeat_s: float = 10.0
-    tick_s: float = 1.0
+    tick_s: float = 5.0
     """How often an agent looks for stalls."""
 
 
 class Simulation:
     def __init__(self, setup: Setup, clock: Clock, truth: Truth) -> None:
         self.setup = setup
+        self.settings = setup.settings
         self.clock = clock
         self.truth = truth
         self.gangs: dict[str, Gang] = {}
@@ -84,7 +87,7 @@ class Simulation:
     async def start_controller(self) -> None:
         """A new process: it knows only what the API holds."""
         assert not self.controller_lives
-        controller = Controller(self.crashes, self.setup.settings, self.metrics, self.clock)
+        controller = Controller(self.crashes, self.settings, self.metrics, self.clock)
         self._controller = asyncio.create_task(controller.run(), name="controller")
 
     def kill_controller(self) -> None:
@@ -98,6 +101,10 @@ class Simulation:
         self.kill_controller()
         await asyncio.sleep(down_s)
         await self.start_controller()
+
+    def change_settings(self, settings: Settings) -> None:
+        """What the next controller is started with."""
+        self.settings = self.invariants.settings = settings
 
     # --- machines and agents ------------------------------------------------------------------------------
 
@@ -211,6 +218,11 @@ class Simulation:
     async def cordon(self, node: str) -> None:
         await self.edit_node(node, {"spec": {"unschedulable": True}})
 
+    async def out_of_service(self, node: str) -> None:
+        """A person says that the machine is off."""
+        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+        await self.edit_node(node, {"spec": {"taints": [*self.node(node)["spec"].get("taints", []), taint]}})
+
     async def edit_job(self, body: Object, job: str = "llm") -> None:
         resource = self.resource(job)
         await self.cluster.client(PERSON).patch(resource, job, body, namespace=NAMESPACE)
@@ -239,6 +251,11 @@ class Simulation:
         """The only one."""
         (only,) = self.recoveries(job)
         return only
+
+    def recovery_is(self, phase: Phase, job: str = "llm") -> bool:
+        """Whether that job's last recovery is in that phase."""
+        found = self.recoveries(job)
+        return bool(found) and found[-1].status.phase is phase
 
     def incidents(self) -> list[Incident]:
         return [msgspec.convert(o, Incident) for o in self.cluster.store.objects(INCIDENTS)]
@@ -298,6 +315,7 @@ async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
     """Everything is up: nodes ready, agents reading, the controller started."""
     shape = Shape(
         nodes=setup.nodes,
+        gpus_per_node=setup.gpus_per_node,
         labels=setup.labels,
         crds=crds.manifests(),
         seed=setup.seed,
