@@ -2,13 +2,14 @@
 
 The simulated API server applies the write, withholds the reply and kills. A new controller process, which
 knows nothing but the API objects, must carry the recovery to its end: each attempt stops the job once and
-starts it once. REKINDLE_KILLS sets how often each moment is struck (1; `make soak` takes 3).
+starts it once. REKINDLE_KILLS sets how often each moment is struck (default 1). `pytest -s` shows the kills.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +17,13 @@ import msgspec
 import pytest
 
 from chaos import ledger
+from chaos.cluster.containers import Exit
 from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, LifecycleSettings
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.store import Audit
 from chaos.cluster.world import Shape
 from chaos.faults import inject, rank_pod, wait_for
-from chaos.manifests import training_job
+from chaos.manifests import NAMESPACE, training_job
 from chaos.scenario import Fault, Job, PodCrash, When, Xid
 from chaos.stage import CONTROLLER, Stage, raised
 from chaos.training.launch import free_port
@@ -77,15 +79,17 @@ STATES = tuple(
     entering(phase)
     for phase in (Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.RESUMING, Phase.VERIFYING)
 )
+STOP = Moment("stop of the job", lambda stage, entry: _suspended(stage, entry, now=True))
+RESUME = Moment("resume of the job", lambda stage, entry: _suspended(stage, entry, now=False))
 ACTS = (
     Moment("cordon of the node", lambda _, entry: entry.resource == NODES),
-    Moment("stop of the job", lambda stage, entry: _suspended(stage, entry, now=True)),
+    STOP,
     Moment("create of the scan", lambda _, entry: entry.resource == PODS and entry.verb == "create"),
     Moment(
         "write of the environment",
         lambda _, entry: entry.resource == CONFIGMAPS and entry.name == f"{JOB}-rekindle",
     ),
-    Moment("resume of the job", lambda stage, entry: _suspended(stage, entry, now=False)),
+    RESUME,
 )
 POD_FAILED = Moment("fencing of a pod", lambda _, e: e.resource == PODS and e.subresource == "status")
 
@@ -202,6 +206,41 @@ async def test_a_killed_controller_stops_and_resumes_each_gang_once(
             step = recovery.status.resumed_step
         await training_reaches(stage, step + STEPS_BETWEEN)
         assert len(recoveries(stage)) == len(moments)
+
+
+@pytest.mark.parametrize("round_", range(KILLS))
+async def test_a_second_attempt_too_is_stopped_and_resumed_once_however_often_the_controller_is_killed(
+    tmp_path: Path, round_: int
+) -> None:
+    # A second between two steps: the ranks of the first attempt die before they have made one.
+    slow = msgspec.structs.replace(TRAINING, step_time_s=1.0, checkpoint_every=1)
+    async with raised(tmp_path, nodes=3, mode="recover") as stage:
+        await stage.cluster.apply(training_job(slow, JOB, free_port()))
+        await training_reaches(stage, 2 + round_)
+        inject(stage, JOB, CRASH)
+        await until(stage, "the first attempt has started", lambda: job_writes(stage) == 2)
+        await until(stage, "both ranks run", lambda: len(running_ranks(stage)) == TRAINING.ranks)
+        killer = Killer(stage, entering(Phase.STOPPING))
+        for name in running_ranks(stage):
+            stage.cluster.crash_pod(name, Exit.by_signal(signal.SIGABRT), NAMESPACE)
+        for following in (STOP, RESUME):
+            await until(stage, f"killed in {killer.moment.name}", killer.struck.is_set)
+            killer = Killer(stage, following)
+            await stage.start_controller()
+        await killed_and_replaced(stage, killer)
+
+        recovery = await recovered(stage, 1)
+
+        assert recovery.status.attempt == 2
+        assert job_writes(stage) == 4
+        resumed = ledger.resumed_where_chosen(recovery)
+        assert resumed.ok, resumed.words
+        assert ledger.cordoned(stage.objects(NODES)) == set()
+
+
+def running_ranks(stage: Stage) -> list[str]:
+    pods = [pod for rank in range(TRAINING.ranks) if (pod := rank_pod(stage, JOB, rank)) is not None]
+    return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
 
 @pytest.mark.parametrize("round_", range(KILLS))
