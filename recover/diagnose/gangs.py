@@ -13,10 +13,9 @@ import msgspec
 
 from detectors.contract import CoverageState, Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
-from recover.diagnose.model import NAME_CHARS_MAX, Diagnosis, Harm, Loss, fingerprint
+from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import is_dead, losses, new_pods, since, stalled_at
 from recover.model import Gang, Pod, World
-from recover.objects import shortened
 from recover.policy import policies
 from recover.settings import Timing
 
@@ -109,7 +108,7 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
         why = f"nobody is blamed: {covered}"
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
-        name=f"{shortened(gang.ref.name, NAME_CHARS_MAX)}-{fault}-{fingerprint(first.pod_uid, str(first.restarts), first.code)}",
+        name=incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code),
         fault=fault,
         severity=Severity.FATAL,
         detected_at=first.at,
@@ -157,7 +156,7 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
     blind = sorted({p.node for p in state.pods if p.node and _covered(world, p.node, at)})
     return Diagnosis(
-        name=f"{shortened(gang.ref.name, NAME_CHARS_MAX)}-{Fault.HANG}-{fingerprint(gang.ref.uid, at.isoformat())}",
+        name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
         severity=Severity.FATAL,
         detected_at=at,

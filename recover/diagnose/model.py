@@ -10,12 +10,10 @@ import msgspec
 from detectors.contract import Fault, Severity
 from recover.api import Blame, Evidence, Suspect
 from recover.model import Gang
+from recover.objects import shortened
 from recover.reasons import Reason
 
-__all__ = ["NAME_CHARS_MAX", "Diagnosis", "Harm", "Loss", "fingerprint"]
-
-NAME_CHARS_MAX = 200
-"""Of the node's or job's name within an Incident's: the fault class and a fingerprint follow."""
+__all__ = ["Diagnosis", "Harm", "Loss", "fingerprint", "incident_name"]
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -72,3 +70,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 def fingerprint(*parts: str) -> str:
     """Eight hex digits that tell one fault from another in an object's name."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
+
+
+def incident_name(subject: str, fault: Fault, *parts: str) -> str:
+    """Of a node's or a job's fault; `parts` tell it from others of the same class there."""
+    return f"{shortened(subject, 200)}-{fault}-{fingerprint(*parts)}"

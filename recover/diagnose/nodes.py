@@ -9,9 +9,8 @@ import msgspec
 
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
-from recover.diagnose.model import NAME_CHARS_MAX, Diagnosis, Harm, fingerprint
+from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.model import Gang, Node, World
-from recover.objects import shortened
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import Reason
 from recover.settings import Timing
@@ -110,7 +109,7 @@ def _same(incident: Incident) -> bool:
 
 
 def _name(node: Node, first: Finding) -> str:
-    return f"{shortened(node.name, NAME_CHARS_MAX)}-{first.fault}-{fingerprint(first.boot_id, first.id)}"
+    return incident_name(node.name, first.fault, first.boot_id, first.id)
 
 
 def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
@@ -192,7 +191,7 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
         if not harms:
             continue
         yield Diagnosis(
-            name=f"{shortened(node.name, NAME_CHARS_MAX)}-{Fault.HOST}-{fingerprint(node.uid, at.isoformat())}",
+            name=incident_name(node.name, Fault.HOST, node.uid, at.isoformat()),
             fault=Fault.HOST,
             severity=Severity.FATAL,
             detected_at=at,
