@@ -18,11 +18,13 @@ class CrashPoints:
     """Implements recover.kube.cluster.Cluster. `kill` ends the controller, and with it the caller.
 
     `crash_in` counts down places: 1 dies at the next one. A write has two, before it is sent and after it was
-    applied but not answered. None never dies.
+    applied but not answered. None never dies. `down_s` is how long it takes until the next one starts; None
+    leaves that to the story.
     """
 
     def __init__(self, client: Client, kill: Callable[[], None]) -> None:
         self.crash_in: int | None = None
+        self.down_s: float | None = None
         self._client = client
         self._kill = kill
 

@@ -7,10 +7,10 @@ and scripts act by the methods here; invariants.py looks at every write.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -28,7 +28,7 @@ from chaos.simulate.jobs import NAMESPACE, Gang, Job, Kind, Scan, manifest
 from chaos.simulate.lines import KernelText, gpu_address
 from chaos.simulate.truth import HardwareFault, Truth
 from detectors.facts import PodRef
-from detectors.kubeapi import Resource
+from detectors.kubeapi import ApiError, Resource
 from detectors.settings import AgentSettings
 from recover import crds
 from recover.api import Incident, Phase, Recovery
@@ -74,7 +74,7 @@ class Simulation:
     def on(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.client = cluster.client(CONTROLLER)
-        self.crashes = CrashPoints(self.client, self.kill_controller)
+        self.crashes = CrashPoints(self.client, self._die_and_restart)
         self.invariants = Invariants(cluster.store, self.truth, self.setup.settings, controller=CONTROLLER)
         cluster.store.before_reply = self.invariants.saw
 
@@ -97,10 +97,17 @@ class Simulation:
         self._controller = None
         gc.enable()
 
+    def _die_and_restart(self) -> None:
+        """Called by the crash points. A Deployment starts the next one."""
+        self.kill_controller()
+        if self.crashes.down_s is not None:
+            self._restart = asyncio.create_task(self.restart_controller(self.crashes.down_s))
+
     async def restart_controller(self, down_s: float = 0.0) -> None:
         self.kill_controller()
         await asyncio.sleep(down_s)
-        await self.start_controller()
+        if not self.controller_lives:
+            await self.start_controller()
 
     def change_settings(self, settings: Settings) -> None:
         """What the next controller is started with."""
@@ -224,19 +231,29 @@ class Simulation:
         await self.edit_node(node, {"spec": {"taints": [*self.node(node)["spec"].get("taints", []), taint]}})
 
     async def edit_job(self, body: Object, job: str = "llm") -> None:
-        resource = self.resource(job)
-        await self.cluster.client(PERSON).patch(resource, job, body, namespace=NAMESPACE)
+        """A job that is gone stays so."""
+        with contextlib.suppress(ApiError):
+            await self.cluster.client(PERSON).patch(self.resource(job), job, body, namespace=NAMESPACE)
 
     async def delete_job(self, job: str = "llm") -> None:
-        await self.cluster.client(PERSON).delete(self.resource(job), job, namespace=NAMESPACE)
+        with contextlib.suppress(ApiError):
+            await self.cluster.client(PERSON).delete(self.resource(job), job, namespace=NAMESPACE)
 
     def resource(self, job: str = "llm") -> Resource:
         return _RESOURCES[self.gangs[job].job.kind]
+
+    async def suspend(self, job: str, value: bool) -> None:
+        spec = {"suspend": value}
+        kubeflow = self.resource(job) == PYTORCHJOBS
+        await self.edit_job({"spec": {"runPolicy": spec} if kubeflow else spec}, job)
 
     # --- questions ----------------------------------------------------------------------------------------
 
     def node(self, name: str) -> Object:
         return self.cluster.store.read(NODES, name).body
+
+    def dead_nodes(self) -> set[str]:
+        return {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)} - set(self.machines)
 
     def cordoned(self) -> list[str]:
         nodes = self.cluster.store.objects(NODES)
@@ -268,8 +285,13 @@ class Simulation:
             if a.user == CONTROLLER and a.changed and a.resource.plural != "events"
         ]
 
+    @property
+    def elapsed_s(self) -> float:
+        """Since the start of the run."""
+        return asyncio.get_running_loop().time()
+
     async def passes(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(max(0.0, seconds))
         self.cluster.check()
 
     async def until(self, condition: Callable[[], bool], within_s: float, *, every_s: float = 0.5) -> None:
@@ -310,7 +332,7 @@ class _Observed:
             self._sim.log_ended(ref, run.node)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
     """Everything is up: nodes ready, agents reading, the controller started."""
     shape = Shape(
