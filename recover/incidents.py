@@ -23,13 +23,13 @@ from recover.api import (
     Outcome,
 )
 from recover.diagnose.model import Diagnosis, fingerprint
-from recover.guard import BRAKE, Brake, is_brake
+from recover.guard import BRAKE, RESTART_GANG, Brake, is_brake
 from recover.kube.cluster import INCIDENTS
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
 from recover.reasons import EventReason
 
-__all__ = ["brakes", "closings", "explain", "superseded"]
+__all__ = ["brakes", "closings", "explain", "missing", "superseded"]
 
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
@@ -84,6 +84,31 @@ def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
     """A rank that was lost at a time that nobody tells keeps the time when we first saw it."""
     seen = {(e.code, e.node, e.pod): e.at for e in before if e.pod}
     return [msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found]
+
+
+def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
+    """The recovery is written before its incident. Where a crash came in between, and the stop has since
+    hidden the gang's own trouble, the recovery tells what the incident would have said."""
+    live = {diagnosis.name for diagnosis in found}
+    for recovery in world.recoveries.values():
+        spec = recovery.spec
+        if not recovery.active or spec.incident in live or spec.incident in world.incidents:
+            continue
+        done = ActionRecord(
+            at=now,
+            action=RESTART_GANG,
+            target=str(spec.gang),
+            outcome=Outcome.DONE,
+            message=f"Recovery {recovery.metadata.name} restarts the whole gang",
+        )
+        status = IncidentStatus(
+            summary=spec.summary,
+            blame=Blame.APPLICATION if spec.fault is Fault.APPLICATION else Blame.UNKNOWN,
+            victims=[spec.gang],
+            actions=[done],
+        )
+        about = IncidentSpec(fault=spec.fault, gang=spec.gang, detected_at=spec.detected_at)
+        yield _create(spec.incident, about, status)
 
 
 def superseded(world: World, diagnosis: Diagnosis, unexplained: set[str], now: datetime) -> Iterator[Action]:

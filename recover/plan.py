@@ -42,6 +42,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         chain += incidents.explain(world, diagnosis, records)
         chains.append(tuple(chain))
         chains += [(action,) for action in incidents.superseded(world, diagnosis, unexplained, now)]
+    chains += [(action,) for action in incidents.missing(world, found, now)]
     chains += [(action,) for action in incidents.closings(world, found, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.contract import Fault, Origin, Severity
+from recover.actions import Create, Plan
+from recover.api import Outcome
 from recover.model import Mode, PodPhase, Terminal
-from tests.acting import recovering
+from recover.phases import advance
+from tests.acting import apply, recovering
 from tests.builders import Worlds, cluster, gang
 
 Trouble = Callable[[Worlds], object]
@@ -79,3 +82,23 @@ def test_a_look_at_an_unchanged_world_writes_nothing_more(
             recovering(world)
         again = world.later(0.001).decide().plan
         assert [action.what for action in again.actions if hasattr(action, "what")] == []
+
+
+def test_an_incident_that_a_crash_kept_from_being_written_is_made_good_from_its_recovery() -> None:
+    world = cluster(nodes=8).running(gang()).crash(rank=1)
+    plan = world.decide().plan
+    opened = [a for a in plan.actions if isinstance(a, Create) and a.what == "open-recovery"]
+    apply(world, Plan(chains=(tuple(opened),)))
+
+    for _ in range(3):
+        for recovery in list(world.recoveries.values()):
+            apply(world, advance(recovery, world.world(), world.settings, world.now))
+    recovering(world)
+
+    (recovery,) = world.recoveries.values()
+    (incident,) = world.incidents.values()
+    assert incident.metadata.name == recovery.spec.incident
+    assert incident.spec.gang == recovery.spec.gang
+    assert incident.status.summary == recovery.spec.summary
+    assert [(a.action, a.outcome) for a in incident.status.actions] == [("restart-gang", Outcome.DONE)]
+    assert recovering(world).decide().plan.actions == ()
