@@ -1,0 +1,97 @@
+"""How each framework's job is started elsewhere: what we add to its template, and what stays as people wrote it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from recover.api import Phase
+from recover.model import Mark, Template
+from recover.workloads import Workload
+from recover.workloads.job import Job
+from recover.workloads.pytorchjob import PyTorchJob
+from tests.acting import advanced, look, recovering
+from tests.builders import cluster, gang
+
+MARK = Mark(recovery="r", attempt=1, did="resumed")
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+HOST = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}
+ZONES = [{"matchExpressions": [ZONE]}, {"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}]
+THEIRS = {
+    "podAntiAffinity": {"x": 1},
+    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ZONES}},
+}
+
+
+def started(workload: Workload, template: dict[str, Any], avoid: tuple[str, ...]) -> dict[str, Any]:
+    """The template's changes in the patch that starts a job with this pod spec."""
+    spec: dict[str, Any] = {"template": {"spec": template}, "suspend": True}
+    if isinstance(workload, PyTorchJob):
+        spec = {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": template}}}}
+    raw = {"metadata": {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}, "spec": spec}
+    (patch,) = workload.start(workload.parse(msgspec.json.encode(raw)), MARK, avoid)
+    assert (patch.uid, patch.version) == ("u", "3")
+    body: dict[str, Any] = patch.body["spec"]
+    if isinstance(workload, PyTorchJob):
+        body = body["pytorchReplicaSpecs"]["Worker"]
+    return dict(body.get("template", {}).get("spec", {}))
+
+
+@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+def test_the_avoided_nodes_are_added_to_every_term_and_foreign_affinity_stays(workload: Workload) -> None:
+    affinity = started(workload, {"affinity": THEIRS}, ("n1", "n2"))["affinity"]
+
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    ours = {**HOST, "values": ["n1", "n2"]}
+    assert terms[0]["matchExpressions"] == [ZONE, ours]
+    assert terms[1] == {**ZONES[1], "matchExpressions": [ours]}
+    assert affinity["podAntiAffinity"] == {"x": 1}
+
+
+@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+def test_nodes_that_were_avoided_before_stay_avoided(workload: Workload) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [HOST]}]}
+    before = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    affinity = started(workload, {"affinity": before}, ("n1",))["affinity"]
+
+    (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{**HOST, "values": ["n1", "n9"]}]
+
+
+@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+def test_where_nothing_is_avoided_the_affinity_is_not_written(workload: Workload) -> None:
+    assert "affinity" not in started(workload, {"affinity": THEIRS}, ())
+
+
+def test_a_pytorchjobs_containers_keep_everything_and_read_the_environment_once() -> None:
+    container = {
+        "name": "train",
+        "image": "i",
+        "unknownField": [1],
+        "envFrom": [{"secretRef": {"name": "s"}}],
+    }
+
+    once = started(PyTorchJob(), {"containers": [container]}, ())["containers"]
+    twice = started(PyTorchJob(), {"containers": once}, ())["containers"]
+
+    assert twice == once
+    assert once[0]["unknownField"] == [1]
+    assert [next(iter(source)) for source in once[0]["envFrom"]] == ["secretRef", "configMapRef"]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "avoided"), [((), False), (({"operator": "Exists"},), True)], ids=["none", "all"]
+)
+def test_a_gang_that_tolerates_every_taint_is_kept_off_a_cordoned_node_by_affinity(
+    tolerations: tuple[dict[str, str], ...], avoided: bool
+) -> None:
+    job = gang(templates={"Worker": Template(tolerations=tolerations)})
+    world = recovering(cluster(nodes=8).running(job).finding(on="n1"))
+    advanced(world, Phase.RESUMING)
+
+    (start,) = [a for a in look(world).actions if getattr(a, "what", "") == "start-gang"]
+
+    assert ("n1" in str(start.body)) is avoided
