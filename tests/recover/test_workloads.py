@@ -1,4 +1,4 @@
-"""How each framework's job is started elsewhere: what we add to its template, and what stays as people wrote it."""
+"""Starting a job elsewhere: what we add to its template, and what stays as people wrote it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from tests.builders import cluster, gang
 MARK = Mark(recovery="r", attempt=1, did="resumed")
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 HOST = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}
-ZONES = [{"matchExpressions": [ZONE]}, {"matchFields": [{"key": "metadata.name", "operator": "Exists"}]}]
+ZONES: list[dict[str, Any]] = [
+    {"matchExpressions": [ZONE]},
+    {"matchFields": [{"key": "metadata.name", "operator": "Exists"}]},
+]
 THEIRS = {
     "podAntiAffinity": {"x": 1},
     "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ZONES}},
