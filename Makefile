@@ -37,8 +37,9 @@ rungs: # The rungs above `make test`. One that does not exist yet says so; it is
 	@echo "rung 3, a real control plane: not there yet"
 	@echo "rung 4, real nodes: not there yet"
 
-soak: $(STAMP) ## The demo's two stories, 20 times in a row
+soak: $(STAMP) ## The demo's two stories 20 times in a row, and the controller killed 3 times in each state
 	$(BIN)/rekindle demo --repeat 20
+	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

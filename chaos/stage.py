@@ -57,19 +57,23 @@ class Stage:
         return self.cluster.store.objects(resource)
 
     async def start_agent(self, node: str) -> None:
-        token = self.folder / f"agent-{node}.token"
-        token.write_text(f"agent-{node}", encoding="utf-8")
         command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
         command += ["--host-root", str(self.cluster.hosts[node].root), "--server", self.url]
-        command += ["--token-file", str(token), "--listen", "127.0.0.1:0"]
+        command += ["--token-file", self._token(f"agent-{node}"), "--listen", "127.0.0.1:0"]
         # A real GPU of this machine must not take the place of the simulated ones.
         command += ["--set", "nvml.enabled=false"]
         self.agents[node] = await spawn(f"agent {node}", command, self.folder / f"agent-{node}.log")
 
+    def _token(self, user: str) -> str:
+        """A file with the user's token; the simulated API server takes the name itself for one."""
+        file = self.folder / f"{user}.token"
+        file.write_text(user, encoding="utf-8")
+        return str(file)
+
     async def start_controller(self) -> Child:
         """Also after a kill: the same command again, with nothing but the API to remember by."""
         command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
-        command += ["--kubeconfig", str(self.folder / "kubeconfig-controller")]
+        command += ["--server", self.url, "--token-file", self._token(CONTROLLER)]
         for option in self._options:
             command += ["--set", option]
         self.controller = await spawn(CONTROLLER, command, self.folder / "controller.log")
@@ -130,7 +134,6 @@ async def raised(
         for namespace in (NAMESPACE, Settings().namespace):
             await stage.client.create(NAMESPACES, {"metadata": {"name": namespace}})
         write_kubeconfig(stage.kubeconfig, stage.url, "admin")
-        write_kubeconfig(folder / "kubeconfig-controller", stage.url, CONTROLLER)
         stack.push_async_callback(stage.stop)
         await stage.start_controller()
         await stage.until(lambda: len(stage.objects(NODEHEALTHS)) == nodes, "made all NodeHealths")

@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         "--kubeconfig", metavar="FILE", default="", help="default: in-cluster, or $KUBECONFIG"
     )
     parser.add_argument("--context", default="", help="context of the kubeconfig")
+    parser.add_argument("--server", metavar="URL", default="", help="an API server, instead of a kubeconfig")
+    parser.add_argument("--token-file", metavar="FILE", default="", help="the token for --server")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -71,7 +73,12 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
     host, _, port = options.listen.rpartition(":")
     if not port.isdigit():
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
-    credentials = await load_credentials(kubeconfig=options.kubeconfig, context=options.context)
+    credentials = await load_credentials(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        server=options.server,
+        token_file=options.token_file,
+    )
     async with KubeApi(credentials) as api:
         controller = Controller(RestCluster(api), settings, Metrics(), WallClock())
         runner = await serve(controller, host or "0.0.0.0", int(port))

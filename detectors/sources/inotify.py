@@ -37,6 +37,7 @@ class FolderWatch:
         self._pause_s = pause_s
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._calls: dict[int, Callable[[], None]] = {}
+        self._grown: dict[int, Callable[[], None]] = {}
         self._folders: dict[Path, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -49,10 +50,13 @@ class FolderWatch:
             )
             self._poll()
 
-    def add(self, folder: Path, call: Callable[[], None]) -> bool:
-        """False where the folder cannot be watched: it is not there, or the user's watches are used up."""
+    def add(self, folder: Path, call: Callable[[], None], *, grown: Callable[[], None] | None = None) -> bool:
+        """False where the folder cannot be watched: it is not there, or the user's watches are used up.
+
+        `grown` is called instead of `call` where files in it were written to and nothing else happened.
+        """
         if folder in self._folders:
-            self._calls[self._folders[folder]] = call
+            self._register(self._folders[folder], call, grown)
             return True
         if self._fd < 0:
             watch = -2 - len(self._folders)
@@ -61,13 +65,18 @@ class FolderWatch:
             if watch < 0:
                 return False
         self._folders[folder] = watch
-        self._calls[watch] = call
+        self._register(watch, call, grown)
         return True
+
+    def _register(self, watch: int, call: Callable[[], None], grown: Callable[[], None] | None) -> None:
+        self._calls[watch] = call
+        self._grown[watch] = grown or call
 
     def remove(self, folder: Path) -> None:
         watch = self._folders.pop(folder, None)
         if watch is not None:
             self._calls.pop(watch, None)
+            self._grown.pop(watch, None)
             if self._fd >= 0:
                 self._libc.inotify_rm_watch(self._fd, watch)
 
@@ -85,7 +94,7 @@ class FolderWatch:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:
             return
-        touched: dict[int, None] = {}
+        only_grown: dict[int, bool] = {}
         everything = False
         at = 0
         while at + _HEAD.size <= len(data):
@@ -95,12 +104,13 @@ class FolderWatch:
             if mask & _IGNORED:
                 self._forget(watch)
             else:
-                touched[watch] = None
+                only_grown[watch] = only_grown.get(watch, True) and mask == _MODIFY
         if self._pause_s > 0:
             self._loop.remove_reader(self._fd)
             self._timer = self._loop.call_later(self._pause_s, self._resume)
-        for watch in list(self._calls) if everything else touched:
-            call = self._calls.get(watch)
+        for watch in list(self._calls) if everything else only_grown:
+            calls = self._grown if only_grown.get(watch, False) and not everything else self._calls
+            call = calls.get(watch)
             if call is not None:
                 call()
 
@@ -111,6 +121,7 @@ class FolderWatch:
     def _forget(self, watch: int) -> None:
         """The folder is gone; the kernel has dropped its watch. Its owner has heard of the deletion."""
         self._calls.pop(watch, None)
+        self._grown.pop(watch, None)
         self._folders = {folder: number for folder, number in self._folders.items() if number != watch}
 
     def _poll(self) -> None:

@@ -145,11 +145,17 @@ class PodLogs:
             self._watch.add(folder, self._scan)
             for inner in sorted(folder.iterdir()):
                 if inner.is_dir():
-                    self._watch.add(inner, partial(self._look_into, named, inner))
+                    self._watch.add(
+                        inner, partial(self._look_into, named, inner), grown=partial(self._read_on, inner)
+                    )
                     there |= self._scan_container(named, inner, only_running=only_running)
         except OSError:
             return there  # the folder went away while it was read; the next scan sees that
         return there
+
+    def _read_on(self, folder: Path) -> None:
+        for ref in self._followed_in(folder):
+            self._read(self._containers[ref])
 
     def _look_into(self, pod: tuple[str, str, str], folder: Path) -> None:
         self._scan_container(pod, folder)
