@@ -117,7 +117,7 @@ class Gang:
         self.job = job
         self.training = VirtualTraining(job.ranks, steps=job.steps, step_s=job.step_s)
         self.silent = False
-        """New ranks run and never print a step."""
+        """New ranks run and print no step as long as this is so."""
         self.crashes_at_start = False
 
     @property
@@ -131,7 +131,8 @@ class Gang:
             return Exit(1)
         if self.silent:
             say("loading the data set")
-            await asyncio.Event().wait()
+            while self.silent:
+                await asyncio.sleep(10.0)
         return await self.training.run(run, say)
 
 

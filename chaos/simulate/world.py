@@ -16,7 +16,7 @@ import msgspec
 
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
-from chaos.cluster.kinds import Object
+from chaos.cluster.kinds import KINDS, Object
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.virtual import Clock
 from chaos.cluster.virtual_runtime import Behaviour
@@ -225,6 +225,9 @@ class Simulation:
     async def cordon(self, node: str) -> None:
         await self.edit_node(node, {"spec": {"unschedulable": True}})
 
+    async def remove_node(self, node: str) -> None:
+        await self.cluster.client(PERSON).delete(NODES, node)
+
     async def out_of_service(self, node: str) -> None:
         """A person says that the machine is off."""
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
@@ -253,7 +256,8 @@ class Simulation:
         return self.cluster.store.read(NODES, name).body
 
     def dead_nodes(self) -> set[str]:
-        return {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)} - set(self.machines)
+        names = {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)}
+        return names - set(self.machines)
 
     def cordoned(self) -> list[str]:
         nodes = self.cluster.store.objects(NODES)
@@ -276,6 +280,11 @@ class Simulation:
 
     def incidents(self) -> list[Incident]:
         return [msgspec.convert(o, Incident) for o in self.cluster.store.objects(INCIDENTS)]
+
+    def log(self) -> bytes:
+        """Every request that writes, and every version of every object: equal for equal runs."""
+        versions = [c.last.raw for h in map(self.cluster.store.history, KINDS) for c in h.since(h.oldest)]
+        return b"\n".join([msgspec.json.encode(self.cluster.store.audit), *versions])
 
     def writes(self) -> list[str]:
         """What the controller has changed so far: `patch pods/llm-0`, Events aside."""

@@ -1,0 +1,272 @@
+"""Random scripts in virtual time, and the checks themselves: each must be able to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from chaos.cluster.kinds import Object
+from chaos.simulate import lines
+from chaos.simulate.jobs import Job, Kind, Storage
+from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.script import run_seed
+from chaos.simulate.world import CONTROLLER, Setup, Simulation
+from recover.api import Phase
+from recover.kube.cluster import NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.model import Mode
+from recover.settings import Settings
+
+SEEDS = range(30)
+"""Enough to meet every phase; more of them by `REKINDLE_SEEDS=1000-2000`."""
+
+
+def seeds() -> range:
+    first, _, last = os.environ.get("REKINDLE_SEEDS", "").partition("-")
+    return range(int(first), int(last)) if last else SEEDS
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_no_script_of_faults_breaks_an_invariant_and_every_run_comes_to_rest(seed: int) -> None:
+    run_seed(seed)
+
+
+def test_the_same_seed_makes_the_same_run_byte_for_byte_in_any_process() -> None:
+    program = (
+        "import hashlib; from chaos.simulate.script import run_seed; "
+        "print(hashlib.sha256(run_seed(7).log()).hexdigest())"
+    )
+
+    def digest(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert digest("1") == digest("2") != ""
+
+
+# --- the checks see what they are for ---------------------------------------------------------------------
+
+Misdeed = Callable[[Simulation], Awaitable[Any]]
+MARKED = '{"recovery": "%s", "attempt": %d, "did": "%s"}'
+
+
+async def recovered(sim: Simulation, **job: Any) -> str:
+    """A gang that was stopped and resumed once. Returns the recovery's name."""
+    await sim.submit(Job(**job))
+    await sim.passes(65)
+    sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+    await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=60)
+    return sim.recovery().metadata.name
+
+
+def caught(sim: Simulation) -> list[str]:
+    """Takes the violations away, so that the run itself is judged by the test alone."""
+    found = [violation.partition(": ")[2] for violation in sim.invariants.violations]
+    sim.invariants.violations.clear()
+    return found
+
+
+def misdeed(act: Misdeed, setup: Setup | None = None, **job: Any) -> str:
+    """What is said of a write in the controller's name, after a recovery."""
+    said: list[str] = []
+
+    async def story(sim: Simulation) -> None:
+        await recovered(sim, **job)
+        sim.kill_controller()
+        assert caught(sim) == []
+        await act(sim)
+        said.extend(caught(sim))
+
+    play(story, setup)
+    return "; ".join(said)
+
+
+async def on_node(sim: Simulation, node: str, body: Object) -> None:
+    await sim.cluster.client(CONTROLLER).patch(NODES, node, body)
+
+
+async def on_job(sim: Simulation, body: Object) -> None:
+    await sim.cluster.client(CONTROLLER).patch(PYTORCHJOBS, "llm", body, namespace="ml")
+
+
+def quarantine(**note: Any) -> Object:
+    annotation = {"incident": "i", "fault": "nvlink", "at": "2026-11-21T09:00:00Z", "cordoned": True, **note}
+    return {
+        "metadata": {
+            "annotations": {"rekindle.dev/quarantined-by": msgspec.json.encode(annotation).decode()}
+        },
+        "spec": {
+            "unschedulable": True,
+            "taints": [{"key": "rekindle.dev/unhealthy", "value": "nvlink", "effect": "NoSchedule"}],
+        },
+    }
+
+
+def stop(recovery: str, attempt: int, did: str, *, suspend: bool) -> Object:
+    return {
+        "metadata": {"annotations": {"rekindle.dev/recovery": MARKED % (recovery, attempt, did)}},
+        "spec": {"runPolicy": {"suspend": suspend}},
+    }
+
+
+def test_a_cordon_without_evidence_is_caught() -> None:
+    assert "without hardware evidence" in misdeed(lambda sim: on_node(sim, "n3", quarantine()))
+
+
+def test_a_cordon_for_a_line_that_a_tenant_provokes_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n3", lines.MMU_FAULT)
+        await on_node(sim, "n3", quarantine())
+
+    assert "without hardware evidence" in misdeed(act)
+
+
+def test_a_cordon_for_what_was_before_the_boot_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n3", lines.NVLINK_ERROR)
+        await sim.crash_node("n3")
+        await sim.boot_node("n3")
+        await on_node(sim, "n3", quarantine())
+
+    assert "without hardware evidence of this boot" in misdeed(act)
+
+
+def test_a_second_quarantine_beyond_the_budget_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n3", lines.NVLINK_ERROR)
+        await on_node(sim, "n3", quarantine())
+
+    assert misdeed(act) == "2 of 6 nodes are quarantined, the limit is 1"
+
+
+def test_a_foreign_taint_that_goes_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.edit_node("n3", {"spec": {"taints": [{"key": "a.b/c", "effect": "NoSchedule"}]}})
+        await on_node(sim, "n3", {"spec": {"taints": None}})
+
+    assert "foreign taints changed" in misdeed(act)
+
+
+def test_a_foreign_label_that_changes_is_caught() -> None:
+    assert "foreign labels changed" in misdeed(
+        lambda sim: on_node(sim, "n3", {"metadata": {"labels": {"zone": "b"}}})
+    )
+
+
+def test_a_persons_cordon_that_is_undone_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.cordon("n3")
+        await on_node(sim, "n3", {"spec": {"unschedulable": None}})
+
+    assert "a cordon that is not ours was undone" in misdeed(act)
+
+
+def test_a_second_stop_of_one_attempt_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await on_job(sim, stop(sim.recovery().metadata.name, 1, "stopped", suspend=True))
+
+    said = misdeed(act)
+    assert "stopped the gang twice" in said
+    assert "which is Succeeded" in said
+
+
+def test_a_resume_over_living_pods_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.suspend("llm", True)
+        await on_job(sim, stop(sim.recovery().metadata.name, 2, "resumed", suspend=False))
+
+    assert "old pod(s) still run" in misdeed(act)
+
+
+def test_a_write_to_a_job_without_consent_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.edit_job({"metadata": {"labels": {"rekindle.dev/auto-recovery": None}}})
+        await on_job(sim, stop(sim.recovery().metadata.name, 2, "stopped", suspend=True))
+
+    assert "did not opt in" in misdeed(act)
+
+
+def test_a_stop_of_a_held_job_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
+        await on_job(sim, stop(sim.recovery().metadata.name, 2, "stopped", suspend=True))
+
+    assert "a held job was stopped" in misdeed(act)
+
+
+def test_a_change_of_the_jobs_own_fields_is_caught() -> None:
+    assert "more than suspend" in misdeed(
+        lambda sim: on_job(sim, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
+    )
+
+
+def test_two_active_recoveries_of_one_gang_are_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        spec = msgspec.to_builtins(sim.recovery().spec, str_keys=True)
+        for name in ("a", "b"):
+            await sim.cluster.client(CONTROLLER).create(
+                RECOVERIES, {"metadata": {"name": name}, "spec": spec}, "ml"
+            )
+
+    assert misdeed(act) == "two active recoveries of one gang"
+
+
+def test_a_pod_that_is_taken_from_a_living_node_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        pod = sim.pods()[0]["metadata"]
+        await sim.cluster.client(CONTROLLER).delete(PODS, pod["name"], namespace="ml", grace_s=0)
+
+    said = misdeed(act, storage=Storage.CLAIM)
+    assert "whose gang is not being recovered" in said
+    assert "while its containers ran" in said
+    assert "without a proof that its node is off" in said
+
+
+def test_an_agent_that_leaves_its_room_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.cluster.client("agent:n1").patch(NODES, "n1", {"spec": {"unschedulable": True}})
+
+    assert misdeed(act) == "an agent may only write the status of its own NodeHealth"
+
+
+def test_a_write_on_a_node_in_observe_mode_is_caught() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        await on_node(sim, "n3", {"metadata": {"annotations": {"rekindle.dev/note": "seen"}}})
+        assert caught(sim) == ["a write on something that is not ours, in observe mode"]
+
+    play(story, Setup(settings=Settings(mode=Mode.OBSERVE)))
+
+
+def test_a_controller_that_never_stops_writing_is_caught() -> None:
+    async def story(sim: Simulation) -> None:
+        async def restless() -> None:
+            for number in range(10_000):
+                body = {"metadata": {"annotations": {"rekindle.dev/note": str(number)}}}
+                await on_node(sim, "n3", body)
+                await asyncio.sleep(60)
+
+        noise = asyncio.create_task(restless())
+        with pytest.raises(AssertionError, match="writes on and on"):
+            await comes_to_rest(sim, within_s=7200)
+        noise.cancel()
+
+    play(story)
+
+
+def test_a_gang_that_stands_still_without_a_word_is_caught() -> None:
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job(kind=Kind.JOB))
+        gang.silent = True
+        with pytest.raises(AssertionError, match="nobody says why"):
+            await comes_to_rest(sim)
+
+    play(story)
