@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos.demo import perform, slowly
+from chaos.play import Verdict
 from chaos.report import as_json
 from chaos.scenario import Scenario, load, packaged
 from detectors.settings import SettingsError
@@ -54,14 +55,24 @@ def bench(args: list[str]) -> int:
 
 def _run(app: typer.Typer, name: str, args: list[str]) -> int:
     try:
-        code = app(args, prog_name=name, standalone_mode=False)
-    except KeyboardInterrupt:
-        print("interrupted; nothing was left behind", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        app(args, prog_name=name)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except SettingsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    return code if isinstance(code, int) else 0
+    return 0
+
+
+def _performed(
+    scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
+) -> Verdict | None:
+    """Ctrl-C has its own exit status, whatever the command-line framework makes of it."""
+    try:
+        return perform(scenario, console, keep=keep, quiet=quiet)
+    except KeyboardInterrupt:
+        print("interrupted; nothing was left behind", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 @_demo.command(
@@ -76,22 +87,27 @@ def _demo_command(
         bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
     ] = False,
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Play it N times; one line each.")] = 1,
-) -> int:
+) -> None:
     console = Console()
     scenario = packaged()["demo"]
     if slow:
         scenario = slowly(scenario)
     if repeat == 1:
-        verdict = perform(scenario, console, keep=keep)
-        return 0 if verdict is not None and verdict.ok else EXIT_FAILED
-    return _repeated(scenario, console, repeat)
+        ok = _passed(_performed(scenario, console, keep=keep))
+    else:
+        ok = _repeated(scenario, console, repeat)
+    raise typer.Exit(0 if ok else EXIT_FAILED)
 
 
-def _repeated(scenario: Scenario, console: Console, times: int) -> int:
+def _passed(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.ok
+
+
+def _repeated(scenario: Scenario, console: Console, times: int) -> bool:
     passed = 0
     for number in range(1, times + 1):
-        verdict = perform(scenario, console, quiet=True)
-        ok = verdict is not None and verdict.ok
+        verdict = _performed(scenario, console, quiet=True)
+        ok = _passed(verdict)
         passed += ok
         detail = "could not be played"
         if verdict is not None:
@@ -100,7 +116,7 @@ def _repeated(scenario: Scenario, console: Console, times: int) -> int:
             detail = f"{verdict.seconds:g} s; {failed or weights}"
         console.print(f"{number:3} of {times}  {'ok  ' if ok else 'FAIL'}  {detail}", highlight=False)
     console.print(f"{passed} passed, {times - passed} failed", highlight=False)
-    return 0 if passed == times else EXIT_FAILED
+    return passed == times
 
 
 @_chaos.command("list", help="The scenarios that come with Rekindle.")
@@ -120,11 +136,11 @@ def _play(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
     ] = False,
-) -> int:
-    verdict = perform(_named(scenario), Console(stderr=json), keep=keep, quiet=json)
+) -> None:
+    verdict = _performed(_named(scenario), Console(stderr=json), keep=keep, quiet=json)
     if json and verdict is not None:
         print(as_json(verdict))
-    return 0 if verdict is not None and verdict.ok else EXIT_FAILED
+    raise typer.Exit(0 if _passed(verdict) else EXIT_FAILED)
 
 
 def _named(name: str) -> Scenario:
