@@ -18,6 +18,7 @@ from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
 from recover.kube.cluster import EVENTS, Cluster
+from recover.objects import shortened
 from recover.observe import Observer
 from recover.telemetry import Clock, Metrics
 
@@ -184,7 +185,7 @@ class Executor:
     async def _emit(self, event: Emit) -> None:
         """Best effort: an Event that cannot be written is logged, and holds nothing up."""
         about = event.regarding
-        name = f"{about['name'][:200]}.{fingerprint(event.reason, event.key, about['uid'])}"
+        name = f"{shortened(about['name'], 200)}.{fingerprint(event.reason, event.key, about['uid'])}"
         namespace = about.get("namespace", "default")
         body = {
             "apiVersion": EVENTS.api_version,

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault, key
-from recover.api import Blame, Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Blame, Incident, IncidentPhase, Outcome, Recovery, RecoveryStatus
 from recover.consent import OptIn, held, opt_in, within_mode
 from recover.diagnose.model import Diagnosis
 from recover.model import Gang, Mode, Node, World
@@ -33,6 +33,7 @@ __all__ = [
     "attempts_without_progress",
     "is_brake",
     "may_touch",
+    "reached",
 ]
 
 BRAKE = "fleet-brake"
@@ -171,9 +172,6 @@ class Guard:
                 Reason.BUDGET_EXHAUSTED,
                 f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
             )
-        last = history[-1] if history else None
-        if last is not None and last.status.reason == Reason.CRASH_LOOP and _began(last) > begins:
-            return Denied(Reason.CRASH_LOOP, last.status.message)
         return Allowed()
 
 
@@ -207,18 +205,24 @@ def attempts_without_progress(
     """How often since then, this one included, the gang was restarted for one kind of fault without its steps
     moving on.
 
-    `step` is where this restart begins from; a restart that began from the same step or a later one than this
-    made no progress. An unknown step counts as no progress.
+    `step` is where this restart begins from, or where the gang had come to if that is not known; a restart
+    that began from the same step or a later one made no progress. An unknown step counts as no progress.
     """
     count = recovery.status.attempt
     for earlier in reversed([r for r in history if r.spec.number < recovery.spec.number]):
         if earlier.spec.fault != recovery.spec.fault or _began(earlier) < since:
             break
-        before = earlier.status.checkpoint.step if earlier.status.checkpoint else None
+        before = reached(earlier.status)
         if step is not None and before is not None and step > before:
             break
         count += earlier.status.attempt
     return count
+
+
+def reached(status: RecoveryStatus) -> int | None:
+    """The step that a restart begins from; where no checkpoint is known, the last one that was seen."""
+    chosen = status.checkpoint.step if status.checkpoint else None
+    return status.last_step if chosen is None else chosen
 
 
 def attempts_limit(gang: Gang, limits: Budgets) -> int:

@@ -20,6 +20,7 @@ __all__ = [
     "Gang",
     "Mark",
     "Mode",
+    "Mount",
     "NamespaceView",
     "Node",
     "Pod",
@@ -138,12 +139,19 @@ class VolumeKind(StrEnum):
     OTHER = "other"
 
 
+class Mount(msgspec.Struct, frozen=True, order=True):
+    """Where a container sees a volume, or one folder of it."""
+
+    path: str
+    sub_path: str = ""
+
+
 class Volume(msgspec.Struct, frozen=True):
     name: str
     kind: VolumeKind
     source: Mapping[str, object] = {}
     """The volume's source as the template has it, to be mounted by the scan pod."""
-    mount_paths: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -170,6 +178,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     attempt: int
     did: str
     """`stopped` or `resumed`."""
+    avoided: tuple[str, ...] = ()
+    """Nodes that the template's affinity keeps out because of us, so that the next start can undo it."""
 
 
 class Terminal(msgspec.Struct, frozen=True):

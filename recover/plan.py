@@ -11,7 +11,7 @@ from datetime import datetime
 
 from recover import incidents, nodes
 from recover.actions import Action, Create, Emit, Plan
-from recover.api import ActionRecord, GangRef, Outcome, RecoverySpec, Witness
+from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec, Witness
 from recover.diagnose import Diagnosis, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import new_pods, since
@@ -135,8 +135,11 @@ def _gang(
 
 
 def _taken_up(world: World, gang: Gang, diagnosis: Diagnosis) -> str | None:
-    """The recovery that names this cause, if any: a cause acts once on a gang."""
+    """The recovery that names this cause, if any: a cause acts once on a gang. One that ended Failed, as by a
+    hold, has not acted."""
     for recovery in world.history(gang.ref.uid):
+        if recovery.status.phase is Phase.FAILED:
+            continue
         causes = {recovery.spec.incident, *(c.incident for c in recovery.status.causes)}
         if diagnosis.name in causes:
             return recovery.metadata.name

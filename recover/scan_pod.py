@@ -16,7 +16,7 @@ from recover.api import Recovery
 from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, LocationError, parse
 from recover.decode import SCAN_OF
 from recover.kube.cluster import PODS
-from recover.model import Gang, Pod, Template, Volume, VolumeKind
+from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind
 from recover.objects import shortened
 
 __all__ = ["Unscannable", "create", "location", "release", "remove", "scan_label", "scan_name"]
@@ -33,7 +33,7 @@ class Unscannable(Exception):
 class Place(msgspec.Struct, frozen=True):
     at: CheckpointLocation
     volume: Volume
-    mount_path: str
+    mount: Mount
     template: Template
 
 
@@ -49,10 +49,10 @@ def location(gang: Gang) -> Place:
     best: Place | None = None
     for template in gang.templates.values():
         for volume in template.volumes:
-            for path in volume.mount_paths:
-                inside = at.path == path or at.path.startswith(path.rstrip("/") + "/")
-                if inside and (best is None or len(path) > len(best.mount_path)):
-                    best = Place(at=at, volume=volume, mount_path=path, template=template)
+            for mount in volume.mounts:
+                inside = at.path == mount.path or at.path.startswith(mount.path.rstrip("/") + "/")
+                if inside and (best is None or len(mount.path) > len(best.mount.path)):
+                    best = Place(at=at, volume=volume, mount=mount, template=template)
     if best is None:
         raise Unscannable(f"no volume of {gang.ref} is mounted at {at.path}")
     if best.volume.kind not in _MOUNTABLE:
@@ -137,10 +137,15 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]},
                 },
-                "volumeMounts": [{"name": "checkpoints", "mountPath": place.mount_path, "readOnly": True}],
+                "volumeMounts": [_mount(place.mount)],
             }
         ],
     }
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": "checkpoints", "mountPath": mount.path, "readOnly": True}
+    return {**found, "subPath": mount.sub_path} if mount.sub_path else found
 
 
 def release(pod: Pod) -> Patch:

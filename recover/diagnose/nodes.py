@@ -26,7 +26,7 @@ def node_faults(world: World, dead: frozenset[str], timing: Timing, now: datetim
         if node is None or not health.status.findings:
             continue
         incidents = by_node.get(name, [])
-        findings = [f for f in health.status.findings if _acts(f, node, health, incidents)]
+        findings = [f for f in health.status.findings if _acts(f, node, health, incidents, now)]
         if findings:
             yield _diagnosis(world, node, findings, incidents, dead, timing, now)
 
@@ -39,7 +39,7 @@ def _incidents_by_node(world: World) -> dict[str, list[Incident]]:
     return found
 
 
-def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Incident]) -> bool:
+def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Incident], now: datetime) -> bool:
     """Tenant evidence, another boot's, a cleared one and one from before a release or close never act."""
     if finding.severity is Severity.INFO or finding.cleared_at is not None:
         return False
@@ -47,10 +47,10 @@ def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Inci
         return False
     if finding.boot_id != health.status.boot_id or (node.boot_id and finding.boot_id != node.boot_id):
         return False
-    if node.released_at is not None and finding.first_seen <= node.released_at:
-        return False
-    closed = (i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST)
-    return all(at is None or finding.first_seen > at for at in closed)
+    ends = [i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST]
+    ends.append(node.released_at)
+    # A clock that runs ahead must not make a finding look newer than the release that answered it.
+    return all(end is None or end < finding.first_seen <= now for end in ends)
 
 
 def _diagnosis(
@@ -169,6 +169,12 @@ def _summary(node: Node, first: Finding, findings: list[Finding]) -> str:
     return f"{first.code} on {where}: {first.fault}{more}"[:512]
 
 
+def _is_stopped(world: World, gang: Gang) -> bool:
+    """We are stopping it: what is learnt of its nodes now belongs to why it died."""
+    recovery = world.active_recovery(gang.ref.uid)
+    return recovery is not None and recovery.status.phase in STOPPED_PHASES
+
+
 def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
     """Nodes that Kubernetes no longer hears of, while a gang has ranks there.
 
@@ -180,12 +186,7 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
         harms = tuple(
-            Harm(
-                gang=gang,
-                due=now if gang.ref.uid in dead else None,
-                dead=gang.ref.uid in dead,
-                waits=Reason.STILL_TRAINING,
-            )
+            _harm(gang, gang.ref.uid in dead or _is_stopped(world, gang), None, now)
             for gang in world.victims_on(node.name)
         )
         if not harms:

@@ -37,6 +37,7 @@ async def load_credentials(
 
 
 async def _from_kubeconfig(path: str, context: str) -> Credentials:
+    import yaml  # noqa: PLC0415
     from kubernetes_asyncio import client, config  # noqa: PLC0415  (72 MiB: only those who need it pay)
 
     configuration = client.Configuration()
@@ -44,8 +45,12 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         await config.load_kube_config(
             config_file=path, context=context or None, client_configuration=configuration
         )
+    except yaml.YAMLError as error:
+        raise SettingsError(f"kubeconfig {path}: not valid YAML: {' '.join(str(error).split())}") from error
     except (config.ConfigException, OSError, ValueError) as error:
         raise SettingsError(f"kubeconfig {path}: {error}") from error
+    except (AttributeError, TypeError, KeyError) as error:  # the reader takes the file's shape for granted
+        raise SettingsError(f"kubeconfig {path}: not the shape of a kubeconfig") from error
     token = (configuration.api_key or {}).get("BearerToken", "").removeprefix("Bearer ")
     return Credentials(
         server=configuration.host.rstrip("/"),

@@ -74,7 +74,7 @@ def _joined(ctx: Context) -> Step | None:
     if not fresh or ctx.status.phase is Phase.PLANNED:
         return None
     summary = "; ".join(cause.summary for cause in fresh)
-    if ctx.status.phase in STOPPED_PHASES or ctx.gang.mark != ctx.mark("resumed"):
+    if ctx.status.phase in STOPPED_PHASES or not ctx.has("resumed"):
         avoid = sorted({*ctx.status.avoid_nodes, *(c.node for c in fresh if c.node)})[:256]
         return Step(
             status=msgspec.structs.replace(

@@ -22,7 +22,10 @@ def first_cause(ctx: Context) -> Cause:
 
 
 def fresh_causes(ctx: Context) -> list[Cause]:
-    """Open incidents that triage has decided shall restart this gang, and that did not yet."""
+    """Open incidents that triage has decided shall restart this gang, and that did not yet.
+
+    A job that was deleted and made again has another uid: what befell the old one is not its concern.
+    """
     known = {
         name
         for recovery in ctx.world.history(ctx.gang.ref.uid)
@@ -34,6 +37,7 @@ def fresh_causes(ctx: Context) -> list[Cause]:
         for name, incident in ctx.world.incidents.items()
         if name not in known
         and incident.status.phase is IncidentPhase.OPEN
+        and any(victim.uid == ctx.gang.ref.uid for victim in incident.status.victims)
         and any(
             record.action == RESTART_GANG and record.target == target and record.outcome is Outcome.DONE
             for record in incident.status.actions

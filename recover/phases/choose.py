@@ -19,7 +19,7 @@ from recover.api import (
 )
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.diagnose.nodes import node_faults
-from recover.guard import attempts_limit, attempts_without_progress
+from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod
 from recover.phases.context import Context, Step, condition, moved
 from recover.reasons import EventReason, Reason
@@ -134,9 +134,9 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         return Step(look_again_s=open_until)
     history = ctx.world.history(ctx.gang.ref.uid)
     since = ctx.now - timedelta(seconds=ctx.timing.recovery_window_s)
-    attempts = attempts_without_progress(history, ctx.recovery, choice.step, since)
-    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     status = _with_choice(ctx, choice)
+    attempts = attempts_without_progress(history, ctx.recovery, reached(status), since)
+    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     if attempts > limit:
         message = (
             f"{attempts - 1} restarts for {ctx.spec.fault} without a step of progress, the limit is {limit}: "

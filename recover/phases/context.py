@@ -41,8 +41,15 @@ class Context(msgspec.Struct, frozen=True):
     def timing(self) -> Timing:
         return self.settings.timing
 
-    def mark(self, did: str) -> Mark:
-        return Mark(recovery=self.recovery.metadata.name, attempt=self.status.attempt, did=did)
+    def has(self, did: str) -> bool:
+        """This attempt has stopped, or resumed, the gang: the job itself says so."""
+        mark = self.gang.mark
+        now = (self.recovery.metadata.name, self.status.attempt, did)
+        return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
+
+    def mark(self, did: str, avoided: tuple[str, ...]) -> Mark:
+        name, attempt = self.recovery.metadata.name, self.status.attempt
+        return Mark(recovery=name, attempt=attempt, did=did, avoided=avoided)
 
     def living(self) -> list[Pod]:
         """Pods of the gang of which something still runs, or may."""

@@ -25,8 +25,8 @@ __all__ = ["resuming", "verifying"]
 
 def resuming(ctx: Context) -> Step:
     """Writes the environment, starts the gang once, then waits until every rank runs."""
-    gang, mark = ctx.gang, ctx.mark("resumed")
-    if gang.mark != mark:
+    gang = ctx.gang
+    if not ctx.has("resumed"):
         return _start(ctx)
     if gang.suspended:
         message = f"somebody else has suspended {gang.ref} right after it was started"
@@ -60,8 +60,8 @@ def _start(ctx: Context) -> Step:
         )
     if living:
         return Step(look_again_s=_left(ctx))
-    mark = ctx.mark("resumed")
-    return Step(writes=(_environment(ctx, gang), *workload_of(gang).start(gang, mark, _to_avoid(ctx))))
+    mark = ctx.mark("resumed", _to_avoid(ctx))
+    return Step(writes=(_environment(ctx, gang), *workload_of(gang).start(gang, mark)))
 
 
 def _to_avoid(ctx: Context) -> tuple[str, ...]:
@@ -76,7 +76,15 @@ def _to_avoid(ctx: Context) -> tuple[str, ...]:
         for n in ctx.world.nodes.values()
         if n.quarantine is not None and n.quarantine.cordoned and not tolerant
     }
-    return tuple(name for name in ctx.status.avoid_nodes if name not in out)
+    by_people = _excluded_by_people(ctx.gang)
+    return tuple(name for name in ctx.status.avoid_nodes if name not in out and name not in by_people)
+
+
+def _excluded_by_people(gang: Gang) -> set[str]:
+    """Nodes that every template keeps out without us; what is theirs must not become ours to undo."""
+    excluded = [set(template.avoided) for template in gang.templates.values()]
+    everywhere = set.intersection(*excluded) if excluded else set()
+    return everywhere - set(gang.mark.avoided if gang.mark else ())
 
 
 def _environment(ctx: Context, gang: Gang) -> Ensure:
@@ -118,6 +126,9 @@ def verifying(ctx: Context) -> Step:
     terminal = ctx.gang.terminal
     if terminal is not None and terminal.succeeded:
         return Step(status=_succeeded(ctx, None))
+    if ctx.gang.suspended:
+        message = f"somebody else has suspended {ctx.gang.ref} before its first new step"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     first = _first_step(ctx)
     if first is not None:
         unknown_s = _last_step_unknown(ctx, first)

@@ -52,8 +52,8 @@ def planned(ctx: Context) -> Step:
 
 def stopping(ctx: Context) -> Step:
     """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
-    gang, mark = ctx.gang, ctx.mark("stopped")
-    if gang.mark != mark:
+    gang = ctx.gang
+    if not ctx.has("stopped"):
         if gang.suspended:
             return Step(
                 status=moved(
@@ -64,6 +64,7 @@ def stopping(ctx: Context) -> Step:
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
         scan = scan_pod.create(ctx.recovery, gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+        mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
         return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ())))
     if not gang.suspended:
         message = f"somebody else has started {gang.ref} again right after it was stopped"

@@ -15,7 +15,7 @@ from detectors.contract import ObjectMeta, key
 from detectors.kubeapi import Resource
 from recover.actions import Patch
 from recover.api import GangRef
-from recover.model import Gang, Mark, Template, Terminal, Volume, VolumeKind
+from recover.model import Gang, Mark, Mount, Template, Terminal, Volume, VolumeKind
 from recover.objects import shortened
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "PodTemplate",
     "Workload",
     "avoiding",
+    "changes_affinity",
     "environment_name",
     "gang_of",
     "gang_patch",
@@ -51,8 +52,8 @@ class Workload(Protocol):
         """The uncounted way to end every pod; the first patch carries the mark."""
         ...
 
-    def start(self, gang: Gang, mark: Mark, avoid: tuple[str, ...]) -> list[Patch]:
-        """Starts the stopped gang, keeping it off the nodes in `avoid`; the last patch carries the mark."""
+    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
+        """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark."""
         ...
 
 
@@ -89,6 +90,7 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
 class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
     name: str
     mount_path: str
+    sub_path: str = ""
 
 
 class Mounts(msgspec.Struct, rename="camel", frozen=True):
@@ -160,13 +162,13 @@ def volumes_of(spec: PodSpec) -> tuple[Volume, ...]:
         name = str(volume.get("name", ""))
         kind = next((k for k in VolumeKind if k.value in volume), VolumeKind.OTHER)
         source = volume.get(kind.value)
-        paths = {m.mount_path for m in mounts if m.name == name}
+        places = {Mount(m.mount_path, m.sub_path) for m in mounts if m.name == name}
         found.append(
             Volume(
                 name=name,
                 kind=kind,
                 source=source if isinstance(source, Mapping) else {},
-                mount_paths=tuple(sorted(paths)),
+                mounts=tuple(sorted(places)),
             )
         )
     return tuple(found)
@@ -276,27 +278,37 @@ def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     return bool(source.get("configMapRef", {}).get("name") == ours["configMapRef"]["name"])
 
 
-def avoiding(affinity: Mapping[str, Any], nodes: tuple[str, ...]) -> dict[str, Any]:
-    """The affinity with one more requirement in every term: none of these host names.
+def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
+    """The affinity that keeps out the nodes of the new mark, and no longer those of the mark before.
 
-    Required terms are ORed, so the exclusion goes into each of them.
+    Required terms are ORed, so the exclusion goes into each of them. What people excluded themselves stays.
     """
+    before = set(gang.mark.avoided) if gang.mark else set()
     result = _copy(affinity)
     node_affinity = result.setdefault("nodeAffinity", {})
     required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     terms = required.setdefault("nodeSelectorTerms", []) or [{}]
     required["nodeSelectorTerms"] = terms
     for term in terms:
-        others = [e for e in term.get("matchExpressions", []) if not _ours(e)]
-        seen = {v for e in term.get("matchExpressions", []) if _ours(e) for v in e.get("values", [])}
-        term["matchExpressions"] = [
-            *others,
-            {"key": HOSTNAME, "operator": "NotIn", "values": sorted(seen | set(nodes))},
-        ]
+        expressions = term.get("matchExpressions", [])
+        others = [e for e in expressions if not _excludes_hosts(e)]
+        hosts = {v for e in expressions if _excludes_hosts(e) for v in e.get("values", [])}
+        hosts = (hosts - before) | set(mark.avoided)
+        if hosts:
+            others.append({"key": HOSTNAME, "operator": "NotIn", "values": sorted(hosts)})
+        term["matchExpressions"] = others
+    # A term without any requirement matches no node at all.
+    required["nodeSelectorTerms"] = [t for t in terms if t.get("matchExpressions") or t.get("matchFields")]
+    if not required["nodeSelectorTerms"]:
+        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = None
     return result
 
 
-def _ours(expression: Mapping[str, Any]) -> bool:
+def changes_affinity(gang: Gang, mark: Mark) -> bool:
+    return bool(mark.avoided or (gang.mark and gang.mark.avoided))
+
+
+def _excludes_hosts(expression: Mapping[str, Any]) -> bool:
     return expression.get("key") == HOSTNAME and expression.get("operator") == "NotIn"
 
 

@@ -17,6 +17,7 @@ from recover.workloads.base import (
     OwnedMeta,
     PodTemplate,
     avoiding,
+    changes_affinity,
     gang_of,
     gang_patch,
     terminal_of,
@@ -59,9 +60,9 @@ class Job:
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         return [gang_patch(gang, "stop-gang", {"suspend": True}, mark)]
 
-    def start(self, gang: Gang, mark: Mark, avoid: tuple[str, ...]) -> list[Patch]:
+    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
         spec: dict[str, object] = {"suspend": False}
-        if avoid:
-            affinity = avoiding(gang.templates[""].affinity, avoid)
+        if changes_affinity(gang, mark):
+            affinity = avoiding(gang.templates[""].affinity, gang, mark)
             spec["template"] = {"spec": {"affinity": affinity}}
         return [gang_patch(gang, "start-gang", spec, mark)]

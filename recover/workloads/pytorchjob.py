@@ -19,6 +19,7 @@ from recover.workloads.base import (
     OwnedMeta,
     PodTemplate,
     avoiding,
+    changes_affinity,
     gang_of,
     gang_patch,
     reading_environment,
@@ -70,19 +71,19 @@ class PyTorchJob:
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         return [gang_patch(gang, "stop-gang", {"runPolicy": {"suspend": True}}, mark)]
 
-    def start(self, gang: Gang, mark: Mark, avoid: tuple[str, ...]) -> list[Patch]:
+    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
         changes = {
-            name: {"template": {"spec": _changed(template, gang, avoid)}}
+            name: {"template": {"spec": _changed(template, gang, mark)}}
             for name, template in gang.templates.items()
         }
         spec = {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": changes}
         return [gang_patch(gang, "start-gang", spec, mark)]
 
 
-def _changed(template: Template, gang: Gang, avoid: tuple[str, ...]) -> dict[str, Any]:
+def _changed(template: Template, gang: Gang, mark: Mark) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if template.containers:
         spec["containers"] = reading_environment(template.containers, gang)
-    if avoid:
-        spec["affinity"] = avoiding(template.affinity, avoid)
+    if changes_affinity(gang, mark):
+        spec["affinity"] = avoiding(template.affinity, gang, mark)
     return spec

@@ -16,14 +16,14 @@ from recover.api import Phase
 from recover.crds import schemas
 from recover.decode import SCAN_OF
 from recover.kube.cluster import INCIDENTS, RECOVERIES
-from recover.model import Template, Volume, VolumeKind
+from recover.model import Mount, Template, Volume, VolumeKind
 from recover.objects import shortened
 from tests.acting import advanced, look, only_recovery, recovering, step
 from tests.builders import cluster, gang
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-CLAIM = Volume(name="c", kind=VolumeKind.CLAIM, source={"claimName": "c"}, mount_paths=("/ckpt",))
+CLAIM = Volume(name="c", kind=VolumeKind.CLAIM, source={"claimName": "c"}, mounts=(Mount("/ckpt"),))
 
 
 def made(name: str) -> list[Create | Ensure]:

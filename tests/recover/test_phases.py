@@ -10,8 +10,9 @@ import pytest
 from detectors.contract import Fault, Severity
 from recover.actions import Ensure
 from recover.api import Phase
-from recover.model import Container, PodPhase, Taint, Template, Terminal, Volume, VolumeKind
+from recover.model import Container, Mount, PodPhase, Taint, Template, Terminal, Volume, VolumeKind
 from recover.phases import advance
+from recover.plan import plan
 from recover.reasons import Reason
 from tests.acting import (
     acts,
@@ -32,7 +33,7 @@ CLAIM = Volume(
     name="ckpt",
     kind=VolumeKind.CLAIM,
     source={"claimName": "ckpt"},
-    mount_paths=("/ckpt",),
+    mounts=(Mount("/ckpt"),),
 )
 
 
@@ -430,7 +431,7 @@ def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_
 
 def test_checkpoints_on_the_nodes_own_disk_are_never_mounted_by_us() -> None:
     world = faulted(checkpoint="/ckpt")
-    disk = Volume(name="d", kind=VolumeKind.HOST_PATH, source={"path": "/"}, mount_paths=("/ckpt",))
+    disk = Volume(name="d", kind=VolumeKind.HOST_PATH, source={"path": "/"}, mounts=(Mount("/ckpt"),))
     world.change_gang(templates={"": Template(volumes=(disk,))})
 
     advanced(world, Phase.RESUMING)
@@ -568,3 +569,39 @@ def test_the_cost_counts_every_rank_of_the_attempt_also_those_that_had_ended() -
         world.crash(rank=rank)
 
     assert only_recovery(recovering(world)).spec.gpus == 32
+
+
+def test_a_gang_that_somebody_suspends_before_its_first_new_step_is_left_to_them() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.VERIFYING)
+    world.change_gang(suspended=True)
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER)
+
+
+def test_a_node_that_goes_silent_while_its_gang_is_stopped_is_one_more_cause() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    assert step(world) == ["recovery-stopping"]
+    assert "stop-gang" in step(world)
+    world.later(5).not_ready("n2", ago_s=1)
+
+    apply(world, plan(world.world(), world.settings, world.now))
+    step(world)
+
+    status = only_recovery(world).status
+    assert {cause.fault for cause in status.causes} == {Fault.APPLICATION, Fault.HOST}
+    assert status.avoid_nodes == ["n2"]
+
+
+def test_once_a_hold_has_ended_the_same_failure_restarts_the_gang_after_all() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    world.change_gang(annotations={"rekindle.dev/hold": "true"})
+    step(world)
+    assert only_recovery(world).status.phase is Phase.FAILED
+
+    world.change_gang(annotations={})
+
+    assert world.decide().restarts == ["llm"]

@@ -354,3 +354,11 @@ def test_a_crash_between_the_cordon_and_its_incident_loses_no_word_of_it() -> No
     assert decision.cordons == []
     (record,) = decision.incident.status.actions
     assert (record.action, record.outcome, record.at) == ("quarantine-node", Outcome.DONE, NOW)
+
+
+def test_a_finding_of_a_clock_that_runs_ahead_does_not_undo_a_persons_release() -> None:
+    world = cluster().change_node("n1", released_at=NOW - timedelta(seconds=5))
+
+    decision = world.finding(on="n1", ago_s=-60).decide()
+
+    assert decision.cordons == []

@@ -15,7 +15,6 @@ from recover.workloads.pytorchjob import PyTorchJob
 from tests.acting import advanced, look, recovering
 from tests.builders import cluster, gang
 
-MARK = Mark(recovery="r", attempt=1, did="resumed")
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 HOST = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}
 ZONES: list[dict[str, Any]] = [
@@ -28,13 +27,23 @@ THEIRS = {
 }
 
 
-def started(workload: Workload, template: dict[str, Any], avoid: tuple[str, ...]) -> dict[str, Any]:
-    """The template's changes in the patch that starts a job with this pod spec."""
+def started(
+    workload: Workload, template: dict[str, Any], avoid: tuple[str, ...], before: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The template's changes in the patch that starts a job; `before` was avoided until now."""
     spec: dict[str, Any] = {"template": {"spec": template}, "suspend": True}
     if isinstance(workload, PyTorchJob):
         spec = {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": template}}}}
-    raw = {"metadata": {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}, "spec": spec}
-    (patch,) = workload.start(workload.parse(msgspec.json.encode(raw)), MARK, avoid)
+    stopped = Mark(recovery="r", attempt=1, did="stopped", avoided=before)
+    meta = {
+        "name": "llm",
+        "namespace": "ml",
+        "uid": "u",
+        "resourceVersion": "3",
+        "annotations": {"rekindle.dev/recovery": msgspec.json.encode(stopped).decode()},
+    }
+    job = workload.parse(msgspec.json.encode({"metadata": meta, "spec": spec}))
+    (patch,) = workload.start(job, Mark(recovery="r", attempt=1, did="resumed", avoided=avoid))
     assert (patch.uid, patch.version) == ("u", "3")
     body: dict[str, Any] = patch.body["spec"]
     if isinstance(workload, PyTorchJob):
@@ -54,7 +63,7 @@ def test_the_avoided_nodes_are_added_to_every_term_and_foreign_affinity_stays(wo
 
 
 @pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
-def test_nodes_that_were_avoided_before_stay_avoided(workload: Workload) -> None:
+def test_nodes_that_people_exclude_stay_excluded(workload: Workload) -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [HOST]}]}
     before = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
@@ -62,6 +71,21 @@ def test_nodes_that_were_avoided_before_stay_avoided(workload: Workload) -> None
 
     (term,) = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{**HOST, "values": ["n1", "n9"]}]
+
+
+@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+def test_a_node_that_we_avoided_and_need_not_any_more_is_open_again(workload: Workload) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [{**HOST, "values": ["n1", "n9"]}]}]}
+    with_people = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    only_ours = {"nodeSelectorTerms": [{"matchExpressions": [{**HOST, "values": ["n1"]}]}]}
+    alone = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": only_ours}}
+
+    kept = started(workload, {"affinity": with_people}, (), before=("n1",))["affinity"]
+    gone = started(workload, {"affinity": alone}, (), before=("n1",))["affinity"]
+
+    (term,) = kept["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{**HOST, "values": ["n9"]}]
+    assert gone == {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}
 
 
 @pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
