@@ -117,8 +117,10 @@ def load(path: Path) -> Scenario:
     """Raises SettingsError."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not valid YAML: not UTF-8 text") from error
 
 
 def packaged() -> dict[str, Scenario]:
@@ -132,7 +134,7 @@ def _parse(text: str, file: str) -> Scenario:
     try:
         data: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise SettingsError(f"{file}: not valid YAML: {error}") from error
+        raise SettingsError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
     try:
         scenario = convert(data, Scenario, file=file)
     except BadValueError as error:

@@ -11,6 +11,7 @@ from detectors import __version__
 __all__ = ["GROUP", "main"]
 
 GROUP = "rekindle.commands"
+EXIT_INTERRUPTED = 130
 
 _HELP = {
     "agent": "watch one node: kernel log, GPUs, logs of its training pods",
@@ -38,8 +39,10 @@ def main() -> int:
     if name not in commands:
         print(_unknown(name, commands), file=sys.stderr)
         return 2
-    run = commands[name].load()
-    return int(run(args) or 0)
+    try:
+        return int(commands[name].load()(args) or 0)
+    except KeyboardInterrupt:  # while the command's modules were still being loaded
+        return EXIT_INTERRUPTED
 
 
 def _overview(commands: dict[str, EntryPoint]) -> str:

@@ -105,9 +105,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 1.0 <= value <= 86_400.0:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 to 86400")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds, 1 to 86400")
     return value
 
 
