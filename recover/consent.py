@@ -69,8 +69,8 @@ class Hold(msgspec.Struct, frozen=True):
 def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
     """The hold in force on an object with these annotations, if any.
 
-    `hold` with any value but `false` holds; `hold-until` (RFC 3339) ends it. An unreadable time holds on:
-    freezing longer is the safe mistake.
+    `hold` with any value but `false` holds; `hold-until` (RFC 3339) ends it. An unreadable time, or one
+    without a zone, holds on: freezing longer is the safe mistake.
     """
     if annotations.get(_HOLD, "false").strip().lower() == "false" and _HOLD_UNTIL not in annotations:
         return None
@@ -80,6 +80,8 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
             until = datetime.fromisoformat(annotations[_HOLD_UNTIL])
         except ValueError:
             until = None
-        if until is not None and until.tzinfo is not None and until <= now:
+        if until is not None and until.tzinfo is None:
+            until = None
+        if until is not None and until <= now:
             return None
     return Hold(until, annotations.get(_HOLD_REASON, ""))

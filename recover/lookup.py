@@ -21,6 +21,7 @@ from recover.consent import opt_in
 from recover.kube.cluster import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES, Cluster
 from recover.model import Gang, NamespaceView, Node
 from recover.settings import Settings
+from recover.stories.annotations import misread_on_job
 from recover.stories.job import Job
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
@@ -201,8 +202,13 @@ def _jobs(snapshot: Snapshot) -> list[Job]:
     for recovery in snapshot.recoveries:
         jobs[_identity(recovery.spec.gang)] = Job(ref=recovery.spec.gang)
     for gang in snapshot.gangs:
-        consent = opt_in(gang, snapshot.namespaces.get(gang.ref.namespace))
-        jobs[_identity(gang.ref)] = Job(ref=gang.ref, gang=gang, consent=consent)
+        namespace = snapshot.namespaces.get(gang.ref.namespace)
+        jobs[_identity(gang.ref)] = Job(
+            ref=gang.ref,
+            gang=gang,
+            consent=opt_in(gang, namespace),
+            misread=misread_on_job(gang, namespace),
+        )
     return [jobs[identity] for identity in sorted(jobs)]
 
 

@@ -14,7 +14,7 @@ from recover.kube.cluster import NODEHEALTHS, NODES
 from recover.model import Gang, Node, Pod, World
 from recover.objects import body, builtins
 
-__all__ = ["upkeep"]
+__all__ = ["HANG_TIMEOUT", "STEP_TEMPLATE", "upkeep", "usable_template"]
 
 STEP_TEMPLATE = key("step-template")
 HANG_TIMEOUT = key("hang-timeout")
@@ -46,13 +46,15 @@ def _pods(world: World, node: str) -> Iterator[PodSettings]:
                 yield _settings(gang, pod)
 
 
+def usable_template(text: str) -> bool:
+    return text.count("{step}") == 1 and len(text) <= 128
+
+
 def _settings(gang: Gang, pod: Pod) -> PodSettings:
     template = gang.annotations.get(STEP_TEMPLATE, "")
-    if template.count("{step}") != 1 or len(template) > 128:
-        template = ""
     return PodSettings(
         uid=pod.uid,
-        step_template=template,
+        step_template=template if usable_template(template) else "",
         hang_timeout_s=parse_s(gang.annotations.get(HANG_TIMEOUT, "")),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from detectors.contract import Origin
 from recover.api import ActionRecord, Blame, Incident, IncidentPhase
 from recover.stories.words import FAULTS, ORIGINS, Line, Tone, ago, clock, counted, one_line, record
 
@@ -12,6 +13,7 @@ __all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
 
 TOLD_MAX = 3
 """Incidents and recoveries told in full; the rest are counted."""
+_OWNED_BY_NODES = (Origin.KERNEL, Origin.DRIVER)
 
 
 def newest_first(incidents: Iterable[Incident]) -> list[Incident]:
@@ -28,7 +30,7 @@ def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
         lines += [
             Line(
                 f"{clock(e.at)} {ORIGINS[e.origin]}"
-                + (f" of {e.node}" if e.node else "")
+                + (f" {'of' if e.origin in _OWNED_BY_NODES else 'on'} {e.node}" if e.node else "")
                 + (f", pod {e.pod}" if e.pod else "")
                 + f": {e.code}"
                 + (f": {one_line(e.text)}" if e.text else ""),

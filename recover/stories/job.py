@@ -65,6 +65,8 @@ class Job(msgspec.Struct, frozen=True):
     ref: GangRef
     gang: Gang | None = None
     consent: OptIn = OptIn.DISABLED
+    misread: tuple[str, ...] = ()
+    """What its people wrote for us that does not do what it was meant to, a sentence each."""
 
 
 def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident], now: datetime) -> Story:
@@ -76,6 +78,7 @@ def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incide
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
 
     sections = [
+        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
         Section("What was seen", seen(about, now)),
         Section("Who is to blame", blame(about)),
         Section("What was decided", decided(decisions, now)),

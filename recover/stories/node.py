@@ -8,6 +8,7 @@ from datetime import datetime
 from detectors.contract import Coverage, CoverageState, Finding, NodeHealth, PodProgress, Severity
 from recover.api import Incident, Outcome
 from recover.model import Node
+from recover.stories.annotations import misread_on_node
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.words import (
     FAULTS,
@@ -35,7 +36,9 @@ def why_node(
     """The story of one node. `node` or `health` is None where there is no such object."""
     about = newest_first(i for i in incidents if name in (i.spec.node, i.status.blamed_node))
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    misread = misread_on_node(node) if node is not None else ()
     sections = [
+        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(health, now)),
         Section("What its agent can see", _coverage(health, now)),
         Section("Training on it", _training(health, now)),
