@@ -16,6 +16,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from detectors.resource import JsonPatch, MergePatch, PatchType, Resource
+
 __all__ = [
     "ApiError",
     "Credentials",
@@ -30,10 +32,6 @@ __all__ = [
 
 WATCH_LINE_BYTES_MAX = 8 * 1024 * 1024
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-PatchType = str
-MergePatch: PatchType = "application/merge-patch+json"
-JsonPatch: PatchType = "application/json-patch+json"
 
 
 class ApiError(Exception):
@@ -70,32 +68,6 @@ class ApiError(Exception):
 
 class ReplyLost(Exception):
     """No answer came. For a write this means unknown, not failed: re-read before deciding anything."""
-
-
-class Resource(msgspec.Struct, frozen=True):
-    """Where one kind lives in the API, for example `Resource("batch", "v1", "jobs", "Job")`."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = [root]
-        if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        if name:
-            parts.append(name)
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
 
 
 class WatchEvent(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import MergePatch, PatchType, Resource
+from detectors.resource import MergePatch, PatchType, Resource
 
 __all__ = ["Action", "Create", "Delete", "Emit", "Ensure", "Patch", "Plan"]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from detectors.contract import ObjectMeta
-from detectors.kubeapi import Resource
+from detectors.resource import Resource
 from recover.actions import Delete, Plan
 from recover.api import IncidentPhase
-from recover.kube.cluster import INCIDENTS, RECOVERIES
 from recover.model import World
+from recover.resources import INCIDENTS, RECOVERIES
 from recover.settings import Retention
 
 __all__ = ["expire"]

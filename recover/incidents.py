@@ -24,10 +24,10 @@ from recover.api import (
 )
 from recover.diagnose.model import Diagnosis, fingerprint
 from recover.guard import BRAKE, RESTART_GANG, Brake, is_brake
-from recover.kube.cluster import INCIDENTS
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
 from recover.reasons import EventReason
+from recover.resources import INCIDENTS
 
 __all__ = ["brakes", "closings", "explain", "missing", "superseded"]
 

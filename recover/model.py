@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from detectors.contract import NodeHealth, PodProgress
-from detectors.kubeapi import Resource
+from detectors.resource import Resource
 from recover.api import GangRef, Incident, Recovery
 
 __all__ = [

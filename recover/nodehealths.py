@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from detectors.contract import NodeHealth, NodeHealthSpec, PodSettings, key
 from recover.actions import Action, Create, Patch, Plan
 from recover.durations import parse_s
-from recover.kube.cluster import NODEHEALTHS, NODES
 from recover.model import Gang, Node, Pod, World
 from recover.objects import body, builtins
+from recover.resources import NODEHEALTHS, NODES
 
 __all__ = ["HANG_TIMEOUT", "STEP_TEMPLATE", "upkeep", "usable_template"]
 

@@ -18,11 +18,11 @@ from detectors.contract import key
 from recover.actions import Action, Emit, Patch
 from recover.decode import QUARANTINE, RELEASED, UNHEALTHY
 from recover.diagnose.model import Diagnosis
-from recover.kube.cluster import NODES
 from recover.model import Node, Quarantine, Taint, World
 from recover.objects import regarding
 from recover.policy import QuarantineLevel
 from recover.reasons import EventReason
+from recover.resources import NODES
 
 __all__ = ["is_stronger", "quarantine", "releases", "words"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import Resource
+from detectors.resource import Resource
 
 __all__ = ["body", "builtins", "merge_diff", "regarding", "shortened"]
 

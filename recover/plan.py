@@ -16,11 +16,11 @@ from recover.diagnose import Diagnosis, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import new_pods, since
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
-from recover.kube.cluster import RECOVERIES
 from recover.model import Gang, World
 from recover.objects import body, regarding, shortened
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
+from recover.resources import RECOVERIES
 from recover.settings import Settings
 
 __all__ = ["plan"]

@@ -15,9 +15,9 @@ from recover.actions import Create, Delete, Patch
 from recover.api import Recovery
 from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, LocationError, parse
 from recover.decode import SCAN_OF
-from recover.kube.cluster import PODS
 from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind
 from recover.objects import shortened
+from recover.resources import PODS
 
 __all__ = ["Unscannable", "create", "location", "release", "remove", "scan_label", "scan_name"]
 

@@ -13,7 +13,20 @@ from typing import Any, Protocol
 
 import msgspec
 
-from detectors.kubeapi import MergePatch, PatchType, Resource, WatchEvent
+from detectors.kubeapi import WatchEvent
+from detectors.resource import MergePatch, PatchType, Resource
+from recover.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
 
 __all__ = [
     "CONFIGMAPS",
@@ -29,17 +42,6 @@ __all__ = [
     "Cluster",
     "ListPage",
 ]
-
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-PODS = Resource("", "v1", "pods", "Pod")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
-EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
-JOBS = Resource("batch", "v1", "jobs", "Job")
-PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
-NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
-INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)
-RECOVERIES = Resource("rekindle.dev", "v1alpha1", "recoveries", "Recovery")
 
 
 class ListPage(msgspec.Struct, frozen=True):

@@ -9,10 +9,10 @@ import msgspec
 
 from recover.actions import Action, Emit, Patch
 from recover.api import Cause, Condition, Phase, PhaseTime, Recovery, RecoverySpec, RecoveryStatus
-from recover.kube.cluster import RECOVERIES
 from recover.model import Gang, Mark, Node, Pod, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
+from recover.resources import RECOVERIES
 from recover.settings import Settings, Timing
 
 __all__ = ["Context", "Step", "condition", "moved", "next_attempt", "status_patch"]

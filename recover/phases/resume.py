@@ -13,10 +13,10 @@ from recover.actions import Action, Ensure
 from recover.api import Cause, Phase, RecoveryStatus
 from recover.diagnose.ranks import new_pods
 from recover.guard import attempts_limit
-from recover.kube.cluster import CONFIGMAPS
 from recover.model import Gang, Pod, PodPhase
 from recover.phases.context import Context, Step, condition, moved, next_attempt
 from recover.reasons import EventReason, Reason
+from recover.resources import CONFIGMAPS
 from recover.workloads import workload_of
 from recover.workloads.base import environment_name
 

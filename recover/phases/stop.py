@@ -10,11 +10,11 @@ from recover import scan_pod
 from recover.actions import Action, Delete, Patch
 from recover.api import Phase, RecoveryStatus
 from recover.guard import Denied, may_touch
-from recover.kube.cluster import PODS
 from recover.model import Pod, PodPhase, VolumeKind
 from recover.phases.causes import first_cause
 from recover.phases.context import Context, Step, moved
 from recover.reasons import EventReason, Reason
+from recover.resources import PODS
 from recover.workloads import workload_of
 
 __all__ = ["fencing", "planned", "stopping"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from detectors.contract import ObjectMeta, key
-from detectors.kubeapi import Resource
+from detectors.resource import Resource
 from recover.actions import Patch
 from recover.api import GangRef
 from recover.model import Gang, Mark, Mount, Template, Terminal, Volume, VolumeKind

@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from recover.actions import Patch
-from recover.kube.cluster import JOBS
 from recover.model import Gang, Mark
+from recover.resources import JOBS
 from recover.workloads.base import (
     ConditionView,
     OwnedMeta,

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from recover.actions import Patch
-from recover.kube.cluster import PYTORCHJOBS
 from recover.model import Gang, Mark, Template
+from recover.resources import PYTORCHJOBS
 from recover.workloads.base import (
     ConditionView,
     OwnedMeta,

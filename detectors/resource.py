@@ -1,0 +1,40 @@
+"""Where a kind lives in the Kubernetes API, and the two kinds of patch that we send. Pure.
+
+kubeapi.py calls these addresses; the decisions of the controller name them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["JsonPatch", "MergePatch", "PatchType", "Resource"]
+
+PatchType = str
+MergePatch: PatchType = "application/merge-patch+json"
+JsonPatch: PatchType = "application/json-patch+json"
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """Where one kind lives in the API, for example `Resource("batch", "v1", "jobs", "Job")`."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)

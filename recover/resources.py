@@ -1,0 +1,29 @@
+"""The kinds that the controller reads or writes. Pure."""
+
+from __future__ import annotations
+
+from detectors.resource import Resource
+
+__all__ = [
+    "CONFIGMAPS",
+    "EVENTS",
+    "INCIDENTS",
+    "JOBS",
+    "NAMESPACES",
+    "NODEHEALTHS",
+    "NODES",
+    "PODS",
+    "PYTORCHJOBS",
+    "RECOVERIES",
+]
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
+INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)
+RECOVERIES = Resource("rekindle.dev", "v1alpha1", "recoveries", "Recovery")
