@@ -1,0 +1,264 @@
+"""What people and programs get wrong, met where they meet it: in the commands, and in a whole running system.
+
+Parsers of single inputs (kernel records, log lines, catalogue rows, checkpoints, annotations) have such cases
+beside their own tests.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chaos import cli
+from chaos.cluster.client import Client
+from chaos.cluster.containers import Exit
+from chaos.simulate import lines
+from chaos.simulate.crashing import CrashPoints
+from chaos.simulate.jobs import Job
+from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.world import Simulation
+from detectors.kubeapi import Resource
+from detectors.settings import SettingsError
+from recover.api import Phase
+from recover.kube.auth import load_credentials
+from recover.kube.cluster import (
+    INCIDENTS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+    ListPage,
+)
+
+Captured = pytest.CaptureFixture[str]
+
+# --- the commands -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "told"),
+    [
+        (cli.chaos, ["shake"], "No such command 'shake'"),
+        (cli.chaos, ["run"], "Missing argument 'SCENARIO'"),
+        (cli.chaos, ["run", "nosuch"], "scenario 'nosuch': expected one of application-xid, demo"),
+        (cli.chaos, ["run", "/none/my.yaml"], "/none/my.yaml: cannot be read: No such file or directory"),
+        (cli.demo, ["please"], "Got unexpected extra argument"),
+        (cli.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
+        (cli.bench, ["gpu"], "usage: rekindle bench {footprint}"),
+    ],
+)
+def test_wrong_usage_is_told_on_standard_error_with_exit_status_2(
+    command: Callable[[list[str]], int], args: list[str], told: str, capsys: Captured
+) -> None:
+    assert command(args) == 2
+
+    out, err = capsys.readouterr()
+    assert told in " ".join(err.split())
+    assert out == ""
+
+
+GOOD = """\
+name: mine
+about: one GPU is lost
+faults:
+  - when: {step: 30}
+    xid: {code: 79, rank: 1}
+expect: {recoveries: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD.replace("about", "abuot"), "field abuot: value 'one GPU is lost': no such field"),
+        (GOOD.replace("rank: 1", "rank: two"), "field faults[0].xid.rank: value 'two': expected `int`"),
+        (GOOD.replace("rank: 1", "rank: 4"), "faults[0]: rank 4: expected 0 to 3"),
+        (GOOD.replace("code: 79", "code: 0"), "field faults[0].xid.code: value 0: expected `int` >= 1"),
+        (
+            GOOD.replace("xid:", "pod-crash: {rank: 1}\n    xid:"),
+            "expected one of xid, pod-crash and log-line",
+        ),
+        (GOOD.replace("{step: 30}", "{step: 30"), "not valid YAML: while parsing a flow mapping"),
+        ("", "expected `object`, got `null`"),
+        ("\udcff\udcfe", "not valid YAML: not UTF-8 text"),
+    ],
+)
+def test_a_scenario_that_cannot_be_played_is_named_with_field_and_value(
+    text: str, told: str, tmp_path: Path, capsys: Captured
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+
+    assert cli.chaos(["run", str(file)]) == 2
+
+    err = capsys.readouterr().err
+    assert err.startswith(f"rekindle chaos: {file}: ")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1,", "not valid YAML"),
+        ("hello", "not the shape of a kubeconfig"),
+        ("", "not the shape of a kubeconfig"),
+        ("current-context: here\ncontexts: 5\n", "not the shape of a kubeconfig"),
+        ("current-context: here\ncontexts: []\n", "here"),
+        ("\udcff\udcfe", "utf-8"),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_named(text: str, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+
+    with pytest.raises(SettingsError) as caught:
+        await load_credentials(kubeconfig=str(file))
+
+    assert str(caught.value).startswith(f"kubeconfig {file}: ")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("moed = 'recover'", "field moed: value 'recover': no such field; check its spelling"),
+        ("mode = 'repair'", "field mode: value 'repair': invalid enum value 'repair'"),
+        ("[budgets]\nbrake_percent = 'few'", "field budgets.brake_percent: value 'few': expected `float`"),
+        ("[timing]\nsettle_s = -1", "field timing.settle_s: value -1: expected `float` >= 0.0"),
+        ("[timing", "not valid TOML"),
+    ],
+)
+def test_the_controller_does_not_start_with_settings_that_it_cannot_use(
+    settings: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rekindle.toml"
+    file.write_text(settings)
+
+    ended = _rekindle("controller", "--settings", str(file))
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"rekindle controller: {file}: {told}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+    )
+
+    ended = _rekindle("demo", PYTHONPATH=str(tmp_path))
+
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def _rekindle(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "detectors.cli", *args],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+# --- objects in the cluster ---------------------------------------------------------------------------------
+
+_META = {"name": "odd", "uid": "odd-uid", "resourceVersion": "1"}
+_IN_TEAM = {**_META, "namespace": "ml"}
+ODD: dict[Resource, list[object]] = {
+    NODES: [{"metadata": _META, "spec": {"taints": "all"}}],
+    PODS: [{"metadata": _IN_TEAM, "status": {"phase": "Exploded"}}, {"metadata": None}, []],
+    NAMESPACES: [{"metadata": {**_META, "labels": ["a"]}}],
+    NODEHEALTHS: [{"metadata": _META, "status": {"findings": [{"code": 79}]}}, {"spec": "?"}],
+    INCIDENTS: [{"metadata": _META, "spec": {"fault": "gremlins", "detectedAt": "yesterday"}}, "text"],
+    RECOVERIES: [{"metadata": _IN_TEAM, "spec": {}, "status": {"phase": "Hoping"}}],
+    PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
+}
+"""For each kind what another version of it, or of its schema, might hold; and what is no object at all."""
+
+
+class _OddLists(CrashPoints):
+    """Every list begins with objects that nobody can read."""
+
+    def __init__(self, client: Client, kill: Callable[[], None]) -> None:
+        super().__init__(client, kill)
+        self.served: set[Resource] = set()
+
+    async def list(
+        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
+    ) -> ListPage:
+        found = await super().list(resource, namespace=namespace, labels=labels, limit=limit, page=page)
+        odd = [msgspec.Raw(msgspec.json.encode(body)) for body in ODD.get(resource, [])]
+        self.served |= {resource} & ODD.keys()
+        return msgspec.structs.replace(found, items=[*odd, *found.items])
+
+
+def test_objects_that_cannot_be_read_keep_no_other_from_being_recovered() -> None:
+    async def story(sim: Simulation) -> None:
+        sim.kill_controller()
+        sim.crashes = odd_lists = _OddLists(sim.client, sim.kill_controller)
+        await sim.start_controller()
+        await sim.submit(Job(scanned=False))
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=60)
+        assert sim.cordoned() == ["n2"]
+        assert odd_lists.served == ODD.keys()
+        await comes_to_rest(sim)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("checkpoint", "../../etc"),
+        ("checkpoint", "/ckpt;format=zip"),
+        ("step-template", "{step} {step} {step}"),
+        ("step-template", "\N{SNOWMAN}" * 500),
+        ("hang-timeout", "9" * 400 + "s"),
+        ("attempts-per-cause", "0x3"),
+        ("max-recoveries", "-5"),
+    ],
+)
+def test_a_job_whose_annotation_cannot_be_used_is_recovered_by_the_defaults(name: str, value: str) -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(scanned=False))
+        await sim.edit_job({"metadata": {"annotations": {f"rekindle.dev/{name}": value}}})
+        await sim.passes(65)
+        sim.crash_rank(1, Exit(code=1))
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        assert sim.cordoned() == []
+
+    play(story)
+
+
+def test_an_unusable_checkpoint_annotation_is_told_in_the_recovery() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(scanned=False))
+        await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/checkpoint": "ckpt"}}})
+        await sim.passes(65)
+        sim.crash_rank(1, Exit(code=1))
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        choice = sim.recovery().status.checkpoint
+        assert choice is not None
+        assert choice.reason.startswith("annotation rekindle.dev/checkpoint: 'ckpt': the path is not")
+
+    play(story)
