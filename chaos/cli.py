@@ -114,7 +114,9 @@ def _repeated(scenario: Scenario, console: Console, times: int) -> bool:
             weights = next((c.words for c in verdict.checks if c.words.startswith("final weights")), "")
             failed = "; ".join(c.words for c in verdict.checks if not c.ok)
             detail = f"{verdict.seconds:g} s; {failed or weights}"
-        console.print(f"{number:3} of {times}  {'ok  ' if ok else 'FAIL'}  {detail}", highlight=False)
+        console.print(
+            f"{number:3} of {times}  {'ok  ' if ok else 'FAIL'}  {detail}", highlight=False, soft_wrap=True
+        )
     console.print(f"{passed} passed, {times - passed} failed", highlight=False)
     return passed == times
 

@@ -263,6 +263,13 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     fruitless: Annotated[
         list[int], Meta(description="steps that an attempt began from and never moved on", max_length=16)
     ] = []
+    leftovers: Annotated[
+        list[Annotated[str, Meta(max_length=8)]],
+        Meta(
+            description="first 8 characters of the uids of ended pods that the job kept at the resume",
+            max_length=4096,
+        ),
+    ] = []
     last_step: Annotated[int | None, Meta(description="last step seen before the stop")] = None
     resumed_step: Annotated[int | None, Meta(description="first step seen after the resume")] = None
     lost_steps: int | None = None

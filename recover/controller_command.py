@@ -60,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--server", metavar="URL", default="", help="an API server, instead of a kubeconfig")
     parser.add_argument("--token-file", metavar="FILE", default="", help="the token for --server")
     parser.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        default="",
+        help="the certificate authority of --server (default: the system's)",
+    )
+    parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default="0.0.0.0:9100",
@@ -78,6 +84,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         context=options.context,
         server=options.server,
         token_file=options.token_file,
+        ca_file=options.ca_file,
     )
     async with KubeApi(credentials) as api:
         controller = Controller(RestCluster(api), settings, Metrics(), WallClock())

@@ -42,7 +42,7 @@ class GangState(msgspec.Struct, frozen=True):
 
 
 def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
-    pods = new_pods(world, gang, since(world.history(gang.ref.uid)))
+    pods = new_pods(world, gang)
     lost = losses(world, pods, now)
     stalled = stalled_at(world, pods) if not lost else None
     dead = is_dead(world, pods, lost, timing, now) or stalled is not None

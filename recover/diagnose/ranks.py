@@ -14,7 +14,7 @@ from recover.diagnose.model import Loss
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
-__all__ = ["is_dead", "losses", "new_pods", "since", "stalled_at"]
+__all__ = ["is_dead", "leftover", "losses", "new_pods", "since", "stalled_at"]
 
 
 def since(history: list[Recovery]) -> datetime | None:
@@ -31,12 +31,19 @@ def _turns(recovery: Recovery) -> Iterator[datetime]:
             yield entered.at
 
 
-def new_pods(world: World, gang: Gang, cutoff: datetime | None) -> list[Pod]:
-    """The pods of the present attempt, by name. Kubernetes keeps whole seconds, so the cutoff is rounded
-    down."""
-    floor = cutoff.replace(microsecond=0) if cutoff is not None else None
-    pods = [p for p in world.pods(gang.ref.uid) if floor is None or p.created is None or p.created >= floor]
-    return sorted(pods, key=lambda p: p.name)
+def new_pods(world: World, gang: Gang) -> list[Pod]:
+    """The pods of the present attempt, by name: all but those that the job kept from earlier ones.
+
+    Told by uid and not by time: the controller's clock and the API server's need not agree.
+    """
+    kept = {left for r in world.history(gang.ref.uid) for left in r.status.leftovers}
+    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
+    return sorted(pods, key=lambda pod: pod.name)
+
+
+def leftover(pod: Pod) -> str:
+    """How a recovery remembers an ended pod that its job keeps."""
+    return pod.uid[:8]
 
 
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:

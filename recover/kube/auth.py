@@ -16,14 +16,14 @@ __all__ = ["load_credentials"]
 
 
 async def load_credentials(
-    *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = ""
+    *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = "", ca_file: str = ""
 ) -> Credentials:
     """A given server wins, then a given kubeconfig, in-cluster, `$KUBECONFIG` and ~/.kube/config.
 
     Raises SettingsError, naming the file, where nothing usable is found.
     """
     if server:
-        return Credentials(server=server.rstrip("/"), token_file=token_file)
+        return Credentials(server=server.rstrip("/"), token_file=token_file, ca_file=ca_file)
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if not kubeconfig and host:
         return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))

@@ -19,6 +19,7 @@ from recover.api import (
 )
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.diagnose.nodes import node_faults
+from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod
 from recover.phases.context import Context, Step, condition, moved
@@ -179,6 +180,7 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     return msgspec.structs.replace(
         ctx.status,
         checkpoint=choice,
+        leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
         last_step=max(known, default=None),
         failed_log=ctx.status.failed_log or _failed_log(ctx),
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from detectors.contract import Fault, PodProgress
@@ -32,7 +30,7 @@ def resuming(ctx: Context) -> Step:
         message = f"somebody else has suspended {gang.ref} right after it was started"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     pods = ctx.living()
-    ended = sum(1 for p in _attempt_pods(ctx) if p.phase is PodPhase.SUCCEEDED)
+    ended = sum(1 for p in new_pods(ctx.world, ctx.gang) if p.phase is PodPhase.SUCCEEDED)
     running = sum(1 for p in pods if p.phase is PodPhase.RUNNING)
     if running and running + ended >= gang.size:
         message = f"all {gang.size} ranks run; waiting for the first new step"
@@ -226,14 +224,6 @@ def _no_steps(ctx: Context) -> Step:
         status=moved(ctx, Phase.ESCALATED, message, reason=Reason.NO_STEPS, status=status),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
     )
-
-
-def _attempt_pods(ctx: Context) -> list[Pod]:
-    return new_pods(ctx.world, ctx.gang, _resumed_at(ctx))
-
-
-def _resumed_at(ctx: Context) -> datetime | None:
-    return next((t.at for t in reversed(ctx.status.phases) if t.phase is Phase.RESUMING), None)
 
 
 def _remove_scan(ctx: Context) -> tuple[Action, ...]:

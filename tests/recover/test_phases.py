@@ -605,3 +605,19 @@ def test_once_a_hold_has_ended_the_same_failure_restarts_the_gang_after_all() ->
     world.change_gang(annotations={})
 
     assert world.decide().restarts == ["llm"]
+
+
+def test_new_ranks_that_crash_are_seen_although_the_controllers_clock_is_ahead() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.VERIFYING)
+    pods = world.pods["llm-uid"]
+    for uid, pod in list(pods.items()):
+        pods[uid] = msgspec.structs.replace(pod, uid=f"new-{uid}", created=NOW - timedelta(seconds=30))
+    (first, *_) = pods.values()
+    ended = Container(name="train", running=False, exit_code=1, finished_at=world.now)
+    pods[first.uid] = msgspec.structs.replace(first, phase=PodPhase.FAILED, containers=(ended,))
+
+    apply(world, plan(world.world(), world.settings, world.now))
+    step(world)
+
+    assert only_recovery(world).status.attempt == 2
