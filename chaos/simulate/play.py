@@ -5,6 +5,8 @@ everything comes to rest once the faults have stopped.
 from __future__ import annotations
 
 import contextlib
+import sys
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -102,7 +104,9 @@ def _errors_only(sink: list[str]) -> Iterator[None]:
 
     def keep(_: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if method in ("error", "exception", "critical"):
-            sink.append(f"the controller logged: {structlog.processors.format_exc_info(_, method, event)}")
+            error = sys.exc_info()[1]
+            where = "".join(traceback.format_exception(error, limit=-2)) if error is not None else ""
+            sink.append(f"the controller logged: {dict(event)}\n{where}")
         raise structlog.DropEvent
 
     before = structlog.get_config()

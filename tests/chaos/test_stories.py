@@ -153,15 +153,19 @@ def test_a_storm_of_ten_thousand_lines_is_one_cordon_and_few_writes() -> None:
     play(story)
 
 
-def test_what_a_node_showed_before_its_boot_never_acts() -> None:
+def test_what_a_node_showed_before_its_boot_never_acts_though_its_agent_is_late() -> None:
     async def story(sim: Simulation) -> None:
+        await sim.passes(5)
         sim.kill_controller()
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.passes(20)
         await sim.crash_node("n2")
         await sim.passes(10)
         await sim.boot_node("n2")
+        sim.kill_agent("n2")
         await sim.start_controller()
+        await sim.passes(60)
+        sim.start_agent("n2")
         await comes_to_rest(sim)
         assert touched(sim) == []
 
@@ -295,6 +299,25 @@ def test_a_cordon_and_a_taint_of_somebody_else_stay_as_they_are() -> None:
         await sim.edit_node("n2", {"spec": {"taints": [taint]}})
         await comes_to_rest(sim)
         assert sim.node("n2")["spec"] == {"unschedulable": True, "taints": [taint]}
+
+    play(story)
+
+
+def test_a_taint_that_a_person_sets_while_our_view_is_old_survives_the_quarantine() -> None:
+    async def story(sim: Simulation) -> None:
+        taint = {"key": "example.com/maintenance", "value": "disk", "effect": "NoSchedule"}
+        await sim.passes(5)
+        sim.client.disturbance.watch_lag_s = 3.0
+        await sim.passes(5)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(2.9)
+        await sim.edit_node("n2", {"spec": {"taints": [taint]}})
+        await sim.passes(10)
+        assert [t["key"] for t in sim.node("n2")["spec"]["taints"]] == [
+            taint["key"],
+            "rekindle.dev/unhealthy",
+        ]
+        await comes_to_rest(sim)
 
     play(story)
 
