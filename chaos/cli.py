@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -67,7 +68,8 @@ def _run(app: typer.Typer, name: str, args: list[str]) -> int:
 def _performed(
     scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
 ) -> Verdict | None:
-    """Ctrl-C has its own exit status, whatever the command-line framework makes of it."""
+    """Ctrl-C has its own exit status, whatever typer makes of it. SIGTERM is the same."""
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         return perform(scenario, console, keep=keep, quiet=quiet)
     except KeyboardInterrupt:
