@@ -46,7 +46,7 @@ def perform(
         verdict = asyncio.run(_perform(scenario, console, folder / "stage", keep=keep, quiet=quiet))
     except (StageError, TimeoutError) as error:
         console.print(f"{scenario.name}: {error}", style="bold red", highlight=False)
-    except (KeyboardInterrupt, BrokenPipeError):  # nobody reads on, as in `rekindle demo | head`
+    except (KeyboardInterrupt, SystemExit):  # rich exits where nobody reads on, as in `rekindle demo | head`
         interrupted = True
         raise
     finally:
