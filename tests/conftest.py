@@ -1,0 +1,36 @@
+"""Which tests run: those that need a real control plane run when REKINDLE_CONTROL_PLANE=1 says so, and then
+a missing one is a failure; otherwise they are deselected, and the last line of pytest counts them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.control_plane.build import cached
+from tests.control_plane.plane import ControlPlane, started
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("REKINDLE_CONTROL_PLANE") == "1":
+        return
+    left_out = [item for item in items if item.get_closest_marker("control_plane")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("control_plane")]
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ControlPlane]:
+    """A real API server with nothing else that writes: what a test finds there, it has made itself."""
+    with started(cached(), controllers=False) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """API server, controller-manager, scheduler and KWOK."""
+    with started(cached(), controllers=True) as plane:
+        yield plane

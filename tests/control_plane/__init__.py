@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane for the tests: built from Go modules, started and ended by us."""

@@ -1,0 +1,193 @@
+"""`python -m tests.control_plane.build`: the programs of a real control plane, built from their Go modules.
+
+The versions stand in modules/*/go.mod. What is built is kept in a cache keyed by them, so a second call finds
+it at once. Minutes are needed once: tests never build, they say that this command is missing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["BuildError", "Programs", "cached", "main"]
+
+MODULES = Path(__file__).parent / "modules"
+COMMAND = "python -m tests.control_plane.build"
+KWOK_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-delete.yaml",
+)
+"""Without pod-complete, which ends every pod that belongs to a Job."""
+
+
+class BuildError(Exception):
+    """The programs cannot be built; the message says what is missing."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One wrapper module and the programs built from the module that it requires."""
+
+    name: str
+    module: str
+    programs: dict[str, str]
+    """Name of the program -> its package."""
+
+
+PARTS = (
+    Part("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Part(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        {
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        },
+    ),
+    Part("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+)
+
+
+class Programs(msgspec.Struct, frozen=True):
+    """Where the built programs lie."""
+
+    folder: Path
+    kubernetes: str
+    """For example v1.36.3."""
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    @property
+    def kwok_stages(self) -> Path:
+        return self.folder / "kwok-stages.yaml"
+
+
+def cached() -> Programs:
+    """The programs of these versions. Raises BuildError, naming the command, if they were not built yet."""
+    folder = _folder()
+    if not folder.is_dir():
+        raise BuildError(f"{folder}: no such folder; build the control plane once with `{COMMAND}`")
+    return Programs(folder, _version(PARTS[1]))
+
+
+def main() -> int:
+    """Builds what is missing. Exit 1, with one line that says why, if it cannot."""
+    try:
+        folder = _build()
+    except BuildError as error:
+        print(f"{COMMAND}: {error}", file=sys.stderr)
+        return 1
+    print(folder)
+    return 0
+
+
+def _folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME", "") or str(Path.home() / ".cache")
+    versions = "-".join(f"{part.name}-{_version(part)}" for part in PARTS)
+    return Path(root) / "rekindle" / "control-plane" / versions
+
+
+def _version(part: Part) -> str:
+    text = (MODULES / part.name / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"^(?:require)?\s*{re.escape(part.module)} (v\S+)", text, re.MULTILINE)
+    assert found, f"modules/{part.name}/go.mod does not require {part.module}"
+    return found[1]
+
+
+def _build() -> Path:
+    target = _folder()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(target.parent / ".lock"):
+        if target.is_dir():
+            return target
+        go = _go()
+        # Built beside the target and renamed when whole: an interrupted build leaves nothing to be found.
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as work:
+            made = Path(work) / "programs"
+            made.mkdir()
+            for part in PARTS:
+                _build_part(go, part, Path(work), made)
+            made.rename(target)
+    return target
+
+
+@contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another build is running: waiting for it", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _go() -> str:
+    """The Go command. Raises BuildError if there is none, or it is older than the modules ask for."""
+    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    wanted = _wanted_go()
+    if go is None:
+        raise BuildError(f"Go is not installed; Go {wanted} or newer is needed")
+    said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    found = re.match(r"go(\d+)\.(\d+)", said)
+    if found is None or (int(found[1]), int(found[2])) < tuple(map(int, wanted.split("."))):
+        raise BuildError(f"{go} is {said.strip() or 'not usable'}; Go {wanted} or newer is needed")
+    return go
+
+
+def _wanted_go() -> str:
+    texts = [(MODULES / part.name / "go.mod").read_text(encoding="utf-8") for part in PARTS]
+    versions = [re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in texts]
+    return max(((int(v[1]), int(v[2])), f"{v[1]}.{v[2]}") for v in versions if v)[1]
+
+
+def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
+    """Works in a copy of the wrapper module, so that a build never changes the repository."""
+    module = work / part.name
+    shutil.copytree(MODULES / part.name, module)
+    began = time.monotonic()
+    print(f"building {', '.join(part.programs)} {_version(part)} ...", file=sys.stderr, flush=True)
+    for name, package in part.programs.items():
+        flags = ["-mod=mod", "-trimpath", "-ldflags", _link_flags(part)]
+        _run([go, "build", *flags, "-o", str(made / name), package], module)
+    if part.name == "kwok":
+        source = Path(_run([go, "list", "-mod=mod", "-m", "-f", "{{.Dir}}", part.module], module).strip())
+        stages = [(source / "kustomize" / "stage" / name).read_text(encoding="utf-8") for name in KWOK_STAGES]
+        (made / "kwok-stages.yaml").write_text("\n---\n".join(stages), encoding="utf-8")
+    print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def _link_flags(part: Part) -> str:
+    """No symbol tables; and Kubernetes says which version it is, as its releases do."""
+    if part.name != "kubernetes":
+        return "-s -w"
+    version = _version(part)
+    major, minor, _ = version.removeprefix("v").split(".")
+    told = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(["-s -w", *(f"-X {p}.{key}={value}" for p in packages for key, value in told.items())])
+
+
+def _run(command: list[str], folder: Path) -> str:
+    env = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

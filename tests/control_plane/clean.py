@@ -1,0 +1,69 @@
+"""What tests share on a running control plane: our CRDs installed, and everything of ours removed again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from detectors.kubeapi import ApiError, KubeApi, MergePatch
+from detectors.resource import Resource
+from recover.crds import manifests
+from recover.kube.cluster import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    RECOVERIES,
+)
+
+__all__ = ["install_crds", "wiped"]
+
+CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+SERVED_S = 20.0
+_SYSTEM = "extension-apiserver-authentication"
+
+
+async def install_crds(api: KubeApi) -> None:
+    """Our CRDs, and returns when their objects can be written."""
+    for crd in manifests():
+        with contextlib.suppress(ApiError):  # there from an earlier test
+            await api.request("POST", CRDS.path(), body=crd)
+    async with asyncio.timeout(SERVED_S):
+        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES):
+            while not await _is_served(api, resource):
+                await asyncio.sleep(0.05)
+
+
+async def _is_served(api: KubeApi, resource: Resource) -> bool:
+    try:
+        await api.request("GET", resource.path(), params={"limit": "1"})
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return False
+    return True
+
+
+async def wiped(api: KubeApi) -> None:
+    """Deletes what tests make, in all namespaces, whatever finalizers say."""
+    for resource in (JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS, NODES):
+        answer = msgspec.json.decode(await api.request("GET", resource.path()))
+        for item in answer["items"]:
+            if item["metadata"]["name"] != _SYSTEM:
+                await _remove(api, resource, item["metadata"])
+
+
+async def _remove(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> None:
+    path = resource.path(meta["name"], meta.get("namespace", ""))
+    with contextlib.suppress(ApiError):
+        if meta.get("finalizers"):
+            await api.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MergePatch)
+        await api.request("DELETE", path, body={"gracePeriodSeconds": 0})

@@ -1,0 +1,221 @@
+"""Starting and ending a real control plane: etcd and kube-apiserver, and beside them, where asked for, the
+controller-manager, the scheduler and KWOK, which plays the kubelets of Nodes labelled `type=kwok`.
+
+Everything lives in one temporary folder and on free loopback ports; every process is a child that dies with
+this one and is ended by its id.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import yaml
+
+from chaos.children import die_with
+from detectors.kubeapi import Credentials
+from tests.control_plane.build import Programs
+
+__all__ = ["ADMIN", "CONTROLLER", "ControlPlane", "PlaneError", "started"]
+
+READY_S = 60.0
+ADMIN = "admin"
+CONTROLLER = "rekindle-controller"
+USERS = {ADMIN: "system:masters", CONTROLLER: "", "nobody": ""}
+"""User -> group. The token of a user is the user's name with `-token` behind it."""
+
+
+class PlaneError(Exception):
+    """A program ended by itself or did not become ready; the message shows its last lines."""
+
+
+class ControlPlane:
+    """A running control plane, and how to speak to it."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.url = f"https://127.0.0.1:{port}"
+        self.ca_file = folder / "tls.crt"
+
+    def credentials(self, user: str = ADMIN) -> Credentials:
+        return Credentials(self.url, token=f"{user}-token", ca_file=str(self.ca_file))
+
+    def token_file(self, user: str) -> Path:
+        file = self.folder / f"{user}.token"
+        file.write_text(f"{user}-token", encoding="utf-8")
+        return file
+
+    def kubeconfig(self, user: str = ADMIN) -> Path:
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "local", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}
+            ],
+            "users": [{"name": user, "user": {"token": f"{user}-token"}}],
+            "contexts": [{"name": "local", "context": {"cluster": "local", "user": user}}],
+            "current-context": "local",
+        }
+        file = self.folder / f"{user}.kubeconfig"
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+        file.chmod(0o600)
+        return file
+
+
+@contextmanager
+def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator[ControlPlane]:
+    """With `controllers`, all that makes Jobs run on KWOK nodes; without, the bare API server.
+
+    Raises PlaneError. However the block ends, no process and no file is left behind.
+    """
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="rekindle-control-plane-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        plane = ControlPlane(folder, port or _free_port())
+        _lay_files(plane)
+        etcd = _etcd(stack, programs, plane)
+        command = _api_server(programs, plane, etcd)
+        if not controllers:  # nobody makes the service account that pods are given
+            command.append("--disable-admission-plugins=ServiceAccount")
+        server = _start(stack, plane, command)
+        for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
+            _wait_until_answered(plane, server, path)
+        if controllers:
+            for command in _controllers(programs, plane):
+                _start(stack, plane, command)
+        yield plane
+
+
+def _lay_files(plane: ControlPlane) -> None:
+    """A key with a certificate that vouches for itself (it also signs service account tokens), and tokens."""
+    subject = ["-subj", "/CN=rekindle-control-plane", "-addext", "subjectAltName=IP:127.0.0.1"]
+    usage = ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-nodes", "-days", "2", *subject, *usage]
+    command += ["-keyout", str(plane.folder / "tls.key"), "-out", str(plane.ca_file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlaneError(f"openssl made no certificate:\n{done.stderr[-1000:]}")
+    rows = [f'{user}-token,{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
+    (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
+
+
+def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
+    client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+    command = [programs.path("etcd"), "--unsafe-no-fsync", f"--data-dir={plane.folder / 'etcd'}"]
+    command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
+    command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
+    command += [f"--initial-cluster=default={peer}", "--log-level=warn"]
+    _start(stack, plane, command)
+    return client
+
+
+def _api_server(programs: Programs, plane: ControlPlane, etcd: str) -> list[str]:
+    key, certificate = str(plane.folder / "tls.key"), str(plane.ca_file)
+    port = plane.url.rpartition(":")[2]
+    return [
+        programs.path("kube-apiserver"),
+        f"--etcd-servers={etcd}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={certificate}",
+        f"--tls-private-key-file={key}",
+        f"--token-auth-file={plane.folder / 'tokens.csv'}",
+        f"--service-account-key-file={certificate}",
+        f"--service-account-signing-key-file={key}",
+        f"--service-account-issuer={plane.url}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+    ]
+
+
+def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
+    kubeconfig = f"--kubeconfig={plane.kubeconfig()}"
+    return [
+        [
+            programs.path("kube-controller-manager"),
+            kubeconfig,
+            "--leader-elect=false",
+            "--use-service-account-credentials=false",
+            f"--service-account-private-key-file={plane.folder / 'tls.key'}",
+            f"--root-ca-file={plane.ca_file}",
+            "--secure-port=0",
+        ],
+        [programs.path("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0"],
+        [
+            programs.path("kwok"),
+            kubeconfig,
+            f"--config={programs.kwok_stages}",
+            "--manage-nodes-with-label-selector=type=kwok",
+            "--node-lease-duration-seconds=40",
+            "--node-ip=127.0.0.1",
+        ],
+    ]
+
+
+def _start(stack: ExitStack, plane: ControlPlane, command: list[str]) -> subprocess.Popen[bytes]:
+    name, parent = Path(command[0]).name, os.getpid()
+    with (plane.folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=plane.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            # A signal from the terminal is for us: we end our children ourselves, in order.
+            process_group=0,
+            preexec_fn=lambda: die_with(parent),  # noqa: PLW1509  (no thread of ours runs yet)
+        )
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Nothing here is worth a graceful end: its data goes with the folder."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def _wait_until_answered(plane: ControlPlane, server: subprocess.Popen[bytes], path: str) -> None:
+    trust = ssl.create_default_context(cafile=str(plane.ca_file))
+    request = urllib.request.Request(plane.url + path, headers=plane.credentials().headers())
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(request, context=trust, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            pass
+        time.sleep(0.05)
+    raise PlaneError(f"the API server does not answer {path}:\n{_last_lines(plane.folder)}")
+
+
+def _last_lines(folder: Path) -> str:
+    tails: Mapping[str, str] = {
+        log.name: "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+        for log in sorted(folder.glob("*.log"))
+    }
+    return "\n".join(f"{name}:\n{tail}" for name, tail in tails.items())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
