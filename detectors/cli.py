@@ -22,7 +22,7 @@ _HELP = {
     "crds": "print the custom resource definitions",
     "demo": "break a real training on purpose, and watch it recover",
     "chaos": "run a fault scenario and judge the outcome",
-    "bench": "measure footprint and latency",
+    "bench": "measure what Rekindle itself costs",
 }
 
 

@@ -7,12 +7,13 @@ them, or a second look, changes nothing. A running Recovery's own steps are phas
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from recover import incidents, nodes
 from recover.actions import Action, Create, Emit, Plan
 from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec, Witness
-from recover.diagnose import Diagnosis, Harm, diagnose, gang_states
+from recover.diagnose import Diagnosis, GangState, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import new_pods
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
@@ -28,7 +29,8 @@ __all__ = ["plan"]
 
 def plan(world: World, settings: Settings, now: datetime) -> Plan:
     """Everything that triage wants written now, and when to look again if nothing changes before."""
-    found = diagnose(world, settings, now)
+    states = gang_states(world, settings, now)
+    found = diagnose(world, states, settings, now)
     guard = Guard(world, found, settings, now)
     chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
     chains += nodes.releases(world, now)
@@ -46,7 +48,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     chains += [(action,) for action in incidents.closings(world, found, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),
-        look_again_s=_look_again(world, found, guard, settings, now),
+        look_again_s=_look_again(world, found, states, guard, settings, now),
     )
 
 
@@ -222,14 +224,19 @@ def _record(action: str, target: str, verdict: Verdict, words: str, now: datetim
 
 
 def _look_again(
-    world: World, found: list[Diagnosis], guard: Guard, settings: Settings, now: datetime
+    world: World,
+    found: list[Diagnosis],
+    states: Mapping[str, GangState],
+    guard: Guard,
+    settings: Settings,
+    now: datetime,
 ) -> float | None:
     """Seconds until time alone may change a decision."""
     moments = [d.settles_at for d in found if d.settles_at is not None and d.settles_at > now]
     moments += [h.due for d in found for h in d.harms if h.due is not None and h.due > now]
     moments += [brake.until for brake in guard.brakes]
     waits = [(moment - now).total_seconds() for moment in moments]
-    if any(state.suspicious for state in gang_states(world, settings, now).values()):
+    if any(state.suspicious for state in states.values()):
         waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)
     if any(r.outcome is Outcome.REFUSED for i in world.incidents.values() for r in i.status.actions):
         waits.append(60.0)

@@ -6,6 +6,7 @@ explains gets no diagnosis of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from detectors.contract import Fault
@@ -16,12 +17,13 @@ from recover.diagnose.nodes import node_faults, not_ready
 from recover.model import World
 from recover.settings import Settings
 
-__all__ = ["Diagnosis", "Harm", "diagnose", "gang_states"]
+__all__ = ["Diagnosis", "GangState", "Harm", "diagnose", "gang_states"]
 
 
-def diagnose(world: World, settings: Settings, now: datetime) -> list[Diagnosis]:
-    """Every fault that may need something done now, oldest first."""
-    states = gang_states(world, settings, now)
+def diagnose(
+    world: World, states: Mapping[str, GangState], settings: Settings, now: datetime
+) -> list[Diagnosis]:
+    """Every fault that may need something done now, oldest first. `states` is what gang_states says."""
     dead = frozenset(uid for uid, state in states.items() if state.dead)
     nodes = list(node_faults(world, dead, settings.timing, now))
     nodes += not_ready(world, dead, now)

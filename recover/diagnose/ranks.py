@@ -64,7 +64,6 @@ def _by_itself(loss: Loss) -> bool:
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     if pod.phase is PodPhase.SUCCEEDED:
         return None
-    progress = world.progress(pod)
     ended = next((c for c in pod.containers if c.exit_code not in (None, 0)), None)
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
@@ -76,7 +75,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             code=code,
             restarts=ended.restarts if ended else 0,
             in_place=in_place,
-            propagated=_propagated(progress),
+            propagated=_propagated(world.progress(pod)),
         )
 
     if pod.deleting_since is not None:
@@ -131,7 +130,12 @@ def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:
     """When the last readable rank stalled, if all of them have; None if any goes on or none is readable."""
-    readable = [p for pod in pods if (p := world.progress(pod)) is not None and p.first_step is not None]
-    if not readable or any(p.edge is not Edge.STALLED for p in readable):
-        return None
-    return max(p.at for p in readable)
+    latest: datetime | None = None
+    for pod in pods:
+        progress = world.progress(pod)
+        if progress is None or progress.first_step is None:
+            continue
+        if progress.edge is not Edge.STALLED:
+            return None
+        latest = progress.at if latest is None else max(latest, progress.at)
+    return latest
