@@ -8,37 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import Audit, MemoryCluster
+from chaos.simulate.reading import (
+    GANGS,
+    MARK,
+    OURS,
+    OVER,
+    OWN_KINDS,
+    QUARANTINED,
+    SCAN_OF,
+    has_consented,
+    has_own_volume,
+    is_cordoned,
+    is_fenced,
+    is_suspended,
+    lives,
+    node_of,
+    not_ours,
+    note,
+    others_taints,
+    our_taint,
+    owner,
+    phase,
+    without_ours,
+)
 from chaos.simulate.truth import Truth
 from recover.kube.cluster import (
-    CONFIGMAPS,
-    EVENTS,
-    INCIDENTS,
-    JOBS,
     NODEHEALTHS,
     NODES,
     PODS,
-    PYTORCHJOBS,
     RECOVERIES,
 )
 from recover.model import Mode
 from recover.settings import Settings
 
-__all__ = ["Invariants", "Write", "is_suspended"]
-
-OURS = "rekindle.dev/"
-TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
-MARK, SCAN_OF = OURS + "recovery", OURS + "scan-of"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-GANGS = (JOBS, PYTORCHJOBS)
-OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
-OVER = ("Succeeded", "Escalated", "Failed")
-BEFORE_RESUME = ("Stopping", "Fencing", "Choosing")
+__all__ = ["Invariants", "Write"]
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -106,12 +114,12 @@ class Invariants:
         active: dict[str, int] = {}
         for recovery in self._store.objects(RECOVERIES):
             uid = recovery["spec"]["gang"]["uid"]
-            active[uid] = active.get(uid, 0) + (_phase(recovery) not in OVER)
+            active[uid] = active.get(uid, 0) + (phase(recovery) not in OVER)
         if any(count > 1 for count in active.values()):
             yield "two active recoveries of one gang"
         old, new = write.old, write.new
-        if old is not None and new is not None and _phase(old) in OVER and _phase(new) != _phase(old):
-            yield f"a recovery that had ended as {_phase(old)} became {_phase(new)}"
+        if old is not None and new is not None and phase(old) in OVER and phase(new) != phase(old):
+            yield f"a recovery that had ended as {phase(old)} became {phase(new)}"
 
     # --- nodes --------------------------------------------------------------------------------------------
 
@@ -121,18 +129,18 @@ class Invariants:
             yield "the controller neither creates nor deletes nodes"
             return
         yield from _foreign_things_stay(old, new)
-        if _others_taints(old) != _others_taints(new):
-            yield f"foreign taints changed: {_others_taints(old)} -> {_others_taints(new)}"
-        if _is_cordoned(old) and not _is_cordoned(new) and not _note(old).get("cordoned"):
+        if others_taints(old) != others_taints(new):
+            yield f"foreign taints changed: {others_taints(old)} -> {others_taints(new)}"
+        if is_cordoned(old) and not is_cordoned(new) and not note(old).get("cordoned"):
             yield "a cordon that is not ours was undone"
-        if _our_taint(new) is not None and _our_taint(new) != _our_taint(old):
+        if our_taint(new) is not None and our_taint(new) != our_taint(old):
             yield from self._quarantine(write, new)
-        if _is_cordoned(new) and not _is_cordoned(old) and _our_taint(new) is None:
+        if is_cordoned(new) and not is_cordoned(old) and our_taint(new) is None:
             yield "a cordon without our taint"
 
     def _quarantine(self, write: Write, node: Object) -> Iterator[str]:
         name, boot_id = node["metadata"]["name"], node["status"]["nodeInfo"]["bootID"]
-        cordons = _is_cordoned(node)
+        cordons = is_cordoned(node)
         grounds = [
             fault
             for fault in self._truth.faults.get(name, [])
@@ -143,7 +151,7 @@ class Invariants:
         released = node["metadata"]["annotations"].get(OURS + "released-at")
         if released and all(fault.at <= datetime.fromisoformat(released) for fault in grounds):
             yield f"{name} was taken out again for what a person had released it from"
-        if write.old is None or _our_taint(write.old) is None:
+        if write.old is None or our_taint(write.old) is None:
             self._quarantines.append(write.audit.at)
             yield from self._within_budgets(node)
 
@@ -172,9 +180,9 @@ class Invariants:
             yield "the controller neither creates nor deletes jobs"
             return
         yield from _foreign_things_stay(old, new)
-        if not _has_consented(new):
+        if not has_consented(new):
             yield "a job that did not opt in was touched"
-        if _without_ours(old) != _without_ours(new):
+        if without_ours(old) != without_ours(new):
             yield "more than suspend, affinity and envFrom of the job was changed"
         if is_suspended(old) == is_suspended(new):
             yield "a job was written without being stopped or started"
@@ -199,8 +207,8 @@ class Invariants:
         allowed = ("Stopping",) if did == "stopped" else ("Resuming",)
         if recovery["spec"]["gang"]["uid"] != gang["metadata"]["uid"]:
             yield f"{mark['recovery']} is not about this gang"
-        if _phase(recovery) not in allowed:
-            yield f"{did} by {mark['recovery']}, which is {_phase(recovery)}"
+        if phase(recovery) not in allowed:
+            yield f"{did} by {mark['recovery']}, which is {phase(recovery)}"
         if recovery["status"].get("attempt", 1) != mark["attempt"]:
             yield f"{did} for attempt {mark['attempt']}, while {recovery['status'].get('attempt', 1)} runs"
 
@@ -208,7 +216,7 @@ class Invariants:
         uid = gang["metadata"]["uid"]
         if self._truth.running.get(uid):
             yield f"resumed while {len(self._truth.running[uid])} old pod(s) still run"
-        left = [p["metadata"]["name"] for p in self._store.objects(PODS) if _owner(p) == uid and _lives(p)]
+        left = [p["metadata"]["name"] for p in self._store.objects(PODS) if owner(p) == uid and lives(p)]
         if left:
             yield f"resumed while {', '.join(left)} had not ended"
 
@@ -220,19 +228,14 @@ class Invariants:
         assert body is not None
         if SCAN_OF in body["metadata"].get("labels", {}):
             return
-        active = [r for r in self._store.objects(RECOVERIES) if _phase(r) not in OVER]
-        if not any(r["spec"]["gang"]["uid"] == _owner(body) for r in active):
+        active = [r for r in self._store.objects(RECOVERIES) if phase(r) not in OVER]
+        if not any(r["spec"]["gang"]["uid"] == owner(body) for r in active):
             yield "a pod was written whose gang is not being recovered"
-        if body["metadata"]["uid"] in self._truth.running.get(_owner(body), set()):
+        if body["metadata"]["uid"] in self._truth.running.get(owner(body), set()):
             yield "a pod was freed while its containers ran"
-        node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == _node_of(body)), None)
-        if node is not None and _has_own_volume(body) and not _is_fenced(node, body):
+        node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == node_of(body)), None)
+        if node is not None and has_own_volume(body) and not is_fenced(node, body):
             yield "a pod with a volume of its own was freed without a proof that its node is off"
-
-
-def is_suspended(gang: Object) -> bool:
-    spec = gang["spec"]
-    return bool(spec.get("runPolicy", spec).get("suspend", False))
 
 
 def _agent_stays_in_its_room(write: Write) -> Iterator[str]:
@@ -243,80 +246,6 @@ def _agent_stays_in_its_room(write: Write) -> Iterator[str]:
 
 def _foreign_things_stay(old: Object, new: Object) -> Iterator[str]:
     for field in ("labels", "annotations"):
-        before, after = _not_ours(old, field), _not_ours(new, field)
+        before, after = not_ours(old, field), not_ours(new, field)
         if before != after:
             yield f"foreign {field} changed: {before} -> {after}"
-
-
-def _not_ours(body: Object, field: str) -> dict[str, str]:
-    """Of a job only the mark is ours: the rest under our prefix is the user's word."""
-    values: dict[str, str] = body["metadata"].get(field, {})
-    if body["kind"] == "Node":
-        return {key: value for key, value in values.items() if not key.startswith(OURS)}
-    return {key: value for key, value in values.items() if key != MARK}
-
-
-def _has_consented(gang: Object) -> bool:
-    meta, word = gang["metadata"], OURS + "auto-recovery"
-    said = {source.get(word) for source in (meta.get("labels", {}), meta.get("annotations", {}))} - {None}
-    return said == {"enabled"}
-
-
-def _without_ours(gang: Object) -> dict[str, Any]:
-    """The job's spec without the fields that a stop and a resume may change."""
-    spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
-    spec.get("runPolicy", spec).pop("suspend", None)
-    templates = [spec["template"]] if "template" in spec else []
-    templates += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
-    for template in templates:
-        template["spec"].pop("affinity", None)
-        for container in template["spec"]["containers"]:
-            container.pop("envFrom", None)
-    return spec
-
-
-def _phase(recovery: Object) -> str:
-    return str(recovery.get("status", {}).get("phase", "Planned"))
-
-
-def _note(node: Object) -> dict[str, Any]:
-    note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
-    return note
-
-
-def _is_cordoned(node: Object) -> bool:
-    return bool(node["spec"].get("unschedulable"))
-
-
-def _our_taint(node: Object) -> Object | None:
-    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == TAINT), None)
-
-
-def _others_taints(node: Object) -> list[Object]:
-    return [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT]
-
-
-def _owner(body: Object) -> str:
-    references = body["metadata"].get("ownerReferences", [])
-    return next((str(r["uid"]) for r in references if r.get("controller")), "")
-
-
-def _node_of(pod: Object) -> str:
-    return str(pod["spec"].get("nodeName", ""))
-
-
-def _lives(pod: Object) -> bool:
-    return pod["status"].get("phase") not in ("Succeeded", "Failed")
-
-
-def _has_own_volume(pod: Object) -> bool:
-    return any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes", []))
-
-
-def _is_fenced(node: Object, pod: Object) -> bool:
-    """By the taint of a person, or by a boot after the pod had started."""
-    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
-    booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
-        "startTime", ""
-    )
-    return booted_again or any(taint["key"] == OUT_OF_SERVICE for taint in node["spec"].get("taints", []))

@@ -215,40 +215,40 @@ async def _partition(sim: Simulation, draw: random.Random) -> None:
 
 async def _person_uncordons(sim: Simulation, draw: random.Random) -> None:
     for node in sim.cordoned():
-        await sim.uncordon(node)
+        await sim.person.uncordon(node)
 
 
 async def _person_cordons(sim: Simulation, draw: random.Random) -> None:
-    await sim.cordon(_any_node(sim, draw))
+    await sim.person.cordon(_any_node(sim, draw))
 
 
 async def _person_suspends(sim: Simulation, draw: random.Random) -> None:
     job = _any_job(sim, draw)
-    await sim.suspend(job, True)
+    await sim.person.suspend(job, True)
     await asyncio.sleep(draw.uniform(1.0, 60.0))
-    await sim.suspend(job, False)
+    await sim.person.suspend(job, False)
 
 
 async def _person_holds(sim: Simulation, draw: random.Random) -> None:
     job = _any_job(sim, draw)
-    await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}}, job)
+    await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}}, job)
     await asyncio.sleep(draw.uniform(1.0, 60.0))
-    await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": None}}}, job)
+    await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": None}}}, job)
 
 
 async def _person_deletes(sim: Simulation, draw: random.Random) -> None:
-    await sim.delete_job(_any_job(sim, draw))
+    await sim.person.delete_job(_any_job(sim, draw))
 
 
 async def _person_fences(sim: Simulation, draw: random.Random) -> None:
     for node in sorted(sim.dead_nodes()):
-        await sim.out_of_service(node)
+        await sim.person.out_of_service(node)
 
 
 async def _person_removes(sim: Simulation, draw: random.Random) -> None:
     """The Node objects of machines that are off."""
     for node in sorted(sim.dead_nodes()):
-        await sim.remove_node(node)
+        await sim.person.remove_node(node)
 
 
 async def _program_breaks(sim: Simulation, draw: random.Random) -> None:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from chaos.cluster.containers import ContainerRun, Exit
-from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
 from chaos.cluster.kinds import KINDS, Object
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.virtual import Clock
@@ -26,9 +25,10 @@ from chaos.simulate.crashing import CrashPoints
 from chaos.simulate.invariants import Invariants
 from chaos.simulate.jobs import NAMESPACE, Gang, Job, Kind, Scan, manifest
 from chaos.simulate.lines import KernelText, gpu_address
+from chaos.simulate.people import PERSON, Person
 from chaos.simulate.truth import HardwareFault, Truth
 from detectors.facts import PodRef
-from detectors.kubeapi import ApiError, Resource
+from detectors.kubeapi import Resource
 from detectors.settings import AgentSettings
 from recover import crds
 from recover.api import Incident, Phase, Recovery
@@ -39,10 +39,9 @@ from recover.model import Mode
 from recover.settings import Settings
 from recover.telemetry import Metrics
 
-__all__ = ["CONTROLLER", "PERSON", "Setup", "Simulation", "simulation"]
+__all__ = ["CONTROLLER", "Setup", "Simulation", "simulation"]
 
 CONTROLLER = "rekindle-controller"
-PERSON = "person"
 _RESOURCES = {Kind.PYTORCHJOB: PYTORCHJOBS, Kind.JOB: JOBS}
 _JOB_NAMES = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name")
 
@@ -54,8 +53,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     agents: AgentSettings = AgentSettings()
     labels: dict[str, str] = {}
     seed: int = 0
-    heartbeat_s: float = 10.0
-    tick_s: float = 5.0
+    heartbeat_s: float = 20.0
+    tick_s: float = 10.0
     """How often an agent looks for stalls."""
 
 
@@ -69,6 +68,7 @@ class Simulation:
         self.machines: dict[str, Machine] = {}
         self.agents: dict[str, tuple[Agent, asyncio.Task[None]]] = {}
         self.metrics = Metrics()
+        self.person = Person(self)
         self._controller: asyncio.Task[None] | None = None
 
     def on(self, cluster: LocalCluster) -> None:
@@ -214,43 +214,10 @@ class Simulation:
         if node in self.agents:
             self.agents[node][0].container_ended(ref, now)
 
-    # --- people -------------------------------------------------------------------------------------------
-
-    async def edit_node(self, node: str, body: Object) -> None:
-        await self.cluster.client(PERSON).patch(NODES, node, body)
-
-    async def uncordon(self, node: str) -> None:
-        await self.edit_node(node, {"spec": {"unschedulable": None}})
-
-    async def cordon(self, node: str) -> None:
-        await self.edit_node(node, {"spec": {"unschedulable": True}})
-
-    async def remove_node(self, node: str) -> None:
-        await self.cluster.client(PERSON).delete(NODES, node)
-
-    async def out_of_service(self, node: str) -> None:
-        """A person says that the machine is off."""
-        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
-        await self.edit_node(node, {"spec": {"taints": [*self.node(node)["spec"].get("taints", []), taint]}})
-
-    async def edit_job(self, body: Object, job: str = "llm") -> None:
-        """A job that is gone stays so."""
-        with contextlib.suppress(ApiError):
-            await self.cluster.client(PERSON).patch(self.resource(job), job, body, namespace=NAMESPACE)
-
-    async def delete_job(self, job: str = "llm") -> None:
-        with contextlib.suppress(ApiError):
-            await self.cluster.client(PERSON).delete(self.resource(job), job, namespace=NAMESPACE)
+    # --- questions ----------------------------------------------------------------------------------------
 
     def resource(self, job: str = "llm") -> Resource:
         return _RESOURCES[self.gangs[job].job.kind]
-
-    async def suspend(self, job: str, value: bool) -> None:
-        spec = {"suspend": value}
-        kubeflow = self.resource(job) == PYTORCHJOBS
-        await self.edit_job({"spec": {"runPolicy": spec} if kubeflow else spec}, job)
-
-    # --- questions ----------------------------------------------------------------------------------------
 
     def node(self, name: str) -> Object:
         return self.cluster.store.read(NODES, name).body

@@ -149,7 +149,7 @@ def test_a_second_quarantine_beyond_the_budget_is_caught() -> None:
 
 def test_a_foreign_taint_that_goes_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        await sim.edit_node("n3", {"spec": {"taints": [{"key": "a.b/c", "effect": "NoSchedule"}]}})
+        await sim.person.edit_node("n3", {"spec": {"taints": [{"key": "a.b/c", "effect": "NoSchedule"}]}})
         await on_node(sim, "n3", {"spec": {"taints": None}})
 
     assert "foreign taints changed" in misdeed(act)
@@ -163,7 +163,7 @@ def test_a_foreign_label_that_changes_is_caught() -> None:
 
 def test_a_persons_cordon_that_is_undone_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        await sim.cordon("n3")
+        await sim.person.cordon("n3")
         await on_node(sim, "n3", {"spec": {"unschedulable": None}})
 
     assert "a cordon that is not ours was undone" in misdeed(act)
@@ -180,7 +180,7 @@ def test_a_second_stop_of_one_attempt_is_caught() -> None:
 
 def test_a_resume_over_living_pods_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        await sim.suspend("llm", True)
+        await sim.person.suspend("llm", True)
         await on_job(sim, stop(sim.recovery().metadata.name, 2, "resumed", suspend=False))
 
     assert "old pod(s) still run" in misdeed(act)
@@ -188,7 +188,7 @@ def test_a_resume_over_living_pods_is_caught() -> None:
 
 def test_a_write_to_a_job_without_consent_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        await sim.edit_job({"metadata": {"labels": {"rekindle.dev/auto-recovery": None}}})
+        await sim.person.edit_job({"metadata": {"labels": {"rekindle.dev/auto-recovery": None}}})
         await on_job(sim, stop(sim.recovery().metadata.name, 2, "stopped", suspend=True))
 
     assert "did not opt in" in misdeed(act)
@@ -196,7 +196,7 @@ def test_a_write_to_a_job_without_consent_is_caught() -> None:
 
 def test_a_stop_of_a_held_job_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
+        await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
         await on_job(sim, stop(sim.recovery().metadata.name, 2, "stopped", suspend=True))
 
     assert "a held job was stopped" in misdeed(act)

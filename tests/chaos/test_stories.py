@@ -10,9 +10,9 @@ import pytest
 
 from chaos.cluster.containers import Exit
 from chaos.simulate import lines
-from chaos.simulate.invariants import is_suspended
 from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.reading import is_suspended
 from chaos.simulate.world import Setup, Simulation
 from detectors.contract import Fault
 from recover.api import Blame, Outcome, Phase
@@ -218,7 +218,7 @@ def test_a_dead_node_whose_pod_holds_a_claim_blocks_until_a_person_says_that_it_
         assert sim.recovery().status.phase is Phase.BLOCKED
         assert sim.recovery().status.reason == "NeedsFencingProof"
         stuck_at = gang.step
-        await sim.out_of_service("n2")
+        await sim.person.out_of_service("n2")
         await comes_to_rest(sim)
         assert sim.recovery().status.phase is Phase.SUCCEEDED
         assert gang.step > stuck_at
@@ -268,7 +268,7 @@ def test_a_person_who_uncordons_a_node_wins_and_is_remembered_over_a_restart() -
         await sim.passes(65)
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.until(lambda: over(sim), within_s=60)
-        await sim.uncordon("n2")
+        await sim.person.uncordon("n2")
         await sim.passes(5)
         node = sim.node("n2")
         assert sim.cordoned() == []
@@ -288,7 +288,7 @@ def test_a_person_who_uncordons_a_node_wins_and_is_remembered_over_a_restart() -
 def test_a_cordon_and_a_taint_of_somebody_else_stay_as_they_are() -> None:
     async def story(sim: Simulation) -> None:
         taint = {"key": "example.com/maintenance", "value": "disk", "effect": "NoSchedule"}
-        await sim.edit_node("n2", {"spec": {"unschedulable": True, "taints": [taint]}})
+        await sim.person.edit_node("n2", {"spec": {"unschedulable": True, "taints": [taint]}})
         await sim.passes(5)
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.passes(5)
@@ -296,7 +296,7 @@ def test_a_cordon_and_a_taint_of_somebody_else_stay_as_they_are() -> None:
             taint["key"],
             "rekindle.dev/unhealthy",
         ]
-        await sim.edit_node("n2", {"spec": {"taints": [taint]}})
+        await sim.person.edit_node("n2", {"spec": {"taints": [taint]}})
         await comes_to_rest(sim)
         assert sim.node("n2")["spec"] == {"unschedulable": True, "taints": [taint]}
 
@@ -311,7 +311,7 @@ def test_a_taint_that_a_person_sets_while_our_view_is_old_survives_the_quarantin
         await sim.passes(5)
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.passes(2.9)
-        await sim.edit_node("n2", {"spec": {"taints": [taint]}})
+        await sim.person.edit_node("n2", {"spec": {"taints": [taint]}})
         await sim.passes(10)
         assert [t["key"] for t in sim.node("n2")["spec"]["taints"]] == [
             taint["key"],
@@ -330,7 +330,7 @@ def test_a_held_job_is_not_stopped_until_the_hold_ends() -> None:
         await sim.passes(600)
         assert sim.recoveries() == []
         assert reasons(sim, Outcome.REFUSED) == {"Held"}
-        await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": None}}})
+        await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": None}}})
         await comes_to_rest(sim)
         assert sim.recovery().status.phase is Phase.SUCCEEDED
         assert gang.step > 100
@@ -342,7 +342,7 @@ def test_a_job_that_a_person_suspends_is_not_started_again() -> None:
     async def story(sim: Simulation) -> None:
         gang = await sim.submit(Job())
         await sim.passes(65)
-        await sim.edit_job({"spec": {"runPolicy": {"suspend": True}}})
+        await sim.person.edit_job({"spec": {"runPolicy": {"suspend": True}}})
         await sim.passes(5)
         stopped_at = gang.step
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
@@ -359,7 +359,7 @@ def test_a_job_that_is_deleted_while_it_is_recovered_ends_its_recovery() -> None
         await sim.passes(65)
         await sim.crash_node("n2")
         await sim.until(lambda: bool(sim.recoveries()), within_s=600)
-        await sim.delete_job()
+        await sim.person.delete_job()
         await comes_to_rest(sim)
         assert sim.recovery().status.phase is Phase.FAILED
         assert sim.recovery().status.reason == "JobGone"

@@ -1,0 +1,131 @@
+"""Plain API objects as the checks see them: one small question each. Pure, and independent of the views that
+the controller makes of the same objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from chaos.cluster.kinds import Object
+from recover.kube.cluster import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NODEHEALTHS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
+
+__all__ = [
+    "GANGS",
+    "MARK",
+    "OURS",
+    "OVER",
+    "OWN_KINDS",
+    "QUARANTINED",
+    "SCAN_OF",
+    "has_consented",
+    "has_own_volume",
+    "is_cordoned",
+    "is_fenced",
+    "is_suspended",
+    "lives",
+    "node_of",
+    "not_ours",
+    "note",
+    "others_taints",
+    "our_taint",
+    "owner",
+    "phase",
+    "without_ours",
+]
+
+OURS = "rekindle.dev/"
+TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
+MARK, SCAN_OF = OURS + "recovery", OURS + "scan-of"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+GANGS = (JOBS, PYTORCHJOBS)
+OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
+OVER = ("Succeeded", "Escalated", "Failed")
+
+
+def is_suspended(gang: Object) -> bool:
+    spec = gang["spec"]
+    return bool(spec.get("runPolicy", spec).get("suspend", False))
+
+
+def not_ours(body: Object, field: str) -> dict[str, str]:
+    """Of a job only the mark is ours: the rest under our prefix is the user's word."""
+    values: dict[str, str] = body["metadata"].get(field, {})
+    if body["kind"] == "Node":
+        return {key: value for key, value in values.items() if not key.startswith(OURS)}
+    return {key: value for key, value in values.items() if key != MARK}
+
+
+def has_consented(gang: Object) -> bool:
+    meta, word = gang["metadata"], OURS + "auto-recovery"
+    said = {source.get(word) for source in (meta.get("labels", {}), meta.get("annotations", {}))} - {None}
+    return said == {"enabled"}
+
+
+def without_ours(gang: Object) -> dict[str, Any]:
+    """The job's spec without the fields that a stop and a resume may change."""
+    spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
+    spec.get("runPolicy", spec).pop("suspend", None)
+    templates = [spec["template"]] if "template" in spec else []
+    templates += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
+    for template in templates:
+        template["spec"].pop("affinity", None)
+        for container in template["spec"]["containers"]:
+            container.pop("envFrom", None)
+    return spec
+
+
+def phase(recovery: Object) -> str:
+    return str(recovery.get("status", {}).get("phase", "Planned"))
+
+
+def note(node: Object) -> dict[str, Any]:
+    note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
+    return note
+
+
+def is_cordoned(node: Object) -> bool:
+    return bool(node["spec"].get("unschedulable"))
+
+
+def our_taint(node: Object) -> Object | None:
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == TAINT), None)
+
+
+def others_taints(node: Object) -> list[Object]:
+    return [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT]
+
+
+def owner(body: Object) -> str:
+    references = body["metadata"].get("ownerReferences", [])
+    return next((str(r["uid"]) for r in references if r.get("controller")), "")
+
+
+def node_of(pod: Object) -> str:
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def lives(pod: Object) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def has_own_volume(pod: Object) -> bool:
+    return any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes", []))
+
+
+def is_fenced(node: Object, pod: Object) -> bool:
+    """By the taint of a person, or by a boot after the pod had started."""
+    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
+        "startTime", ""
+    )
+    return booted_again or any(taint["key"] == OUT_OF_SERVICE for taint in node["spec"].get("taints", []))
