@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from detectors.agent import AgentOptions, run
@@ -123,6 +124,29 @@ async def test_a_tenant_that_prints_fault_lines_makes_no_finding(host: Host) -> 
 
     assert api.health.findings == []
     assert status.pods[0].first_step == 1
+
+
+async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_it(
+    host: Host,
+) -> None:
+    settings = msgspec.structs.replace(SETTINGS, logs=Logs(ended_poll_s=0.05, read_pause_s=0.001))
+    async with node_api("n1") as api, host.agent(api, settings):
+        await api.until(lambda status: len(status.coverage) == 4)
+        host.prints("step 1")
+        (log,) = (host.root / "var/log/pods").rglob("0.log")
+        with log.open("ab") as file:
+            file.write(b"\xff\x00\xfe no line of the runtime\n" + b"x" * 10_000_000 + b"\n")
+        host.prints("\x1b[2J caf\u00e9", "step 2", "step 3")
+        with (host.root / "dev/kmsg").open("ab") as file:
+            file.write(b"\xff\xfe\x00\n4,notanumber,1,-;NVRM: Xid\n999999,7,1,-;what facility\n4,1,1\n")
+            file.write(b"4,9,9,-;" + b"y" * 1_000_000 + b"\n")
+        host.sequence = 9
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
+        status = await api.until(lambda status: bool(status.findings))
+        log.parent.rename(log.parent.with_name("gone"))
+        await api.until(lambda status: any(pod.last_step == 3 for pod in status.pods))
+
+    assert [found.code for found in status.findings] == ["xid-79"]
 
 
 async def test_a_training_container_is_followed_from_its_first_step_to_its_end(host: Host) -> None:
