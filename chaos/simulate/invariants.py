@@ -140,7 +140,8 @@ class Invariants:
 
     def _quarantine(self, write: Write, node: Object) -> Iterator[str]:
         name, boot_id = node["metadata"]["name"], node["status"]["nodeInfo"]["bootID"]
-        cordons = is_cordoned(node)
+        taint = our_taint(node)
+        cordons = taint is not None and taint["effect"] == "NoSchedule"
         grounds = [
             fault
             for fault in self._truth.faults.get(name, [])

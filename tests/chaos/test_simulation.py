@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -25,11 +25,15 @@ from recover.settings import Settings
 
 SEEDS = range(30)
 """Enough to meet every phase; more of them by `REKINDLE_SEEDS=1000-2000`."""
+FAILED_ONCE = (
+    # The check took a person's cordon for ours when a contained fault tainted that node PreferNoSchedule.
+    3027,
+)
 
 
-def seeds() -> range:
+def seeds() -> Sequence[int]:
     first, _, last = os.environ.get("REKINDLE_SEEDS", "").partition("-")
-    return range(int(first), int(last)) if last else SEEDS
+    return range(int(first), int(last)) if last else (*SEEDS, *FAILED_ONCE)
 
 
 @pytest.mark.parametrize("seed", seeds())
