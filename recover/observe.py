@@ -177,7 +177,11 @@ class Observer:
             *self.workloads,
         )
         self._tables = {table.resource: table for table in tables}
-        self.reflectors = [Reflector(cluster, resource, table) for resource, table in self._tables.items()]
+        frameworks = {table.resource for table in self.workloads}
+        self.reflectors = [
+            Reflector(cluster, resource, table, optional=resource in frameworks)
+            for resource, table in self._tables.items()
+        ]
 
     async def synced(self) -> None:
         for reflector in self.reflectors:

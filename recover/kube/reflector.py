@@ -17,12 +17,14 @@ import tenacity
 from detectors.kubeapi import ApiError, ReplyLost, Resource, WatchEvent
 from recover.kube.cluster import Cluster
 
-__all__ = ["Reflector", "Sink"]
+__all__ = ["MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
 GOOD_WATCH_S = 1.0
 BACKOFF_MAX_S = 30.0
+MISSING_LOOK_AGAIN_S = 30.0
+"""A framework that is not installed may be installed later."""
 YIELD_EVERY = 200
 """Events between two looks at the rest of the loop."""
 
@@ -48,12 +50,17 @@ class Sink(Protocol):
 
 
 class Reflector:
-    """`synced` is set after the first complete list, and stays set."""
+    """`synced` is set after the first complete list, and stays set.
 
-    def __init__(self, cluster: Cluster, resource: Resource, sink: Sink) -> None:
+    `optional`: the API server may not know the kind, as of a framework that is not installed. Then there is
+    none of it, and the reflector is in step.
+    """
+
+    def __init__(self, cluster: Cluster, resource: Resource, sink: Sink, *, optional: bool = False) -> None:
         self._cluster = cluster
         self._resource = resource
         self._sink = sink
+        self._optional = optional
         self._version = ""
         self.synced = asyncio.Event()
         self.lists = 0
@@ -70,8 +77,9 @@ class Reflector:
                     await self._list_and_watch()
 
     async def _list_and_watch(self) -> None:
-        if not self._version:
-            await self._list()
+        if not self._version and not await self._list():
+            await asyncio.sleep(MISSING_LOOK_AGAIN_S)
+            return
         loop = asyncio.get_running_loop()
         started, began_at, seen = loop.time(), self._version, 0
         try:
@@ -100,7 +108,20 @@ class Reflector:
         """It brought news, or was held open: then the next one begins at once, whatever ended it."""
         return self._version != began_at or asyncio.get_running_loop().time() - started >= GOOD_WATCH_S
 
-    async def _list(self) -> None:
+    async def _list(self) -> bool:
+        """Whether the API server knows the kind. Raises ApiError 404 if it must."""
+        try:
+            await self._list_all()
+        except ApiError as error:
+            if not (self._optional and error.not_found):
+                raise
+            if not self.synced.is_set():
+                log.info("not installed, looking again from time to time", kind=self._resource.kind)
+            self.synced.set()
+            return False
+        return True
+
+    async def _list_all(self) -> None:
         items: list[msgspec.Raw] = []
         page = ""
         while True:

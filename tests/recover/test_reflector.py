@@ -13,7 +13,7 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
 from recover.kube.cluster import NODES, ListPage
-from recover.kube.reflector import Reflector
+from recover.kube.reflector import MISSING_LOOK_AGAIN_S, Reflector
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -35,13 +35,13 @@ def page(version: str, *names: str, next_page: str = "") -> ListPage:
     return ListPage([msgspec.Raw(raw(name, 1)) for name in names], version, next_page)
 
 
-def follow(lists: list[Any], watches: list[Any]) -> tuple[Scripted, Sink, float]:
+def follow(lists: list[Any], watches: list[Any], *, optional: bool = False) -> tuple[Scripted, Sink, float]:
     """Runs a reflector to the end of the script; returns the seconds that it took, too."""
     cluster, sink = Scripted(list=lists, watch=watches), Sink()
 
     async def main(_: Clock) -> float:
         with contextlib.suppress(WatchedEnough):
-            await Reflector(cluster, NODES, sink).run()
+            await Reflector(cluster, NODES, sink, optional=optional).run()
         return asyncio.get_running_loop().time()
 
     return cluster, sink, run(main, start=START)
@@ -106,3 +106,25 @@ def test_watches_that_brought_news_before_they_broke_are_taken_up_again_soon() -
     assert len(sink.events) == 20
     assert watched_from(cluster)[-1] == "29"
     assert took_s < 5
+
+
+NOT_INSTALLED = ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def test_a_framework_that_is_installed_later_is_followed_from_then_on() -> None:
+    _, sink, took_s = follow([NOT_INSTALLED, page("5", "a")], [[event("ADDED", "b", 7)]], optional=True)
+
+    assert (sink.lists, sink.events) == ([(1, "5")], ["ADDED"])
+    assert took_s == MISSING_LOOK_AGAIN_S
+
+
+def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None:
+    cluster = Scripted(list=[NOT_INSTALLED], watch=[])
+
+    async def main(_: Clock) -> None:
+        reflector = Reflector(cluster, NODES, Sink(), optional=True)
+        following = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(reflector.synced.wait(), timeout=1)
+        following.cancel()
+
+    run(main, start=START)
