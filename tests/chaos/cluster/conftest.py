@@ -1,6 +1,6 @@
 """The cluster under test. The contract tests see only the `Cluster` protocol, through the fixture `cluster`:
-the simulated API server in process and over loopback HTTP, and a real one. Where they disagree the real one is
-right.
+the simulated API server, in process and over loopback HTTP, and a real one. Where they disagree, the real one
+is right.
 """
 
 from __future__ import annotations
