@@ -8,6 +8,7 @@ from typing import Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from structlog.tracebacks import ExceptionDictTransformer
 
 __all__ = ["Clock", "Metrics", "WallClock", "configure_logs"]
 
@@ -72,7 +73,8 @@ def configure_logs(level: str = "info") -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            structlog.processors.dict_tracebacks,
+            # Without the frames' local variables: they would be the whole world, tenants' logs included.
+            structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

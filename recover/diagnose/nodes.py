@@ -87,8 +87,7 @@ def _diagnosis(
         evidence=tuple(_evidence(node, f) for f in findings[:16]),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, stopped or gang.ref.uid in dead, due, now)
-            for gang, stopped in _victims(world, node, detected_at, timing)
+            _harm(gang, stopped or gang.ref.uid in dead, due, now) for gang, stopped in _victims(world, node)
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
         stale=first.first_seen < world.mode_since,
@@ -126,18 +125,17 @@ def _due(
     return now if settled or settles_at is None else settles_at
 
 
-def _victims(world: World, node: Node, detected_at: datetime, timing: Timing) -> Iterator[tuple[Gang, bool]]:
-    """Gangs with ranks there, and whether each is stopped already: its ranks ran there when they failed."""
+def _victims(world: World, node: Node) -> Iterator[tuple[Gang, bool]]:
+    """Gangs with ranks there, and whether each is stopped already: any fault of a node where its ranks ran,
+    seen before the resume, keeps the gang off that node."""
     for gang in world.victims_on(node.name):
         yield gang, False
-    window = timedelta(seconds=timing.blame_window_s)
     for recovery in world.recoveries.values():
         stopped = world.gangs.get(recovery.spec.gang.uid)
         if (
             stopped is not None
             and recovery.status.phase in STOPPED_PHASES
             and node.name in recovery.spec.nodes
-            and abs(recovery.spec.detected_at - detected_at) <= window
             and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
         ):
             yield stopped, True

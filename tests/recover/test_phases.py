@@ -621,3 +621,16 @@ def test_new_ranks_that_crash_are_seen_although_the_controllers_clock_is_ahead()
     step(world)
 
     assert only_recovery(world).status.attempt == 2
+
+
+def test_a_fault_minutes_after_the_stop_on_a_node_of_the_gang_still_keeps_it_off_that_node() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    assert step(world) == ["recovery-stopping"]
+    assert "stop-gang" in step(world)
+    end_pods(world)
+    world.later(170).finding(on="n3")
+
+    apply(world, plan(world.world(), world.settings, world.now))
+    step(world)
+
+    assert only_recovery(world).status.avoid_nodes == ["n3"]
