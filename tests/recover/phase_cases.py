@@ -1,0 +1,31 @@
+"""A gang at the beginning of its recovery, and what its scan says: for the tests of the phases."""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.model import Mount, Template, Volume, VolumeKind
+from tests.acting import recovering
+from tests.builders import Worlds, cluster, gang
+
+CLAIM = Volume(
+    name="ckpt",
+    kind=VolumeKind.CLAIM,
+    source={"claimName": "ckpt"},
+    mounts=(Mount("/ckpt"),),
+)
+
+
+def faulted(**annotations: str) -> Worlds:
+    """A gang on n0 to n3 whose node n1 lost its GPU; n4 to n7 are spare; the Recovery is Planned."""
+    job = gang(
+        annotations={f"rekindle.dev/{name.replace('_', '-')}": value for name, value in annotations.items()},
+        templates={"Worker": Template(volumes=(CLAIM,))},
+    )
+    return recovering(cluster(nodes=8).running(job).finding(on="n1"))
+
+
+def choice(step_: int = 80, path: str = "step-80") -> str:
+    """What a scan says that found one complete checkpoint."""
+    chosen = {"step": step_, "path": path, "format": "torch-dcp", "complete": True, "reason": "", "bytes": 9}
+    return msgspec.json.encode({"chosen": chosen, "found": 1}).decode()

@@ -1,0 +1,243 @@
+"""Choosing, resuming, verifying: from the checkpoint to the first new step."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from detectors.contract import Fault
+from recover.actions import Ensure
+from recover.api import Phase
+from recover.model import Mount, Template, Terminal, Volume, VolumeKind
+from recover.reasons import Reason
+from tests.acting import (
+    acts,
+    advanced,
+    first_step,
+    look,
+    only_recovery,
+    recovering,
+    scanned,
+    start_pods,
+    step,
+)
+from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.phase_cases import choice, faulted
+
+# --- choosing ---------------------------------------------------------------------------------------------
+
+
+def chosen(world: Worlds, message: str | None = None, *, wait_s: float = 0.0) -> Worlds:
+    """Up to the end of Choosing; the scan says `message`, or nothing in time."""
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    if message is not None:
+        scanned(world, message)
+    assert step(world.later(wait_s))[0] == "recovery-resuming"
+    return world
+
+
+def environment(world: Worlds) -> dict[str, str | None]:
+    (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
+    data: dict[str, str | None] = found.body["data"]
+    return data
+
+
+def test_a_verified_choice_is_told_to_the_ranks() -> None:
+    world = chosen(faulted(checkpoint="/ckpt/llm"), choice(80))
+
+    assert environment(world) == {
+        "REKINDLE_RECOVERY": only_recovery(world).metadata.name,
+        "REKINDLE_RESUME_FROM": "/ckpt/llm/step-80",
+        "REKINDLE_RESUME_STEP": "80",
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message", "wait_s", "why"),
+    [
+        ("/ckpt", "Traceback (most recent call last)", 0, "not a scan result"),
+        ("/ckpt", "", 0, "not a scan result"),
+        ("/ckpt", '{"found": 3}', 0, "none of the 3"),
+        ("/ckpt", "{}", 0, "no checkpoint yet"),
+        ("/ckpt", '{"error": "permission denied"}', 0, "permission denied"),
+        ("/ckpt", choice(80, "x" * 512), 0, "not a path"),
+        ("/ckpt", choice(80, "/etc"), 0, "not a path"),
+        ("/ckpt", choice(80, "../other"), 0, "not a path"),
+        ("/ckpt", choice(-1), 0, "step"),
+        ("/ckpt", choice(2**63), 0, "step"),
+        ("/ckpt", None, 30, "did not end within 30 s"),
+        ("ckpt", None, 0, "not absolute"),
+        ("/elsewhere", None, 0, "no volume"),
+        (None, None, 0, "has no annotation"),
+    ],
+)
+def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_reason_is_told(
+    annotation: str | None, message: str | None, wait_s: float, why: str
+) -> None:
+    world = faulted(checkpoint=annotation) if annotation is not None else faulted()
+    if message is None and wait_s == 0:
+        advanced(world, Phase.RESUMING)
+    else:
+        chosen(world, message, wait_s=wait_s)
+
+    status = only_recovery(world).status
+    assert status.reason == Reason.CHECKPOINT_UNVERIFIED
+    assert status.checkpoint is not None
+    assert why in status.checkpoint.reason
+    assert environment(world)["REKINDLE_RESUME_FROM"] is None
+
+
+def test_checkpoints_on_the_nodes_own_disk_are_never_mounted_by_us() -> None:
+    world = faulted(checkpoint="/ckpt")
+    disk = Volume(name="d", kind=VolumeKind.HOST_PATH, source={"path": "/"}, mounts=(Mount("/ckpt"),))
+    world.change_gang(templates={"": Template(volumes=(disk,))})
+
+    advanced(world, Phase.RESUMING)
+
+    assert world.scans == {}
+    assert only_recovery(world).status.reason == Reason.CHECKPOINT_UNVERIFIED
+
+
+def test_the_resume_waits_while_a_verdict_about_one_of_the_gangs_nodes_is_open() -> None:
+    world = faulted()
+    advanced(world, Phase.CHOOSING)
+    world.finding(on="n3", fault=Fault.DRIVER, final=False, ago_s=0.5)
+
+    held = look(world)
+    assert acts(held) == []
+    assert held.look_again_s == pytest.approx(1.5)
+    assert step(world.later(2)) == ["recovery-resuming"]
+
+
+# --- resuming ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_started_over_a_living_pod_and_its_refusal_to_end_has_an_end() -> None:
+    world = faulted()
+    living = world.pods["llm-uid"]["llm-3-uid"]
+    advanced(world, Phase.RESUMING)
+    world.pods["llm-uid"] = {living.uid: living}
+
+    assert acts(look(world.later(599))) == []
+    step(world.later(1))
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
+
+
+@pytest.mark.parametrize("suspended_by_them", [False, True])
+def test_whoever_else_decides_when_the_gang_runs_is_not_fought(suspended_by_them: bool) -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    if suspended_by_them:
+        step(world)
+    world.change_gang(suspended=suspended_by_them)
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.FOREIGN_OWNER
+
+
+def test_a_gang_that_finds_no_room_is_blocked_with_the_schedulers_words_and_goes_on_when_it_fits() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    step(world)
+    start_pods(world.later(1), running=False)
+    assert acts(look(world)) == []
+
+    step(world.later(600))
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
+    assert "1 Insufficient nvidia.com/gpu" in status.message
+    assert acts(look(world.later(3600))) == []
+
+    world.pods["llm-uid"].clear()
+    start_pods(world)
+    assert step(world) == ["recovery-verifying"]
+
+
+def test_a_clock_that_runs_ahead_of_the_api_servers_does_not_hide_the_new_ranks() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    step(world)
+    start_pods(world)
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, created=NOW - timedelta(seconds=2))
+
+    assert step(world) == ["recovery-verifying"]
+    first_step(world, 81)
+    assert step(world) == ["recovery-succeeded"]
+
+
+def test_a_block_that_a_newer_version_made_is_left_as_it_is() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    ((key, recovery),) = world.recoveries.items()
+    status = msgspec.structs.replace(recovery.status, phase=Phase.BLOCKED, reason="NotInventedYet")
+    world.recoveries[key] = msgspec.structs.replace(recovery, status=status)
+
+    assert acts(look(world)) == []
+
+
+# --- verifying --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"), [(81, ""), (60, Reason.RESUMED_OLDER), (0, Reason.RESUMED_FROM_SCRATCH)]
+)
+def test_the_first_new_step_tells_from_where_the_gang_began(first: int, reason: str) -> None:
+    world = faulted(checkpoint="/ckpt")
+    chosen(world, choice(80))
+    advanced(world, Phase.VERIFYING)
+
+    first_step(world, first)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.SUCCEEDED, reason)
+
+
+def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
+    world = faulted(attempts_per_cause="2")
+    advanced(world, Phase.VERIFYING)
+    assert acts(look(world.later(2699))) == []
+
+    assert step(world.later(1)) == ["recovery-stopping"]
+    assert only_recovery(world).status.attempt == 2
+
+    advanced(world, Phase.VERIFYING)
+    step(world.later(2700))
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.NO_STEPS)
+
+
+def test_a_job_that_completes_before_its_first_step_is_seen_has_succeeded() -> None:
+    world = faulted()
+    advanced(world, Phase.VERIFYING)
+    world.change_gang(terminal=Terminal(succeeded=True))
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.JOB_COMPLETED
+
+
+def test_the_cost_counts_every_rank_of_the_attempt_also_those_that_had_ended() -> None:
+    world = cluster(nodes=8).running(gang())
+    for rank in range(4):
+        world.crash(rank=rank)
+
+    assert only_recovery(recovering(world)).spec.gpus == 32
+
+
+def test_a_gang_that_somebody_suspends_before_its_first_new_step_is_left_to_them() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.VERIFYING)
+    world.change_gang(suspended=True)
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER)

@@ -1,0 +1,177 @@
+"""Stopping and fencing: until nothing of the old attempt runs any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from recover.api import Phase
+from recover.model import PodPhase, Taint, Terminal, Volume, VolumeKind
+from recover.reasons import Reason
+from tests.acting import (
+    acts,
+    advanced,
+    end_pods,
+    look,
+    only_recovery,
+    recovering,
+    step,
+)
+from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.phase_cases import CLAIM, faulted
+
+# --- stopping ---------------------------------------------------------------------------------------------
+
+
+def test_consent_that_is_withdrawn_before_the_stop_is_heard_and_the_gang_is_watched_on() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    world.change_gang(labels={"rekindle.dev/auto-recovery": "disabled"})
+
+    assert step(world) == ["recovery-failed"]
+    assert only_recovery(world).status.reason == Reason.NOT_OPTED_IN
+
+    world.change_gang(labels={"rekindle.dev/auto-recovery": "enabled"}).later(600).crash(rank=2)
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_gang_that_somebody_starts_again_right_after_the_stop_is_left_to_them() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+    world.change_gang(suspended=False)
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER)
+
+
+def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+
+    step(world)
+
+    assert [p.phase for p in world.pods["llm-uid"].values()] == [PodPhase.FAILED]
+    assert only_recovery(world).status.phase is Phase.CHOOSING
+
+
+def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+
+    assert acts(look(world.later(179))) == []
+    step(world.later(1))
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
+    assert "llm-worker-0 on n0" in status.message
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.VERIFYING])
+def test_a_job_that_is_deleted_needs_nothing_more(phase: Phase) -> None:
+    world = faulted()
+    advanced(world, phase)
+    world.change_gang(deleting=True)
+
+    assert step(world) == ["recovery-failed"]
+    assert only_recovery(world).status.reason == Reason.JOB_GONE
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.RESUMING, Phase.VERIFYING])
+def test_a_job_that_its_framework_fails_for_good_meanwhile_is_escalated(phase: Phase) -> None:
+    world = faulted()
+    advanced(world, phase)
+    world.change_gang(terminal=Terminal(succeeded=False, reason="BackoffLimitExceeded"))
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.TERMINAL_JOB
+
+
+# --- fencing ----------------------------------------------------------------------------------------------
+
+
+def fencing(volumes: tuple[Volume, ...] = (CLAIM,)) -> Worlds:
+    """The rank on n2 cannot end: its node is no longer heard of. All others have ended."""
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+    world.not_ready("n2", ago_s=40)
+    lost = msgspec.structs.replace(world.pods["llm-uid"]["llm-2-uid"], volumes=volumes)
+    world.pods["llm-uid"] = {lost.uid: lost}
+    assert step(world) == ["recovery-fencing"]
+    return world
+
+
+def test_a_pod_on_a_silent_node_is_not_freed_without_a_proof_and_a_person_is_called_in_time() -> None:
+    world = fencing()
+    assert acts(look(world.later(299))) == []
+
+    step(world.later(1))
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NEEDS_FENCING_PROOF)
+    assert acts(look(world.later(86400))) == []
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize("proof", ["node deleted", "out of service"])
+def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(proof: str, blocked: bool) -> None:
+    world = fencing()
+    if blocked:
+        step(world.later(300))
+    if proof == "node deleted":
+        del world.nodes["n2"]
+    else:
+        world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
+
+    assert step(world) == ["fail-pod", "free-pod"]
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_harmless_volumes_are_given_up_after_the_wait_and_not_before() -> None:
+    scratch = Volume(name="tmp", kind=VolumeKind.EMPTY_DIR)
+    world = fencing((scratch,))
+
+    assert acts(look(world.later(259))) == []
+    assert step(world.later(1)) == ["fail-pod", "free-pod"]
+
+
+def test_a_pod_whose_node_is_heard_again_ends_by_itself() -> None:
+    world = fencing()
+    world.change_node("n2", ready=True)
+    assert acts(look(world)) == []
+
+    end_pods(world)
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_a_boot_that_an_old_incident_remembers_proves_nothing_about_a_pod_made_since() -> None:
+    world = fencing()
+    (name,) = world.incidents
+    incident = world.incidents[name]
+    old = msgspec.structs.replace(
+        incident.spec, node="n2", boot_id="a-boot-long-ago", detected_at=NOW - timedelta(days=3)
+    )
+    world.incidents[name] = msgspec.structs.replace(incident, spec=old)
+    assert acts(look(world)) == []
+
+    fresh = msgspec.structs.replace(old, detected_at=NOW)
+    world.incidents[name] = msgspec.structs.replace(incident, spec=fresh)
+    assert acts(look(world)) == ["fail-pod", "free-pod"]
+
+
+def test_a_gang_that_somebody_starts_while_a_node_is_fenced_is_left_to_them() -> None:
+    world = fencing()
+    world.change_gang(suspended=False)
+
+    step(world)
+
+    assert only_recovery(world).status.reason == Reason.FOREIGN_OWNER
