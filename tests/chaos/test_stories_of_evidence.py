@@ -1,0 +1,158 @@
+"""Stories in virtual time: the first loop, modes and consent, and whose evidence counts.
+
+Each plays with the shipped settings unless it says otherwise, and every invariant of chaos/simulate is
+checked after each write.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.cluster.containers import Exit
+from chaos.simulate import lines
+from chaos.simulate.jobs import Job, Kind, Storage
+from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.world import Simulation
+from recover.api import Blame, Outcome, Phase
+from recover.model import Mode
+from recover.settings import Settings
+from tests.chaos.telling import OBSERVE, nodes_of, over, reasons, touched
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("scanned", [True, False], ids=["with a scan", "without a scan"])
+def test_an_xid_79_takes_the_node_out_and_the_gang_resumes_elsewhere(kind: Kind, scanned: bool) -> None:
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job(kind=kind, scanned=scanned, storage=Storage.CLAIM))
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: over(sim), within_s=60)
+        assert sim.recovery().status.phase is Phase.SUCCEEDED
+        assert sim.recovery().status.resumed_step == 11
+        assert sim.cordoned() == ["n2"]
+        assert "n2" not in nodes_of(sim)
+        await comes_to_rest(sim)
+        assert gang.step > 300
+
+    play(story)
+
+
+def test_in_observe_mode_nothing_is_written_on_nodes_and_jobs_and_the_incident_says_what_would_be() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job())
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(10)
+        sim.crash_rank(1, Exit(1))
+        await comes_to_rest(sim)
+        assert touched(sim) == []
+        assert sim.recoveries() == []
+        assert reasons(sim, Outcome.WOULD) == {"ObserveMode"}
+        described = {r.action for i in sim.incidents() for r in i.status.actions}
+        assert described == {"quarantine-node", "restart-gang"}
+
+    play(story, OBSERVE)
+
+
+def test_a_job_that_did_not_opt_in_is_left_alone_while_its_node_is_cordoned() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(opted_in=False))
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await comes_to_rest(sim)
+        assert touched(sim) == ["patch nodes/n2"]
+        assert sim.recoveries() == []
+        assert reasons(sim, Outcome.REFUSED) == {"NotOptedIn"}
+
+    play(story)
+
+
+# --- whose evidence counts --------------------------------------------------------------------------------
+
+
+def test_a_tenant_that_prints_fault_lines_in_its_log_cordons_nothing_and_restarts_nobody() -> None:
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job())
+        await sim.passes(65)
+        fake = lines.FALLEN_OFF_THE_BUS.text.format(pci="PCI:0000:18:00")
+        for pod in sim.pods():
+            sim.says(pod, fake)
+            sim.says(pod, f"<6>{fake}")
+        before = gang.step
+        await comes_to_rest(sim)
+        assert touched(sim) == []
+        assert sim.incidents() == []
+        assert gang.step > before + 300
+
+    play(story)
+
+
+def test_a_crash_with_xid_45_on_every_node_of_the_gang_is_one_restart_and_no_cordon() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job())
+        await sim.passes(65)
+        sim.crash_rank(2, Exit(1), says="ValueError: shapes do not match")
+        for node in ("n1", "n2", "n3", "n4"):
+            sim.kernel(node, lines.PREEMPTIVE_REMOVAL)
+        await comes_to_rest(sim)
+        assert sim.cordoned() == []
+        assert sim.recovery().status.phase is Phase.SUCCEEDED
+        assert sim.recovery().status.attempt == 1
+        (incident,) = sim.incidents()
+        assert incident.status.blame is Blame.APPLICATION
+
+    play(story)
+
+
+def test_a_storm_of_ten_thousand_lines_is_one_cordon_and_few_writes() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job())
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        for _ in range(100):
+            for _ in range(100):
+                sim.kernel("n2", lines.DOUBLE_BIT_ERROR)
+            await sim.passes(0.1)
+        await comes_to_rest(sim)
+        assert sim.cordoned() == ["n2"]
+        assert sim.recovery().status.phase is Phase.SUCCEEDED
+        agent_writes = [a for a in sim.cluster.store.audit if a.user == "agent:n2" and a.changed]
+        assert len(agent_writes) < 20
+        assert len(touched(sim)) == 3
+
+    play(story)
+
+
+def test_what_a_node_showed_before_its_boot_never_acts_though_its_agent_is_late() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        sim.kill_controller()
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(20)
+        await sim.crash_node("n2")
+        await sim.passes(10)
+        await sim.boot_node("n2")
+        sim.kill_agent("n2")
+        await sim.start_controller()
+        await sim.passes(60)
+        sim.start_agent("n2")
+        await comes_to_rest(sim)
+        assert touched(sim) == []
+
+    play(story)
+
+
+def test_promotion_to_recover_does_not_act_on_what_was_seen_before_it() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job())
+        await sim.passes(65)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(10)
+        assert reasons(sim, Outcome.WOULD) == {"ObserveMode"}
+        sim.change_settings(Settings(mode=Mode.RECOVER))
+        await sim.restart_controller()
+        await comes_to_rest(sim)
+        assert touched(sim) == []
+        assert reasons(sim, Outcome.REFUSED) == {"StaleEvidence"}
+
+    play(story, OBSERVE)
