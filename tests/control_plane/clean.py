@@ -66,4 +66,4 @@ async def _remove(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> Non
     with contextlib.suppress(ApiError):
         if meta.get("finalizers"):
             await api.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MergePatch)
-        await api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+        await api.request("DELETE", path, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
