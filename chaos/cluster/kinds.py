@@ -37,12 +37,14 @@ class Kind(msgspec.Struct, frozen=True):
     """`fill_in` completes a new object in place, as defaulting and admission do. `refuse` returns the field
     and the reason why a change (or a creation: `old` is None) is invalid, or None. `keeps_status`: a status
     given at creation stays (kubelets register their Node so). `graceful`: deletion waits for the kubelet.
+    `custom`: defined by a CRD, which is held to stricter rules.
     """
 
     resource: Resource
     has_status: bool = True
     keeps_status: bool = False
     graceful: bool = False
+    custom: bool = False
     fill_in: Callable[[Object], None] = admission.nothing
     refuse: Callable[[Object | None, Object], str | None] = admission.accept
 
@@ -58,9 +60,9 @@ KINDS: dict[Resource, Kind] = {
         Kind(LEASES, has_status=False),
         Kind(CLAIMS),
         Kind(JOBS, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
-        Kind(PYTORCHJOBS, refuse=admission.refuse_pytorchjob),
-        Kind(NODEHEALTHS),
-        Kind(INCIDENTS),
-        Kind(RECOVERIES),
+        Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_pytorchjob),
+        Kind(NODEHEALTHS, custom=True),
+        Kind(INCIDENTS, custom=True),
+        Kind(RECOVERIES, custom=True),
     )
 }

@@ -10,7 +10,7 @@ from typing import Any
 from chaos.cluster import refusals
 from detectors.kubeapi import Resource
 
-__all__ = ["SERVER_OWNED", "check_identity", "validate", "without_empty"]
+__all__ = ["SERVER_OWNED", "check_identity", "check_kind", "validate", "without_empty"]
 
 SERVER_OWNED = (
     "resourceVersion",
@@ -36,6 +36,17 @@ def validate(resource: Resource, meta: dict[str, Any]) -> None:
     for key, value in meta.get("annotations", {}).items():
         if not isinstance(value, str):
             raise refusals.bad_request(f"metadata.annotations.{key}: expected a string")
+
+
+def check_kind(resource: Resource, new: dict[str, Any]) -> None:
+    """A custom resource must say what it is; of a built-in kind the path says it."""
+    for field, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+        if not new.get(field):
+            raise refusals.bad_request(f"the object provided is unrecognized: Object '{field}' is missing")
+        if new[field] != wanted:
+            name = new["metadata"].get("name", "")
+            why = f'{field}: Invalid value: "{new[field]}": must be {wanted}'
+            raise refusals.invalid(resource, name, why)
 
 
 def check_identity(resource: Resource, old: dict[str, Any], new: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.api import Phase
 from recover.kube.cluster import NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.model import Mode
+from recover.objects import body
 from recover.settings import Settings
 
 SEEDS = range(30)
@@ -214,11 +215,9 @@ def test_a_change_of_the_jobs_own_fields_is_caught() -> None:
 
 def test_two_active_recoveries_of_one_gang_are_caught() -> None:
     async def act(sim: Simulation) -> None:
-        spec = msgspec.to_builtins(sim.recovery().spec, str_keys=True)
         for name in ("a", "b"):
-            await sim.cluster.client(CONTROLLER).create(
-                RECOVERIES, {"metadata": {"name": name}, "spec": spec}, "ml"
-            )
+            twin = body(RECOVERIES, name, spec=sim.recovery().spec)
+            await sim.cluster.client(CONTROLLER).create(RECOVERIES, twin, "ml")
 
     assert misdeed(act) == "two active recoveries of one gang"
 

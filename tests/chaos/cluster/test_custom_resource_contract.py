@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, JsonPatch
+from detectors.kubeapi import ApiError, JsonPatch, Resource
 from recover.kube.cluster import INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
 
 SPEC = {"fault": "device-lost", "node": "n1", "detectedAt": "2026-11-21T10:00:00.123456Z"}
@@ -26,8 +26,18 @@ FINDING = {
 }
 
 
-def named(name: str, **parts: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name}, **parts}
+def health(name: str, **parts: Any) -> dict[str, Any]:
+    return body(NODEHEALTHS, name, **parts)
+
+
+def incident(name: str, **parts: Any) -> dict[str, Any]:
+    return body(INCIDENTS, name, **parts)
+
+
+def body(resource: Resource, name: str, **parts: Any) -> dict[str, Any]:
+    """A custom resource must say what it is; built-in kinds need not."""
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**identity, "metadata": {"name": name}, **parts}
 
 
 def read(raw: bytes) -> Any:
@@ -43,13 +53,13 @@ async def refusal(attempt: Any) -> ApiError:
 async def test_a_new_object_has_the_defaults_of_its_status_in_place_of_what_was_sent(
     cluster: Cluster,
 ) -> None:
-    made = read(await cluster.create(INCIDENTS, named("i", spec=SPEC, status={"phase": "Closed"})))
+    made = read(await cluster.create(INCIDENTS, incident("i", spec=SPEC, status={"phase": "Closed"})))
     assert made["status"] == {"phase": "Open", "blame": "unknown"}
     assert made["spec"] == SPEC
 
 
 async def test_defaults_inside_a_list_are_filled_in(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1"))
+    await cluster.create(NODEHEALTHS, health("n1"))
     answer = read(
         await cluster.patch(NODEHEALTHS, "n1", {"status": {"findings": [FINDING]}}, subresource="status")
     )
@@ -57,29 +67,29 @@ async def test_defaults_inside_a_list_are_filled_in(cluster: Cluster) -> None:
 
 
 async def test_unknown_fields_are_dropped(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1", spec={"request": "r", "novel": 1}, extra={}))
-    body = {"status": {"bootId": "b", "novel": {"a": 1}}}
-    answer = read(await cluster.patch(NODEHEALTHS, "n1", body, subresource="status"))
+    await cluster.create(NODEHEALTHS, health("n1", spec={"request": "r", "novel": 1}, extra={}))
+    change = {"status": {"bootId": "b", "novel": {"a": 1}}}
+    answer = read(await cluster.patch(NODEHEALTHS, "n1", change, subresource="status"))
     assert (answer["spec"], answer["status"], "extra" in answer) == ({"request": "r"}, {"bootId": "b"}, False)
 
 
 async def test_a_patch_of_the_status_changes_neither_spec_nor_labels_nor_finalizers(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1", spec={"request": "r"}))
-    body = {
+    await cluster.create(NODEHEALTHS, health("n1", spec={"request": "r"}))
+    change = {
         "metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["test/hold"]},
         "spec": {"request": "other"},
         "status": {"bootId": "b"},
     }
-    answer = read(await cluster.patch(NODEHEALTHS, "n1", body, subresource="status"))
+    answer = read(await cluster.patch(NODEHEALTHS, "n1", change, subresource="status"))
     assert (answer["spec"], answer["status"]) == ({"request": "r"}, {"bootId": "b"})
     assert not {"labels", "annotations", "finalizers"} & answer["metadata"].keys()
     assert answer["metadata"]["generation"] == 1
 
 
 async def test_a_patch_of_the_object_leaves_the_status_alone(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1"))
-    body = {"spec": {"request": "r"}, "status": {"bootId": "b"}}
-    answer = read(await cluster.patch(NODEHEALTHS, "n1", body))
+    await cluster.create(NODEHEALTHS, health("n1"))
+    change = {"spec": {"request": "r"}, "status": {"bootId": "b"}}
+    answer = read(await cluster.patch(NODEHEALTHS, "n1", change))
     assert answer["spec"] == {"request": "r"}
     assert "bootId" not in answer.get("status", {})
     assert answer["metadata"]["generation"] == 2
@@ -101,7 +111,7 @@ async def test_a_patch_of_the_object_leaves_the_status_alone(cluster: Cluster) -
 async def test_a_status_that_does_not_fit_is_refused_with_the_name_of_the_field(
     cluster: Cluster, status: dict[str, Any], field: str
 ) -> None:
-    await cluster.create(NODEHEALTHS, named("n1"))
+    await cluster.create(NODEHEALTHS, health("n1"))
     error = await refusal(cluster.patch(NODEHEALTHS, "n1", {"status": status}, subresource="status"))
     assert (error.status, error.reason) == (422, "Invalid")
     assert f"{field}:" in error.message
@@ -109,37 +119,54 @@ async def test_a_status_that_does_not_fit_is_refused_with_the_name_of_the_field(
 
 async def test_a_new_object_without_a_required_field_is_refused(cluster: Cluster) -> None:
     spec = {key: value for key, value in SPEC.items() if key != "fault"}
-    error = await refusal(cluster.create(INCIDENTS, named("i", spec=spec)))
+    error = await refusal(cluster.create(INCIDENTS, incident("i", spec=spec)))
     assert (error.status, "spec.fault: Required value" in error.message) == (422, True)
-    missing = await refusal(cluster.create(INCIDENTS, named("i")))
+    missing = await refusal(cluster.create(INCIDENTS, incident("i")))
     assert (missing.status, "spec: Required value" in missing.message) == (422, True)
 
 
 async def test_an_object_of_ours_in_a_missing_namespace_is_not_found(cluster: Cluster) -> None:
-    error = await refusal(cluster.create(RECOVERIES, named("r"), "nowhere"))
+    error = await refusal(cluster.create(RECOVERIES, body(RECOVERIES, "r"), "nowhere"))
     assert (error.status, "nowhere" in error.message) == (404, True)
 
 
 async def test_preconditions_hold_for_a_patch_of_the_status(cluster: Cluster) -> None:
-    meta = read(await cluster.create(NODEHEALTHS, named("n1")))["metadata"]
+    meta = read(await cluster.create(NODEHEALTHS, health("n1")))["metadata"]
     fresh = {"metadata": {"resourceVersion": meta["resourceVersion"], "uid": meta["uid"]}}
     await cluster.patch(NODEHEALTHS, "n1", {**fresh, "status": {"bootId": "b"}}, subresource="status")
 
     stale = await refusal(
         cluster.patch(NODEHEALTHS, "n1", {**fresh, "status": {"bootId": "c"}}, subresource="status")
     )
-    other = {"metadata": {"uid": "another"}, "status": {"bootId": "c"}}
-    wrong = await refusal(cluster.patch(NODEHEALTHS, "n1", other, subresource="status"))
 
     assert (stale.status, stale.reason, stale.stale) == (409, "Conflict", True)
-    assert wrong.stale
     assert read(await cluster.get(NODEHEALTHS, "n1"))["status"]["bootId"] == "b"
 
 
+async def test_a_wrong_uid_is_refused_for_the_object_and_not_seen_for_its_status(cluster: Cluster) -> None:
+    """So a status is guarded by a resourceVersion: an API server puts the metadata back before it looks."""
+    await cluster.create(NODEHEALTHS, health("n1"))
+    wrong = {"metadata": {"uid": "another"}}
+
+    refused = await refusal(cluster.patch(NODEHEALTHS, "n1", {**wrong, "spec": {"request": "r"}}))
+    change = {**wrong, "status": {"bootId": "b"}}
+    answer = read(await cluster.patch(NODEHEALTHS, "n1", change, subresource="status"))
+
+    assert (refused.status, refused.stale) == (422, True)
+    assert answer["status"]["bootId"] == "b"
+
+
+async def test_a_custom_resource_must_say_what_it_is(cluster: Cluster) -> None:
+    for missing in ("apiVersion", "kind"):
+        unsaid = {key: value for key, value in health("n1").items() if key != missing}
+        assert (await refusal(cluster.create(NODEHEALTHS, unsaid))).status == 400
+    assert (await refusal(cluster.create(NODEHEALTHS, incident("n1", spec=SPEC)))).status == 422
+
+
 async def test_a_null_takes_a_field_off_and_an_empty_patch_writes_nothing(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1"))
-    body = {"status": {"bootId": "b", "agentVersion": "1"}}
-    await cluster.patch(NODEHEALTHS, "n1", body, subresource="status")
+    await cluster.create(NODEHEALTHS, health("n1"))
+    change = {"status": {"bootId": "b", "agentVersion": "1"}}
+    await cluster.patch(NODEHEALTHS, "n1", change, subresource="status")
     before = read(
         await cluster.patch(NODEHEALTHS, "n1", {"status": {"agentVersion": None}}, subresource="status")
     )
@@ -149,12 +176,12 @@ async def test_a_null_takes_a_field_off_and_an_empty_patch_writes_nothing(cluste
 
 
 async def test_a_json_patch_of_the_status_is_tested_first(cluster: Cluster) -> None:
-    await cluster.create(NODEHEALTHS, named("n1"))
+    await cluster.create(NODEHEALTHS, health("n1"))
     await cluster.patch(NODEHEALTHS, "n1", {"status": {"bootId": "b"}}, subresource="status")
     change = {"op": "replace", "path": "/status/bootId", "value": "c"}
     for held, expected in (("other", None), ("b", "c")):
-        body = [{"op": "test", "path": "/status/bootId", "value": held}, change]
-        attempt = cluster.patch(NODEHEALTHS, "n1", body, subresource="status", patch_type=JsonPatch)
+        tested = [{"op": "test", "path": "/status/bootId", "value": held}, change]
+        attempt = cluster.patch(NODEHEALTHS, "n1", tested, subresource="status", patch_type=JsonPatch)
         if expected is None:
             assert (await refusal(attempt)).status == 422
         else:
@@ -166,5 +193,5 @@ async def test_the_times_of_our_objects_come_back_as_they_were_sent(cluster: Clu
     for number, at in enumerate(
         ("2026-11-21T10:00:00Z", "2026-11-21T10:00:00.5Z", "2026-11-21T10:00:00+01:00")
     ):
-        made = read(await cluster.create(INCIDENTS, named(f"i{number}", spec={**SPEC, "detectedAt": at})))
+        made = read(await cluster.create(INCIDENTS, incident(f"i{number}", spec={**SPEC, "detectedAt": at})))
         assert made["spec"]["detectedAt"] == at

@@ -22,6 +22,7 @@ from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES
 from tests.chaos.cluster.conftest import START
 
 NS = "default"
+INCIDENT = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
 
 
 def config(name: str, **data: str) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def test_an_object_that_violates_its_schema_is_refused_by_field(
 ) -> None:
     store = MemoryCluster(now, schemas={INCIDENTS: SCHEMA})
     with pytest.raises(ApiError) as refused:
-        store.create(INCIDENTS, {"metadata": {"name": "i"}, "spec": spec})
+        store.create(INCIDENTS, {**INCIDENT, "metadata": {"name": "i"}, "spec": spec})
     assert refused.value.status == 422
     assert field in refused.value.message
 
@@ -129,7 +130,7 @@ def test_an_object_that_violates_its_schema_is_refused_by_field(
 def test_unknown_fields_are_pruned(now: Callable[[], datetime]) -> None:
     store = MemoryCluster(now, schemas={INCIDENTS: SCHEMA})
     spec = {"fault": "host", "at": "2026-11-21T09:00:00Z", "typo": 1}
-    made = store.create(INCIDENTS, {"metadata": {"name": "i"}, "spec": spec})
+    made = store.create(INCIDENTS, {**INCIDENT, "metadata": {"name": "i"}, "spec": spec})
     assert "typo" not in made.body["spec"]
     same = store.patch(INCIDENTS, "i", {"spec": {"another": 1}})
     assert same.raw == made.raw
@@ -139,7 +140,7 @@ def test_a_crd_brings_its_schema(store: MemoryCluster) -> None:
     for crd in manifests():
         store.add_crd(crd)
     with pytest.raises(ApiError) as refused:
-        store.create(INCIDENTS, {"metadata": {"name": "i"}, "spec": {"fault": "no-such-fault"}})
+        store.create(INCIDENTS, {**INCIDENT, "metadata": {"name": "i"}, "spec": {"fault": "no-such-fault"}})
     assert refused.value.status == 422
     assert "spec.fault: Unsupported value" in refused.value.message
 
