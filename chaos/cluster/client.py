@@ -102,10 +102,10 @@ class Client:
                 if loop.time() >= min(ends_at, bookmark_at):
                     if self.disturbance.partitioned:
                         raise ReplyLost("the watch fell silent")
+                    if loop.time() >= ends_at:
+                        return
                     yield _bookmark(resource, position)
                     bookmark_at = loop.time() + BOOKMARK_S
-                if loop.time() >= ends_at:
-                    return
                 if self._store.version == upto:
                     await _wait(woken, min(ends_at, bookmark_at) - loop.time())
         finally:

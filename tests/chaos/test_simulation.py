@@ -215,8 +215,9 @@ def test_a_change_of_the_jobs_own_fields_is_caught() -> None:
 
 def test_two_active_recoveries_of_one_gang_are_caught() -> None:
     async def act(sim: Simulation) -> None:
+        spec = sim.recovery().spec
         for name in ("a", "b"):
-            twin = body(RECOVERIES, name, spec=sim.recovery().spec)
+            twin = body(RECOVERIES, name, spec=spec)
             await sim.cluster.client(CONTROLLER).create(RECOVERIES, twin, "ml")
 
     assert misdeed(act) == "two active recoveries of one gang"

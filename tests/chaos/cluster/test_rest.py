@@ -69,7 +69,11 @@ async def test_a_kubeconfig_leads_our_own_client_here(server: Server, tmp_path: 
     assert path.stat().st_mode & 0o077 == 0
 
 
-async def test_bookmarks_come_only_when_asked_for(api: KubeApi, store: MemoryCluster) -> None:
+async def test_bookmarks_come_only_when_asked_for(
+    api: KubeApi, store: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.cluster.client.BOOKMARK_S", 0.7)
+
     async def types(**params: str) -> list[str]:
         params["resourceVersion"] = str(store.version)
         watch = api.watch(CONFIGMAPS.path(), params=params, timeout_s=1, silence_s=5)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from detectors.kubeapi import ApiError, JsonPatch, WatchEvent
-from recover.kube.cluster import CONFIGMAPS, JOBS, NODES, PODS, Cluster
+from recover.kube.cluster import CONFIGMAPS, EVENTS, JOBS, NODES, PODS, Cluster
 
 NS = "default"
 
@@ -272,12 +272,11 @@ async def test_the_event_of_a_deletion_carries_the_version_of_the_deletion(clust
     assert int(read(event.object)["metadata"]["resourceVersion"]) > int(made)
 
 
-async def test_a_watch_ends_after_its_time_with_a_bookmark(cluster: Cluster) -> None:
+async def test_a_short_watch_without_news_ends_after_its_time_and_says_nothing(cluster: Cluster) -> None:
+    """Bookmarks come each minute: a reader that counts on one at the end finds itself listing again."""
     version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
     watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=1)
-    events = [event async for event in watch]
-    assert [event.type for event in events][-1:] == ["BOOKMARK"]
-    assert int(read(events[-1].object)["metadata"]["resourceVersion"]) >= int(version)
+    assert [event async for event in watch] == []
 
 
 async def test_a_delete_with_a_failed_precondition_is_a_conflict(cluster: Cluster) -> None:
@@ -301,6 +300,22 @@ async def test_a_pod_on_a_node_is_gone_only_when_its_kubelet_says_so(cluster: Cl
     with pytest.raises(ApiError) as refused:
         await cluster.get(PODS, "p", NS)
     assert refused.value.not_found
+
+
+async def test_a_wrong_uid_is_refused_for_the_status_of_a_pod(cluster: Cluster) -> None:
+    await cluster.create(PODS, pod("p", nodeName="n1"), NS)
+    change = {"metadata": {"uid": "another"}, "status": {"phase": "Failed"}}
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(PODS, "p", change, namespace=NS, subresource="status")
+    assert (refused.value.status, refused.value.stale) == (422, True)
+
+
+async def test_a_pod_that_has_failed_is_gone_at_once_when_deleted(cluster: Cluster) -> None:
+    """What frees the pods of a dead node: nobody is there to confirm their end."""
+    await cluster.create(PODS, pod("p", nodeName="n1"), NS)
+    await cluster.patch(PODS, "p", {"status": {"phase": "Failed"}}, namespace=NS, subresource="status")
+    await cluster.delete(PODS, "p", namespace=NS)
+    assert (await cluster.list(PODS, namespace=NS)).items == []
 
 
 async def test_a_pod_that_is_not_on_a_node_is_gone_at_once(cluster: Cluster) -> None:
@@ -336,6 +351,31 @@ async def test_a_cluster_wide_list_shows_all_namespaces(cluster: Cluster) -> Non
     await cluster.create(CONFIGMAPS, config("rekindle-b", {"mine": "yes"}), "kube-system")
     page = await cluster.list(CONFIGMAPS, labels="mine=yes")
     assert [read(bytes(i))["metadata"]["namespace"] for i in page.items] == ["default", "kube-system"]
+
+
+async def test_a_node_keeps_the_status_that_it_is_registered_with(cluster: Cluster) -> None:
+    status = {"allocatable": {"nvidia.com/gpu": "8"}, "nodeInfo": {"bootID": "b"}}
+    made = read(await cluster.create(NODES, {"metadata": {"name": "n1"}, "status": status}))
+    assert made["status"]["allocatable"] == status["allocatable"]
+    assert made["status"]["nodeInfo"]["bootID"] == "b"
+
+
+async def test_an_event_is_taken_once(cluster: Cluster) -> None:
+    body = {
+        "metadata": {"name": "llm.1a2b", "namespace": NS},
+        "eventTime": "2026-11-21T10:00:00.123456Z",
+        "type": "Warning",
+        "reason": "RecoveryBlocked",
+        "note": "x" * 1024,
+        "action": "RecoveryBlocked",
+        "regarding": {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "namespace": NS, "uid": "u"},
+        "reportingController": "rekindle.dev/controller",
+        "reportingInstance": "rekindle-controller",
+    }
+    await cluster.create(EVENTS, body, NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.create(EVENTS, body, NS)
+    assert refused.value.exists
 
 
 async def test_a_cordon_and_a_taint_go_in_one_patch(cluster: Cluster) -> None:
