@@ -25,10 +25,10 @@ __all__ = ["BuildError", "Programs", "cached", "main"]
 MODULES = Path(__file__).parent / "modules"
 COMMAND = "python -m tests.control_plane.build"
 KWOK_STAGES = (
-    "node/fast/node-initialize.yaml",
-    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
-    "pod/fast/pod-ready.yaml",
-    "pod/fast/pod-delete.yaml",
+    "kustomize/stage/node/fast/node-initialize.yaml",
+    "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "kustomize/stage/pod/fast/pod-ready.yaml",
+    "kustomize/stage/pod/fast/pod-delete.yaml",
 )
 """Without pod-complete, which ends every pod that belongs to a Job."""
 
@@ -44,6 +44,8 @@ class Part(msgspec.Struct, frozen=True):
     module: str
     programs: dict[str, str]
     """Name of the program -> its package."""
+    manifests: dict[str, tuple[str, ...]] = {}
+    """Name of a file to keep beside the programs -> the module's files that it is made of."""
 
 
 PARTS = (
@@ -56,7 +58,15 @@ PARTS = (
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
         },
     ),
-    Part("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Part(
+        "kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, {"kwok-stages.yaml": KWOK_STAGES}
+    ),
+    Part(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
+        {"pytorchjob-crd.yaml": ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",)},
+    ),
 )
 
 
@@ -73,6 +83,10 @@ class Programs(msgspec.Struct, frozen=True):
     @property
     def kwok_stages(self) -> Path:
         return self.folder / "kwok-stages.yaml"
+
+    @property
+    def pytorchjob_crd(self) -> Path:
+        return self.folder / "pytorchjob-crd.yaml"
 
 
 def cached() -> Programs:
@@ -163,10 +177,10 @@ def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
     for name, package in part.programs.items():
         flags = ["-mod=mod", "-trimpath", "-ldflags", _link_flags(part)]
         _run([go, "build", *flags, "-o", str(made / name), package], module)
-    if part.name == "kwok":
+    for copy, files in part.manifests.items():
         source = Path(_run([go, "list", "-mod=mod", "-m", "-f", "{{.Dir}}", part.module], module).strip())
-        stages = [(source / "kustomize" / "stage" / name).read_text(encoding="utf-8") for name in KWOK_STAGES]
-        (made / "kwok-stages.yaml").write_text("\n---\n".join(stages), encoding="utf-8")
+        texts = [(source / file).read_text(encoding="utf-8") for file in files]
+        (made / copy).write_text("\n---\n".join(texts), encoding="utf-8")
     print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 

@@ -117,6 +117,8 @@ def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
     command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
     command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
     command += [f"--initial-cluster=default={peer}", "--log-level=warn"]
+    # Without it a watch of a quiet kind is never given a bookmark (kubeadm sets 5 s).
+    command += ["--watch-progress-notify-interval=1s"]
     _start(stack, plane, command)
     return client
 

@@ -114,13 +114,27 @@ class RealStage:
         )
         await self.publish(node, pods=[progress])
 
+    async def end(self, pod: Any, *, exit_code: int, message: bytes = b"") -> None:
+        """The pod's only container ends, and its kubelet says so."""
+        name = pod["spec"]["containers"][0]["name"]
+        ended = {"exitCode": exit_code, "finishedAt": now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        if message:
+            ended["message"] = message.decode()
+        container = {"name": name, "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+        status = {
+            "phase": "Failed" if exit_code else "Succeeded",
+            "containerStatuses": [{**container, "state": {"terminated": ended}}],
+        }
+        path = PODS.path(pod["metadata"]["name"], pod["metadata"]["namespace"], "status")
+        await self.api.request("PATCH", path, body={"status": status}, content_type=MergePatch)
+
     async def running(self, job: str, count: int, *, but: Sequence[str] = ()) -> list[Any]:
-        """The pods of the job, all running, and none of those uids."""
+        """The pods of the job, all running, leaving out those uids."""
 
         async def found() -> list[Any] | None:
             pods = await self.all(PODS, NAMESPACE, f"batch.kubernetes.io/job-name={job}")
             up = [p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["uid"] not in but]
-            return up if len(up) == count == len(pods) else None
+            return up if len(up) == count else None
 
         return list(await self.until(f"{count} running pods of {job}", found))
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
-from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, RECOVERIES
+from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
 
+CHECKPOINTS = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}
+
+
 def indexed_job(name: str, ranks: int) -> dict[str, Any]:
+    """Its checkpoints lie on NFS, which nothing mounts here."""
     container = {
         "name": "train",
         "image": "none",
         "resources": {"limits": {"nvidia.com/gpu": "8"}},
         "envFrom": [{"configMapRef": {"name": f"{name}-rekindle", "optional": True}}],
+        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
     }
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": [CHECKPOINTS]}
     return {
         "metadata": {"name": name, "labels": {"rekindle.dev/auto-recovery": "enabled"}},
         "spec": {
@@ -28,7 +36,7 @@ def indexed_job(name: str, ranks: int) -> dict[str, Any]:
             "completions": ranks,
             "parallelism": ranks,
             "backoffLimit": 6,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+            "template": {"spec": pod},
         },
     }
 
@@ -37,19 +45,93 @@ async def test_an_indexed_job_is_moved_off_a_node_whose_gpu_fell_off_the_bus(
     control_plane: ControlPlane,
 ) -> None:
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        await stage.create(JOBS, indexed_job("llm", 2), NAMESPACE)
-        old = await stage.running("llm", 2)
-        for pod in old:
-            await stage.steps(pod, first=1, last=100)
+        old = await training(stage, indexed_job("llm", 2))
         bad = old[0]["spec"]["nodeName"]
 
         await stage.xid_79(bad)
-        new = await stage.running("llm", 2, but=[pod["metadata"]["uid"] for pod in old])
+        new = await stage.running("llm", 2, but=uids(old))
 
         assert bad not in {pod["spec"]["nodeName"] for pod in new}
+        await stage.steps(new[0], first=91, last=91)
+        recovery = await succeeded(stage)
+        assert (recovery["status"]["attempt"], recovery["status"]["resumedStep"]) == (1, 91)
+        assert reasons(recovery)["CheckpointVerified"] == "CheckpointUnverified"
+        job = await stage.get(JOBS, "llm", NAMESPACE)
+        assert (job["spec"]["suspend"], job["status"].get("failed")) == (False, None)
         await cordoned(stage, bad)
-        await verified(stage, new)
         await told(stage, bad)
+
+
+async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_its_choice_is_used(
+    control_plane: ControlPlane,
+) -> None:
+    job = indexed_job("llm", 2)
+    job["metadata"]["annotations"] = {"rekindle.dev/checkpoint": "/checkpoints;format=rekindle-sharded"}
+    chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
+    async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
+        old = await training(stage, job)
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+
+        scan = await stage.until("running scan pod", lambda: running_scan(stage))
+        assert scan["spec"]["volumes"][0]["nfs"]["readOnly"] is True
+        assert await stage.all(PODS, NAMESPACE, "batch.kubernetes.io/job-name=llm") == []
+        await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
+        new = await stage.running("llm", 2, but=uids(old))
+        await stage.steps(new[0], first=91, last=91)
+
+        recovery = await succeeded(stage)
+        assert recovery["status"]["checkpoint"]["step"] == 90
+        environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        assert environment["REKINDLE_RESUME_STEP"] == "90"
+        assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
+        no_trouble(stage)
+
+
+async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plane: ControlPlane) -> None:
+    """The Job keeps the Failed pod, and waits 10 s of its own before it starts anew."""
+    async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
+        old = await training(stage, indexed_job("llm", 2))
+        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+
+        await stage.end(old[0], exit_code=1)
+        new = await stage.running("llm", 2, but=uids(old))
+        await stage.steps(new[0], first=91, last=91)
+
+        recovery = await succeeded(stage)
+        assert recovery["status"]["attempt"] == 1
+        assert [n for n in await stage.all(NODES) if n["spec"].get("unschedulable")] == []
+        assert (await stage.get(JOBS, "llm", NAMESPACE))["status"]["failed"] == 1
+        no_trouble(stage)
+
+
+async def training(stage: RealStage, job: dict[str, Any]) -> list[Any]:
+    """The job's pods, running, at step 100."""
+    await stage.create(JOBS, job, NAMESPACE)
+    pods = await stage.running("llm", 2)
+    for pod in pods:
+        await stage.steps(pod, first=1, last=100)
+    return pods
+
+
+async def running_scan(stage: RealStage) -> Any:
+    scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
+    return next((scan for scan in scans if scan["status"]["phase"] == "Running"), None)
+
+
+async def succeeded(stage: RealStage) -> Any:
+    async def done() -> Any:
+        (recovery,) = await stage.all(RECOVERIES, NAMESPACE)
+        return recovery if recovery["status"]["phase"] == "Succeeded" else None
+
+    return await stage.until("Succeeded", done)
+
+
+def uids(pods: list[Any]) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in pods]
+
+
+def reasons(recovery: Any) -> dict[str, str]:
+    return {condition["type"]: condition["reason"] for condition in recovery["status"]["conditions"]}
 
 
 async def cordoned(stage: RealStage, bad: str) -> None:
@@ -59,24 +141,6 @@ async def cordoned(stage: RealStage, bad: str) -> None:
         is_bad = node["metadata"]["name"] == bad
         assert node["spec"].get("unschedulable", False) is is_bad
         assert ("rekindle.dev/unhealthy" in keys) is is_bad
-
-
-async def verified(stage: RealStage, pods: list[Any]) -> None:
-    """Succeeded only after a new step, and nothing counted against the job."""
-    (recovery,) = await stage.all(RECOVERIES, NAMESPACE)
-    assert recovery["status"]["phase"] in ("Resuming", "Verifying")
-    await stage.steps(pods[0], first=91, last=91)
-
-    async def done() -> Any:
-        (recovery,) = await stage.all(RECOVERIES, NAMESPACE)
-        return recovery if recovery["status"]["phase"] == "Succeeded" else None
-
-    recovery = await stage.until("Succeeded", done)
-    assert (recovery["status"]["attempt"], recovery["status"]["resumedStep"]) == (1, 91)
-    job = await stage.get(JOBS, "llm", NAMESPACE)
-    assert job["spec"]["suspend"] is False
-    assert job["status"].get("failed") is None
-    assert (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
 
 
 async def told(stage: RealStage, bad: str) -> None:
@@ -89,5 +153,10 @@ async def told(stage: RealStage, bad: str) -> None:
 
     events = [e for e in await stage.all(EVENTS) if e.get("reportingController") == "rekindle.dev/controller"]
     assert {"RecoverySucceeded"} <= {event["reason"] for event in events}
+    no_trouble(stage)
+
+
+def no_trouble(stage: RealStage) -> None:
+    """Nothing was refused, forbidden or unreadable."""
     lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
     assert [line for line in lines if line["level"] in ("warning", "error")] == []
