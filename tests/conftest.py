@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.control_plane.build import cached
+from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, started
 
 
@@ -34,3 +35,10 @@ def control_plane() -> Iterator[ControlPlane]:
     """API server, controller-manager, scheduler and KWOK."""
     with started(cached(), controllers=True) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def training(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with the training-operator, which makes PyTorchJobs run."""
+    with training_operator(cached(), control_plane):
+        yield control_plane

@@ -19,6 +19,7 @@ from recover.kube.cluster import (
     NODEHEALTHS,
     NODES,
     PODS,
+    PYTORCHJOBS,
     RECOVERIES,
 )
 
@@ -54,7 +55,9 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
 
 async def wiped(api: KubeApi) -> None:
     """Deletes what tests make, in all namespaces, whatever finalizers say."""
-    for resource in (JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS, NODES):
+    for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS, NODES):
+        if resource == PYTORCHJOBS and not await _is_served(api, resource):
+            continue
         answer = msgspec.json.decode(await api.request("GET", resource.path()))
         for item in answer["items"]:
             if item["metadata"]["name"] != _SYSTEM:

@@ -27,7 +27,7 @@ from chaos.children import die_with
 from detectors.kubeapi import Credentials
 from tests.control_plane.build import Programs
 
-__all__ = ["ADMIN", "CONTROLLER", "ControlPlane", "PlaneError", "started"]
+__all__ = ["ADMIN", "CONTROLLER", "ControlPlane", "PlaneError", "child", "free_port", "started"]
 
 READY_S = 60.0
 ADMIN = "admin"
@@ -50,6 +50,15 @@ class ControlPlane:
 
     def credentials(self, user: str = ADMIN) -> Credentials:
         return Credentials(self.url, token=f"{user}-token", ca_file=str(self.ca_file))
+
+    def post(self, path: str, body: bytes) -> None:
+        """Creates an object as the administrator. Raises urllib's HTTPError."""
+        headers = {**self.credentials().headers(), "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers)
+        urllib.request.urlopen(request, context=self.trust(), timeout=10).close()
+
+    def trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca_file))
 
     def token_file(self, user: str) -> Path:
         file = self.folder / f"{user}.token"
@@ -82,7 +91,7 @@ def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="rekindle-control-plane-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        plane = ControlPlane(folder, port or _free_port())
+        plane = ControlPlane(folder, port or free_port())
         _lay_files(plane)
         etcd = _etcd(stack, programs, plane)
         command = _api_server(programs, plane, etcd)
@@ -112,7 +121,7 @@ def _lay_files(plane: ControlPlane) -> None:
 
 
 def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
-    client, peer = (f"http://127.0.0.1:{_free_port()}" for _ in range(2))
+    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     command = [programs.path("etcd"), "--unsafe-no-fsync", f"--data-dir={plane.folder / 'etcd'}"]
     command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
     command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
@@ -185,6 +194,14 @@ def _start(stack: ExitStack, plane: ControlPlane, command: list[str]) -> subproc
     return process
 
 
+@contextmanager
+def child(plane: ControlPlane, command: list[str]) -> Iterator[None]:
+    """One more process beside the control plane, its output in the plane's folder."""
+    with ExitStack() as stack:
+        _start(stack, plane, command)
+        yield
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Nothing here is worth a graceful end: its data goes with the folder."""
     process.send_signal(signal.SIGKILL)
@@ -192,7 +209,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _wait_until_answered(plane: ControlPlane, server: subprocess.Popen[bytes], path: str) -> None:
-    trust = ssl.create_default_context(cafile=str(plane.ca_file))
+    trust = plane.trust()
     request = urllib.request.Request(plane.url + path, headers=plane.credentials().headers())
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
@@ -216,7 +233,7 @@ def _last_lines(folder: Path) -> str:
     return "\n".join(f"{name}:\n{tail}" for name, tail in tails.items())
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -132,7 +132,11 @@ class RealStage:
         """The pods of the job, all running, leaving out those uids."""
 
         async def found() -> list[Any] | None:
-            pods = await self.all(PODS, NAMESPACE, f"batch.kubernetes.io/job-name={job}")
+            pods = [
+                pod
+                for pod in await self.all(PODS, NAMESPACE)
+                if any(owner["name"] == job for owner in pod["metadata"].get("ownerReferences", []))
+            ]
             up = [p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["uid"] not in but]
             return up if len(up) == count else None
 

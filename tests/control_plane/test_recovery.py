@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -45,7 +46,7 @@ async def test_an_indexed_job_is_moved_off_a_node_whose_gpu_fell_off_the_bus(
     control_plane: ControlPlane,
 ) -> None:
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await training(stage, indexed_job("llm", 2))
+        old = await trained(stage, indexed_job("llm", 2))
         bad = old[0]["spec"]["nodeName"]
 
         await stage.xid_79(bad)
@@ -69,7 +70,7 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
     job["metadata"]["annotations"] = {"rekindle.dev/checkpoint": "/checkpoints;format=rekindle-sharded"}
     chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await training(stage, job)
+        old = await trained(stage, job)
         await stage.xid_79(old[0]["spec"]["nodeName"])
 
         scan = await stage.until("running scan pod", lambda: running_scan(stage))
@@ -90,7 +91,7 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
 async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plane: ControlPlane) -> None:
     """The Job keeps the Failed pod, and waits 10 s of its own before it starts anew."""
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await training(stage, indexed_job("llm", 2))
+        old = await trained(stage, indexed_job("llm", 2))
         await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
 
         await stage.end(old[0], exit_code=1)
@@ -104,9 +105,39 @@ async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plan
         no_trouble(stage)
 
 
-async def training(stage: RealStage, job: dict[str, Any]) -> list[Any]:
+async def test_a_pytorchjob_is_moved_by_the_real_training_operator(training: ControlPlane) -> None:
+    container = {"name": "pytorch", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    replica = {
+        "replicas": 1,
+        "restartPolicy": "OnFailure",
+        "template": {"spec": {"containers": [container]}},
+    }
+    job = {
+        "apiVersion": PYTORCHJOBS.api_version,
+        "kind": PYTORCHJOBS.kind,
+        "metadata": {"name": "llm", "labels": {"rekindle.dev/auto-recovery": "enabled"}},
+        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
+    }
+    async with raised(training, nodes=3, settings=["mode=recover"]) as stage:
+        old = await trained(stage, job, PYTORCHJOBS)
+        bad = old[0]["spec"]["nodeName"]
+
+        await stage.xid_79(bad)
+        new = await stage.running("llm", 2, but=uids(old))
+
+        assert bad not in {pod["spec"]["nodeName"] for pod in new}
+        assert all(pod["spec"]["containers"][0]["envFrom"] for pod in new)
+        await stage.steps(new[0], first=91, last=91)
+        assert (await succeeded(stage))["status"]["attempt"] == 1
+        status = (await stage.get(PYTORCHJOBS, "llm", NAMESPACE))["status"]
+        assert [c["type"] for c in status["conditions"] if c["status"] == "True"] == ["Created", "Running"]
+        await cordoned(stage, bad)
+        no_trouble(stage)
+
+
+async def trained(stage: RealStage, job: dict[str, Any], resource: Resource = JOBS) -> list[Any]:
     """The job's pods, running, at step 100."""
-    await stage.create(JOBS, job, NAMESPACE)
+    await stage.create(resource, job, NAMESPACE)
     pods = await stage.running("llm", 2)
     for pod in pods:
         await stage.steps(pod, first=1, last=100)

@@ -1,0 +1,80 @@
+"""The real training-operator beside a control plane, with the CRD of the release that was built."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from tests.control_plane.build import Programs
+from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
+
+__all__ = ["training_operator"]
+
+READY_S = 30.0
+_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
+"""Where the operator looks for its webhook's certificate, whatever it is told. It is asked for nothing here:
+no webhook is installed, so any will do."""
+
+
+@contextmanager
+def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]:
+    """Runs until the block ends. Raises PlaneError if the operator is not ready in time."""
+    crd = yaml.safe_load(programs.pytorchjob_crd.read_text(encoding="utf-8"))
+    plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
+    # It keeps its webhook's certificate in a Secret that its chart would have made.
+    plane.post("/api/v1/namespaces", b'{"metadata": {"name": "kubeflow"}}')
+    secret = b'{"metadata": {"name": "training-operator-webhook-cert"}}'
+    plane.post("/api/v1/namespaces/kubeflow/secrets", secret)
+    probe = free_port()
+    command = [
+        programs.path("training-operator"),
+        f"-kubeconfig={plane.kubeconfig()}",
+        "-enable-scheme=pytorchjob",
+        "-metrics-bind-address=0",
+        f"-health-probe-bind-address=127.0.0.1:{probe}",
+        f"-webhook-server-port={free_port()}",
+    ]
+    with _certificates(plane), child(plane, command):
+        _wait_until_ready(f"http://127.0.0.1:{probe}/readyz", plane)
+        yield
+
+
+@contextmanager
+def _certificates(plane: ControlPlane) -> Iterator[None]:
+    """Lays what the operator waits for, unless it is there, and takes away what was laid."""
+    laid: list[Path] = []
+    missing = [p for p in (_CERTIFICATES, *_CERTIFICATES.parents) if not p.exists()]
+    _CERTIFICATES.mkdir(parents=True, exist_ok=True)
+    for name in ("tls.crt", "tls.key"):
+        file = _CERTIFICATES / name
+        if not file.exists():
+            file.write_bytes((plane.folder / name).read_bytes())
+            laid.append(file)
+    try:
+        yield
+    finally:
+        for file in laid:
+            file.unlink(missing_ok=True)
+        for folder in missing:
+            folder.rmdir()
+
+
+def _wait_until_ready(url: str, plane: ControlPlane) -> None:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            pass
+        time.sleep(0.05)
+    log = (plane.folder / "training-operator.log").read_text(encoding="utf-8", errors="replace")
+    raise PlaneError("the training-operator is not ready:\n" + "\n".join(log.splitlines()[-10:]))
