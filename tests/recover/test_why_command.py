@@ -67,7 +67,8 @@ def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
 
 def create(store: MemoryCluster, resource: Resource, example: Any, namespace: str = "") -> None:
     body = msgspec.to_builtins(example, str_keys=True)
-    store.create(resource, {**body, "metadata": {"name": example.metadata.name}}, namespace)
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+    store.create(resource, {**body, **identity, "metadata": {"name": example.metadata.name}}, namespace)
     store.patch(
         resource, example.metadata.name, {"status": body["status"]}, namespace=namespace, subresource="status"
     )
