@@ -164,6 +164,9 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             f"--service-account-private-key-file={plane.folder / 'tls.key'}",
             f"--root-ca-file={plane.ca_file}",
             "--secure-port=0",
+            # A dead node shall be NotReady in seconds, not after Kubernetes' own 50.
+            "--node-monitor-period=1s",
+            "--node-monitor-grace-period=8s",
         ],
         [programs.path("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0"],
         [
@@ -171,7 +174,7 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             kubeconfig,
             f"--config={programs.kwok_stages}",
             "--manage-nodes-with-label-selector=type=kwok",
-            "--node-lease-duration-seconds=40",
+            "--node-lease-duration-seconds=8",
             "--node-ip=127.0.0.1",
         ],
     ]

@@ -65,6 +65,19 @@ class RealStage:
         answer = await self.api.request("POST", resource.path(namespace=namespace), body=body)
         return msgspec.json.decode(answer)
 
+    async def patch(self, resource: Resource, name: str, body: Any) -> None:
+        await self.api.request("PATCH", resource.path(name), body=body, content_type=MergePatch)
+
+    async def dies(self, node: str) -> None:
+        """KWOK lets go of the node: its lease runs out and its pods never confirm their end."""
+        await self.patch(NODES, node, {"metadata": {"labels": {"type": None}}})
+
+        async def is_silent() -> bool:
+            conditions = (await self.get(NODES, node))["status"]["conditions"]
+            return any(c["type"] == "Ready" and c["status"] == "Unknown" for c in conditions)
+
+        await self.until(f"{node} NotReady", is_silent)
+
     async def publish(self, node: str, **changes: Any) -> None:
         """The agent's own way to write: a merge patch of the whole status."""
         status = msgspec.structs.replace(self._health.get(node, NodeHealthStatus()), **changes)

@@ -17,6 +17,7 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised
 pytestmark = pytest.mark.control_plane
 
 
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 CHECKPOINTS = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}
 
 
@@ -133,6 +134,34 @@ async def test_a_pytorchjob_is_moved_by_the_real_training_operator(training: Con
         assert [c["type"] for c in status["conditions"] if c["status"] == "True"] == ["Created", "Running"]
         await cordoned(stage, bad)
         no_trouble(stage)
+
+
+async def test_the_pods_of_a_dead_node_are_freed_when_a_person_says_that_it_is_off(
+    control_plane: ControlPlane,
+) -> None:
+    """An API server lets a pod be set Failed and removed though its kubelet never answers."""
+    async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
+        old = await trained(stage, indexed_job("llm", 2))
+        dead = old[0]["spec"]["nodeName"]
+        await stage.dies(dead)
+        await stage.xid_79(dead)
+        await stage.until("Fencing", lambda: fencing(stage))
+
+        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+        taints = (await stage.get(NODES, dead))["spec"]["taints"]
+        await stage.patch(NODES, dead, {"spec": {"taints": [*taints, taint]}})
+        new = await stage.running("llm", 2, but=uids(old))
+        await stage.steps(new[0], first=91, last=91)
+
+        recovery = await succeeded(stage)
+        assert "Fencing" in [entered["phase"] for entered in recovery["status"]["phases"]]
+        assert dead not in {pod["spec"]["nodeName"] for pod in new}
+        no_trouble(stage)
+
+
+async def fencing(stage: RealStage) -> bool:
+    recoveries = await stage.all(RECOVERIES, NAMESPACE)
+    return [recovery["status"]["phase"] for recovery in recoveries] == ["Fencing"]
 
 
 async def trained(stage: RealStage, job: dict[str, Any], resource: Resource = JOBS) -> list[Any]:
