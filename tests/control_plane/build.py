@@ -23,6 +23,8 @@ import msgspec
 __all__ = ["BuildError", "Programs", "cached", "main"]
 
 MODULES = Path(__file__).parent / "modules"
+GO_FALLBACK = "/usr/local/go/bin/go"
+"""Where Go's own installation guide puts it, which not every PATH names."""
 COMMAND = "python -m tests.control_plane.build"
 KWOK_STAGES = (
     "kustomize/stage/node/fast/node-initialize.yaml",
@@ -151,7 +153,7 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 def _go() -> str:
     """The Go command. Raises BuildError if there is none, or it is older than the modules ask for."""
-    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    go = shutil.which("go") or shutil.which(GO_FALLBACK)
     wanted = _wanted_go()
     if go is None:
         raise BuildError(f"Go is not installed; Go {wanted} or newer is needed")

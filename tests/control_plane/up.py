@@ -16,7 +16,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with started(cached(), controllers=True) as plane:
-            print(f"export KUBECONFIG={plane.kubeconfig()}")
+            print(f"export KUBECONFIG={plane.kubeconfig()}", flush=True)
             print(f"logs: {plane.folder}; Ctrl-C ends it", file=sys.stderr, flush=True)
             signal.sigwait(signals)
     except (BuildError, PlaneError) as error:

@@ -1,0 +1,79 @@
+"""The build says what is missing, and an unfinished one is never taken for a finished one. Needs no Go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.control_plane import build
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") + ":/usr/bin:/bin")
+    monkeypatch.setattr(build, "GO_FALLBACK", str(tmp_path / "no-go"))
+    return tmp_path / "cache" / "rekindle" / "control-plane"
+
+
+def lay_go(folder: Path, script: str) -> None:
+    program = folder / "bin" / "go"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+
+
+def test_programs_that_were_not_built_are_asked_for_by_the_command_that_builds_them() -> None:
+    with pytest.raises(build.BuildError, match=r"python -m tests\.control_plane\.build"):
+        build.cached()
+
+
+def test_a_machine_without_go_is_told_which_one_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.main() == 1
+    assert "Go is not installed; Go 1.26 or newer is needed" in capsys.readouterr().err
+
+
+def test_a_go_that_is_too_old_is_named_with_its_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_go(tmp_path, "echo go1.19.8")
+    assert build.main() == 1
+    assert "is go1.19.8; Go 1.26 or newer is needed" in capsys.readouterr().err
+
+
+def test_a_build_that_fails_shows_why_and_leaves_nothing_behind(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_go(tmp_path, '[ "$1" = env ] && echo go1.26.8 && exit 0; echo "no such module" >&2; exit 1')
+    assert build.main() == 1
+    assert "no such module" in capsys.readouterr().err
+    assert [entry.name for entry in cache.iterdir()] == [".lock"]
+
+
+def test_what_was_built_is_found_again_without_go(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stand-in for Go lays empty programs where it is told to, and names a module with empty files."""
+    module = tmp_path / "module"
+    for part in build.PARTS:
+        for file in (file for files in part.manifests.values() for file in files):
+            (module / file).parent.mkdir(parents=True, exist_ok=True)
+            (module / file).touch()
+    lay_go(
+        tmp_path,
+        f"""case $1 in
+        env) echo go1.26.8 ;;
+        list) echo {module} ;;
+        build) while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done ;;
+        esac""",
+    )
+    assert build.main() == 0
+    (tmp_path / "bin" / "go").unlink()
+    assert build.main() == 0
+    found = build.cached()
+    assert all(Path(found.path(name)).exists() for part in build.PARTS for name in part.programs)
+    assert {entry.name for entry in cache.iterdir()} == {".lock", found.folder.name}
