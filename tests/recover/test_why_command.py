@@ -160,7 +160,8 @@ def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture
 def test_one_object_that_cannot_be_read_is_named_and_does_not_hide_the_others(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.create(INCIDENTS, {"metadata": {"name": "odd"}, "spec": {"fault": "gremlins"}})
+    identity = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
+    store.create(INCIDENTS, {**identity, "metadata": {"name": "odd"}, "spec": {"fault": "gremlins"}})
 
     assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
 
