@@ -130,10 +130,15 @@ async def test_a_pytorchjob_is_moved_by_the_real_training_operator(training: Con
         assert all(pod["spec"]["containers"][0]["envFrom"] for pod in new)
         await stage.steps(new[0], first=91, last=91)
         assert (await succeeded(stage))["status"]["attempt"] == 1
-        status = (await stage.get(PYTORCHJOBS, "llm", NAMESPACE))["status"]
-        assert [c["type"] for c in status["conditions"] if c["status"] == "True"] == ["Created", "Running"]
+        await stage.until("the job Running, and neither Restarting nor Failed", lambda: runs_again(stage))
         await cordoned(stage, bad)
         no_trouble(stage)
+
+
+async def runs_again(stage: RealStage) -> bool:
+    status = (await stage.get(PYTORCHJOBS, "llm", NAMESPACE))["status"]
+    held = [c["type"] for c in status["conditions"] if c["status"] == "True"]
+    return held == ["Created", "Running"]
 
 
 async def test_the_pods_of_a_dead_node_are_freed_when_a_person_says_that_it_is_off(
