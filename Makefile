@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane soak lint crds docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,11 +31,16 @@ demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machin
 test: $(STAMP) ## All tests that need nothing but this machine
 	$(BIN)/python -m pytest
 
-test-all: lint test rungs ## lint, test, and every higher rung of the test ladder that exists
+test-all: lint test rungs ## lint, test, and a real control plane (built from Go modules the first time: minutes)
 
-rungs: # The rungs above `make test`. One that does not exist yet says so; it is never counted as passed.
-	@echo "rung 3, a real control plane: not there yet"
+rungs: $(STAMP) # The rungs above `make test`. One that does not exist yet says so; it is never counted as passed.
+	$(BIN)/python -m tests.control_plane.build
+	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster
 	@echo "rung 4, real nodes: not there yet"
+
+control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
+	$(BIN)/python -m tests.control_plane.build
+	$(BIN)/python -m tests.control_plane.up
 
 soak: $(STAMP) ## The demo's two stories 20 times in a row, and the controller killed 3 times in each state
 	$(BIN)/rekindle demo --repeat 20

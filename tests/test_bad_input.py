@@ -241,7 +241,7 @@ def test_objects_that_cannot_be_read_keep_no_other_from_being_recovered() -> Non
 def test_a_job_whose_annotation_cannot_be_used_is_recovered_by_the_defaults(name: str, value: str) -> None:
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(scanned=False))
-        await sim.edit_job({"metadata": {"annotations": {f"rekindle.dev/{name}": value}}})
+        await sim.person.edit_job({"metadata": {"annotations": {f"rekindle.dev/{name}": value}}})
         await sim.passes(65)
         sim.crash_rank(1, Exit(code=1))
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
@@ -253,7 +253,7 @@ def test_a_job_whose_annotation_cannot_be_used_is_recovered_by_the_defaults(name
 def test_an_unusable_checkpoint_annotation_is_told_in_the_recovery() -> None:
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(scanned=False))
-        await sim.edit_job({"metadata": {"annotations": {"rekindle.dev/checkpoint": "ckpt"}}})
+        await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/checkpoint": "ckpt"}}})
         await sim.passes(65)
         sim.crash_rank(1, Exit(code=1))
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
