@@ -11,7 +11,15 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["EVENT_EXPLANATIONS", "EXPLANATIONS", "EventReason", "Explanation", "Reason", "reference"]
+__all__ = [
+    "EVENT_EXPLANATIONS",
+    "EXPLANATIONS",
+    "NOT_GIVEN_YET",
+    "EventReason",
+    "Explanation",
+    "Reason",
+    "reference",
+]
 
 
 class Reason(StrEnum):
@@ -171,6 +179,11 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NODE_RELEASED: "The node takes pods again.",
 }
 
+NOT_GIVEN_YET = frozenset(
+    {Reason.BLIND, Reason.UNSUPPORTED, Reason.SUCCEEDED_UNVERIFIED, EventReason.FAULT_CLEARED}
+)
+"""Words that are settled, of features that are not there yet. A test holds this list to the code."""
+
 
 def reference() -> str:
     """docs/reference/reasons.md, in Markdown."""
@@ -183,12 +196,19 @@ def reference() -> str:
         "",
         "| reason | meaning | next step |",
         "|---|---|---|",
-        *(f"| `{reason}` | {told.meaning} | {told.next_step} |" for reason, told in EXPLANATIONS.items()),
+        *(
+            f"| `{reason}`{_when(reason)} | {told.meaning} | {told.next_step} |"
+            for reason, told in EXPLANATIONS.items()
+        ),
         "",
         "## Of Kubernetes Events",
         "",
         "| reason | meaning |",
         "|---|---|",
-        *(f"| `{reason}` | {meaning} |" for reason, meaning in EVENT_EXPLANATIONS.items()),
+        *(f"| `{reason}`{_when(reason)} | {meaning} |" for reason, meaning in EVENT_EXPLANATIONS.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _when(reason: Reason | EventReason) -> str:
+    return " (not given yet)" if reason in NOT_GIVEN_YET else ""

@@ -11,7 +11,6 @@ from detectors.contract import Fault, Severity
 from recover.api import Blame, Evidence, Suspect
 from recover.model import Gang
 from recover.objects import shortened
-from recover.reasons import Reason
 
 __all__ = ["Diagnosis", "Harm", "Loss", "fingerprint", "incident_name"]
 
@@ -39,8 +38,6 @@ class Harm(msgspec.Struct, frozen=True):
     due: datetime | None
     dead: bool
     """It trains no more, whatever we do."""
-    waits: Reason | None = None
-    """Why it is not stopped now."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

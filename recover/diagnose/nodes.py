@@ -12,7 +12,6 @@ from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
-from recover.reasons import Reason
 from recover.settings import Timing
 
 __all__ = ["node_faults", "not_ready"]
@@ -145,7 +144,7 @@ def _harm(gang: Gang, is_dead: bool, due: datetime | None, now: datetime) -> Har
     """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
     if is_dead:
         return Harm(gang=gang, due=now, dead=True)
-    return Harm(gang=gang, due=due, dead=False, waits=Reason.STILL_TRAINING)
+    return Harm(gang=gang, due=due, dead=False)
 
 
 def _evidence(node: Node, finding: Finding) -> Evidence:
