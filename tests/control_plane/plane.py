@@ -19,15 +19,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from chaos.children import die_with
 from detectors.kubeapi import Credentials
 from tests.control_plane.build import Programs
 
-__all__ = ["ADMIN", "CONTROLLER", "ControlPlane", "PlaneError", "child", "free_port", "started"]
+__all__ = [
+    "ADMIN",
+    "CONTROLLER",
+    "AuditedWrite",
+    "ControlPlane",
+    "PlaneError",
+    "Program",
+    "child",
+    "free_port",
+    "started",
+]
 
 READY_S = 60.0
 ADMIN = "admin"
@@ -36,8 +48,90 @@ USERS = {ADMIN: "system:masters", CONTROLLER: "", "nobody": ""}
 """User -> group. The token of a user is the user's name with `-token` behind it."""
 
 
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, verbs: [create, update, patch, delete, deletecollection]}
+- {level: None}
+"""
+
+
 class PlaneError(Exception):
     """A program ended by itself or did not become ready; the message shows its last lines."""
+
+
+class _Reference(msgspec.Struct, rename="camel", frozen=True):
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    code: int = 0
+
+
+class AuditedWrite(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One write that the API server has answered, as its audit log tells it."""
+
+    verb: str
+    user: _User = _User()
+    user_agent: str = ""
+    object_ref: _Reference = _Reference()
+    response_status: _Answer = _Answer()
+    request_received_timestamp: datetime
+    stage_timestamp: datetime
+
+    @property
+    def succeeded(self) -> bool:
+        return 200 <= self.response_status.code < 300
+
+
+class Program:
+    """One program of the control plane, which a test may kill, stop for a while, and start again."""
+
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name = name
+        self._command = command
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """With the same arguments as ever; its log goes on."""
+        assert not self.alive, f"{self.name} runs already"
+        parent = os.getpid()
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A signal from the terminal is for us: we end our children ourselves, in order.
+                process_group=0,
+                preexec_fn=lambda: die_with(parent),  # noqa: PLW1509  (no thread of ours runs yet)
+            )
+
+    def kill(self) -> None:
+        """At once: nothing here is worth a graceful end, its data goes with the folder."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
 
 
 class ControlPlane:
@@ -47,6 +141,32 @@ class ControlPlane:
         self.folder = folder
         self.url = f"https://127.0.0.1:{port}"
         self.ca_file = folder / "tls.crt"
+        self.programs: dict[str, Program] = {}
+        """By name, as `kube-apiserver`."""
+
+    def run(self, stack: ExitStack, command: list[str]) -> Program:
+        """Starts a program; it is killed when the stack ends."""
+        program = Program(Path(command[0]).name, command, self.folder)
+        self.programs[program.name] = program
+        program.start()
+        stack.callback(program.kill)
+        return program
+
+    def wait_until_ready(self) -> None:
+        """Raises PlaneError if the API server ends, or is not ready within READY_S."""
+        for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
+            _wait_until_answered(self, path)
+
+    def audit_position(self) -> int:
+        """Where the audit log ends now, for a later `audited`."""
+        return (self.folder / "audit.log").stat().st_size
+
+    def audited(self, since: int = 0) -> list[AuditedWrite]:
+        """All writes that were answered since that position, oldest first. The log may lag by some 100 ms."""
+        with (self.folder / "audit.log").open("rb") as log:
+            log.seek(since)
+            lines = [line for line in log.read().splitlines(keepends=True) if line.endswith(b"\n")]
+        return [msgspec.json.decode(line, type=AuditedWrite) for line in lines]
 
     def credentials(self, user: str = ADMIN) -> Credentials:
         return Credentials(self.url, token=f"{user}-token", ca_file=str(self.ca_file))
@@ -97,12 +217,11 @@ def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator
         command = _api_server(programs, plane, etcd)
         if not controllers:  # nobody makes the service account that pods are given
             command.append("--disable-admission-plugins=ServiceAccount")
-        server = _start(stack, plane, command)
-        for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
-            _wait_until_answered(plane, server, path)
+        plane.run(stack, command)
+        plane.wait_until_ready()
         if controllers:
             for command in _controllers(programs, plane):
-                _start(stack, plane, command)
+                plane.run(stack, command)
         yield plane
 
 
@@ -118,6 +237,8 @@ def _lay_files(plane: ControlPlane) -> None:
         raise PlaneError(f"openssl made no certificate:\n{done.stderr[-1000:]}")
     rows = [f'{user}-token,{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
     (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
+    (plane.folder / "audit-policy.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
+    (plane.folder / "audit.log").touch()
 
 
 def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
@@ -128,7 +249,7 @@ def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
     command += [f"--initial-cluster=default={peer}", "--log-level=warn"]
     # Without it a watch of a quiet kind is never given a bookmark (kubeadm sets 5 s).
     command += ["--watch-progress-notify-interval=1s"]
-    _start(stack, plane, command)
+    plane.run(stack, command)
     return client
 
 
@@ -150,6 +271,8 @@ def _api_server(programs: Programs, plane: ControlPlane, etcd: str) -> list[str]
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
+        f"--audit-policy-file={plane.folder / 'audit-policy.yaml'}",
+        f"--audit-log-path={plane.folder / 'audit.log'}",
     ]
 
 
@@ -180,43 +303,20 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
     ]
 
 
-def _start(stack: ExitStack, plane: ControlPlane, command: list[str]) -> subprocess.Popen[bytes]:
-    name, parent = Path(command[0]).name, os.getpid()
-    with (plane.folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=plane.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # A signal from the terminal is for us: we end our children ourselves, in order.
-            process_group=0,
-            preexec_fn=lambda: die_with(parent),  # noqa: PLW1509  (no thread of ours runs yet)
-        )
-    stack.callback(_end, process)
-    return process
-
-
 @contextmanager
 def child(plane: ControlPlane, command: list[str]) -> Iterator[None]:
     """One more process beside the control plane, its output in the plane's folder."""
     with ExitStack() as stack:
-        _start(stack, plane, command)
+        plane.run(stack, command)
         yield
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing here is worth a graceful end: its data goes with the folder."""
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def _wait_until_answered(plane: ControlPlane, server: subprocess.Popen[bytes], path: str) -> None:
+def _wait_until_answered(plane: ControlPlane, path: str) -> None:
     trust = plane.trust()
     request = urllib.request.Request(plane.url + path, headers=plane.credentials().headers())
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
-        if server.poll() is not None:
+        if not plane.programs["kube-apiserver"].alive:
             break
         try:
             with urllib.request.urlopen(request, context=trust, timeout=2) as answer:
