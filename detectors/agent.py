@@ -58,7 +58,7 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
         xids=catalogues.xids,
         log_errors=catalogues.log_errors,
     )
-    async with KubeApi(options.credentials) as api:
+    async with KubeApi(options.credentials, user_agent="rekindle-agent") as api:
         agent = _Agent(options, core, metrics, api)
         async with serve(options.listen_host, options.listen_port, metrics, ready=lambda: agent.ready):
             work = asyncio.create_task(agent.work(), name="agent")

@@ -123,8 +123,12 @@ class KubeApi:
     Raises `ApiError` for an error answer and `ReplyLost` where none came within `timeout_s`.
     """
 
-    def __init__(self, credentials: Credentials, *, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, credentials: Credentials, *, timeout_s: float = 10.0, user_agent: str = "rekindle"
+    ) -> None:
+        """`user_agent` is what the API server's audit log and an object's managedFields call us."""
         self._credentials = credentials
+        self._user_agent = user_agent
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -132,6 +136,7 @@ class KubeApi:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=32),
             read_bufsize=1024 * 1024,
+            headers={"User-Agent": self._user_agent},
         )
         return self
 

@@ -86,7 +86,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         token_file=options.token_file,
         ca_file=options.ca_file,
     )
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, user_agent="rekindle-controller") as api:
         controller = Controller(RestCluster(api), settings, Metrics(), WallClock())
         runner = await serve(controller, host or "0.0.0.0", int(port))
         log.info("controller starts", mode=settings.mode, server=credentials.server)
