@@ -1,7 +1,8 @@
 """`python -m tests.control_plane.build`: the programs of a real control plane, built from their Go modules.
 
-The versions stand in modules/*/go.mod. What is built is kept in a cache keyed by them, so a second call finds
-it at once. Minutes are needed once: tests never build, they say that this command is missing.
+The versions stand in modules/*/go.mod. What is built is kept in a cache, one folder for each part and
+version: a new part or version builds only itself, and a second call finds all at once. Minutes are needed
+once: tests never build, they say that this command is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,6 +50,10 @@ class Part(msgspec.Struct, frozen=True):
     manifests: dict[str, tuple[str, ...]] = {}
     """Name of a file to keep beside the programs -> the module's files that it is made of."""
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.programs, *self.manifests)
+
 
 PARTS = (
     Part("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
@@ -69,51 +74,70 @@ PARTS = (
         {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
         {"pytorchjob-crd.yaml": ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",)},
     ),
+    Part(
+        "jobset",
+        "sigs.k8s.io/jobset",
+        {"jobset": "sigs.k8s.io/jobset"},
+        {
+            "jobset-crd.yaml": ("config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",),
+            "jobset-webhooks.yaml": ("config/components/webhook/manifests.yaml",),
+        },
+    ),
 )
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """Where the built programs lie."""
+    """Where the built programs, and the manifests beside them, lie."""
 
-    folder: Path
-    kubernetes: str
-    """For example v1.36.3."""
+    files: Mapping[str, Path]
 
     def path(self, name: str) -> str:
-        return str(self.folder / name)
+        return str(self.files[name])
 
     @property
     def kwok_stages(self) -> Path:
-        return self.folder / "kwok-stages.yaml"
+        return self.files["kwok-stages.yaml"]
 
     @property
     def pytorchjob_crd(self) -> Path:
-        return self.folder / "pytorchjob-crd.yaml"
+        return self.files["pytorchjob-crd.yaml"]
+
+    @property
+    def jobset_crd(self) -> Path:
+        return self.files["jobset-crd.yaml"]
+
+    @property
+    def jobset_webhooks(self) -> Path:
+        return self.files["jobset-webhooks.yaml"]
 
 
 def cached() -> Programs:
     """The programs of these versions. Raises BuildError, naming the command, if they were not built yet."""
-    folder = _folder()
-    if not folder.is_dir():
-        raise BuildError(f"{folder}: no such folder; build the control plane once with `{COMMAND}`")
-    return Programs(folder, _version(PARTS[1]))
+    files = {name: _folder(part) / name for part in PARTS for name in part.files}
+    missing = [f"{file.parent.name}/{file.name}" for file in files.values() if not file.exists()]
+    if missing:
+        raise BuildError(f"{_cache()} lacks {', '.join(missing)}; build the control plane with `{COMMAND}`")
+    return Programs(files)
 
 
 def main() -> int:
     """Builds what is missing. Exit 1, with one line that says why, if it cannot."""
     try:
-        folder = _build()
+        _build()
     except BuildError as error:
         print(f"{COMMAND}: {error}", file=sys.stderr)
         return 1
-    print(folder)
+    print(_cache())
     return 0
 
 
-def _folder() -> Path:
+def _cache() -> Path:
     root = os.environ.get("XDG_CACHE_HOME", "") or str(Path.home() / ".cache")
-    versions = "-".join(f"{part.name}-{_version(part)}" for part in PARTS)
-    return Path(root) / "rekindle" / "control-plane" / versions
+    return Path(root) / "rekindle" / "control-plane"
+
+
+def _folder(part: Part) -> Path:
+    return _cache() / f"{part.name}-{_version(part)}"
 
 
 def _version(part: Part) -> str:
@@ -123,21 +147,23 @@ def _version(part: Part) -> str:
     return found[1]
 
 
-def _build() -> Path:
-    target = _folder()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(target.parent / ".lock"):
-        if target.is_dir():
-            return target
+def _build() -> None:
+    cache = _cache()
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_one(cache / ".lock"):
+        unbuilt = [part for part in PARTS if not all((_folder(part) / name).exists() for name in part.files)]
+        if not unbuilt:
+            return
         go = _go()
-        # Built beside the target and renamed when whole: an interrupted build leaves nothing to be found.
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as work:
-            made = Path(work) / "programs"
-            made.mkdir()
-            for part in PARTS:
+        # Built beside its place and moved there when whole: an interrupted build leaves nothing to be found.
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
+            for part in unbuilt:
+                made = Path(work) / "made" / part.name
+                made.mkdir(parents=True)
                 _build_part(go, part, Path(work), made)
-            made.rename(target)
-    return target
+                _folder(part).mkdir(exist_ok=True)
+                for name in part.files:
+                    (made / name).replace(_folder(part) / name)
 
 
 @contextmanager

@@ -24,6 +24,25 @@ def lay_go(folder: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+def lay_module(folder: Path) -> Path:
+    """One module, with empty files, in place of all that the parts require."""
+    module = folder / "module"
+    for part in build.PARTS:
+        for file in (file for files in part.manifests.values() for file in files):
+            (module / file).parent.mkdir(parents=True, exist_ok=True)
+            (module / file).touch()
+    return module
+
+
+def stand_in(module: Path) -> str:
+    """A stand-in for Go: lays empty programs where it is told to, and names that module."""
+    return f"""case $1 in
+    env) echo go1.26.8 ;;
+    list) echo {module} ;;
+    build) while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done ;;
+    esac"""
+
+
 def test_programs_that_were_not_built_are_asked_for_by_the_command_that_builds_them() -> None:
     with pytest.raises(build.BuildError, match=r"python -m tests\.control_plane\.build"):
         build.cached()
@@ -57,23 +76,28 @@ def test_a_build_that_fails_shows_why_and_leaves_nothing_behind(
 def test_what_was_built_is_found_again_without_go(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A stand-in for Go lays empty programs where it is told to, and names a module with empty files."""
-    module = tmp_path / "module"
-    for part in build.PARTS:
-        for file in (file for files in part.manifests.values() for file in files):
-            (module / file).parent.mkdir(parents=True, exist_ok=True)
-            (module / file).touch()
-    lay_go(
-        tmp_path,
-        f"""case $1 in
-        env) echo go1.26.8 ;;
-        list) echo {module} ;;
-        build) while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done ;;
-        esac""",
-    )
+    lay_go(tmp_path, stand_in(lay_module(tmp_path)))
     assert build.main() == 0
     (tmp_path / "bin" / "go").unlink()
     assert build.main() == 0
     found = build.cached()
-    assert all(Path(found.path(name)).exists() for part in build.PARTS for name in part.programs)
-    assert {entry.name for entry in cache.iterdir()} == {".lock", found.folder.name}
+    assert all(Path(found.path(name)).exists() for part in build.PARTS for name in part.files)
+    assert len(list(cache.iterdir())) == 1 + len(build.PARTS)
+
+
+def test_a_part_that_is_missing_is_named_and_built_alone(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_go(tmp_path, stand_in(lay_module(tmp_path)))
+    assert build.main() == 0
+    capsys.readouterr()
+    (etcd,) = cache.glob("etcd-*/etcd")
+    etcd.unlink()
+
+    with pytest.raises(build.BuildError, match=f"{cache} lacks {etcd.parent.name}/etcd;"):
+        build.cached()
+    assert build.main() == 0
+
+    built = [line for line in capsys.readouterr().err.splitlines() if line.startswith("building")]
+    assert [line.split()[1] for line in built] == ["etcd"]
+    assert etcd.exists()
