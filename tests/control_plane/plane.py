@@ -42,6 +42,8 @@ __all__ = [
 ]
 
 READY_S = 60.0
+DYING = Path(__file__).parent / "dying.yaml"
+"""How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
 CONTROLLER = "rekindle-controller"
 USERS = {ADMIN: "system:masters", CONTROLLER: "", "nobody": ""}
@@ -296,6 +298,7 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             programs.path("kwok"),
             kubeconfig,
             f"--config={programs.kwok_stages}",
+            f"--config={DYING}",
             "--manage-nodes-with-label-selector=type=kwok",
             "--node-lease-duration-seconds=8",
             "--node-ip=127.0.0.1",
