@@ -15,7 +15,7 @@ import yaml
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
 
-__all__ = ["training_operator"]
+__all__ = ["training_operator", "wait_until_ready"]
 
 READY_S = 30.0
 _CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
@@ -42,7 +42,7 @@ def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]
         f"-webhook-server-port={free_port()}",
     ]
     with _certificates(plane), child(plane, command):
-        _wait_until_ready(f"http://127.0.0.1:{probe}/readyz", plane)
+        wait_until_ready(plane, "training-operator", f"http://127.0.0.1:{probe}/readyz")
         yield
 
 
@@ -66,7 +66,8 @@ def _certificates(plane: ControlPlane) -> Iterator[None]:
             folder.rmdir()
 
 
-def _wait_until_ready(url: str, plane: ControlPlane) -> None:
+def wait_until_ready(plane: ControlPlane, program: str, url: str) -> None:
+    """Until the program's probe says so. Raises PlaneError, with its last lines, if that takes too long."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         try:
@@ -76,5 +77,5 @@ def _wait_until_ready(url: str, plane: ControlPlane) -> None:
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             pass
         time.sleep(0.05)
-    log = (plane.folder / "training-operator.log").read_text(encoding="utf-8", errors="replace")
-    raise PlaneError("the training-operator is not ready:\n" + "\n".join(log.splitlines()[-10:]))
+    log = (plane.folder / f"{program}.log").read_text(encoding="utf-8", errors="replace")
+    raise PlaneError(f"{program} is not ready:\n" + "\n".join(log.splitlines()[-10:]))
