@@ -61,6 +61,8 @@ class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
     uid: str
     namespace: str = ""
     grace_s: int | None = None
+    foreground: bool = False
+    """It stays, being deleted, until everything that it owns has gone."""
 
 
 class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):

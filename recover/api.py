@@ -172,6 +172,9 @@ class Phase(StrEnum):
     BLOCKED = "Blocked"
 
 
+DEFINITION_CHARS_MAX = 262_144
+"""A larger job is not made anew: it would not fit beside the rest of its Recovery in etcd."""
+
 ACTIVE_PHASES = frozenset(Phase) - {Phase.SUCCEEDED, Phase.ESCALATED, Phase.FAILED}
 STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
 """From the decision to the resume: the gang's own pods say nothing new."""
@@ -250,6 +253,20 @@ class RecoverySpec(_Wire, frozen=True, kw_only=True):
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
 
 
+class Recreation(_Wire, frozen=True, kw_only=True):
+    """A job that is deleted and made anew, because its framework would not start the whole gang again."""
+
+    attempt: Annotated[int, Meta(ge=1)]
+    why: Annotated[str, Meta(max_length=512)]
+    definition: Annotated[
+        str,
+        Meta(
+            description="the job as it is made again, in JSON; empty once it was",
+            max_length=DEFINITION_CHARS_MAX,
+        ),
+    ] = ""
+
+
 class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     phase: Phase = Phase.PLANNED
     attempt: Annotated[int, Meta(ge=1)] = 1
@@ -276,6 +293,10 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     lost_gpu_s: float | None = None
     totals: Totals | None = None
     failed_log: FailedLog | None = None
+    recreation: Recreation | None = None
+    gang_uid: Annotated[
+        str, Meta(description="uid of the job that stands for the gang since it was made anew", max_length=64)
+    ] = ""
     conditions: Annotated[list[Condition], Meta(max_length=16)] = []
 
 
@@ -291,3 +312,8 @@ class Recovery(_Wire, frozen=True, kw_only=True):
     @property
     def active(self) -> bool:
         return self.status.phase in ACTIVE_PHASES
+
+    @property
+    def gang_uid(self) -> str:
+        """Of the job as it is now: one that was made anew has another uid."""
+        return self.status.gang_uid or self.spec.gang.uid

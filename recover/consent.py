@@ -15,9 +15,10 @@ import msgspec
 from detectors.contract import key
 from recover.model import Gang, Mode, NamespaceView
 
-__all__ = ["AUTO_RECOVERY", "Hold", "OptIn", "held", "opt_in", "within_mode"]
+__all__ = ["AUTO_RECOVERY", "ON_TERMINAL", "Hold", "OptIn", "held", "may_recreate", "opt_in", "within_mode"]
 
 AUTO_RECOVERY = key("auto-recovery")
+ON_TERMINAL = key("on-terminal")
 _HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
 
 
@@ -50,6 +51,12 @@ def _parse(value: str) -> OptIn:
         return OptIn(value.strip().lower())
     except ValueError:
         return OptIn.OBSERVE
+
+
+def may_recreate(annotations: Mapping[str, str]) -> bool:
+    """The job may be deleted and made anew where its framework would not start it again. Only by its own
+    annotation: a new uid is something that its owners must be ready for."""
+    return annotations.get(ON_TERMINAL, "").strip().lower() == "recreate"
 
 
 def within_mode(mode: Mode, namespace: NamespaceView | None) -> Mode:

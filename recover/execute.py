@@ -121,6 +121,7 @@ class Executor:
                         namespace=action.namespace,
                         uid=action.uid,
                         grace_s=action.grace_s,
+                        foreground=action.foreground,
                     )
                 except ApiError as error:
                     if not error.not_found:

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault, key
-from recover.api import Blame, Incident, IncidentPhase, Outcome, Recovery, RecoveryStatus
-from recover.consent import OptIn, held, opt_in, within_mode
+from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
+from recover.consent import OptIn, held, may_recreate, opt_in, within_mode
 from recover.diagnose.model import Diagnosis
 from recover.model import Gang, Mode, Node, World
 from recover.reasons import Reason
@@ -191,12 +191,31 @@ def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
             return Denied(Reason.HELD, _held(what, hold.until, hold.reason))
     if gang.foreign_owner:
         return Denied(Reason.FOREIGN_OWNER, f"{gang.foreign_owner} decides when {gang.ref} runs")
-    if gang.terminal is not None:
+    fought = _fought(world, gang)
+    if fought is not None:
+        return Denied(
+            Reason.FOREIGN_OWNER,
+            f"Recovery {fought.metadata.name} was undone: {fought.status.message}. Once Rekindle may decide, "
+            "delete that Recovery",
+        )
+    terminal = gang.terminal
+    if terminal is not None and terminal.succeeded:
+        return Denied(Reason.TERMINAL_JOB, f"{gang.ref} has completed")
+    if terminal is not None and not may_recreate(gang.annotations):
         return Denied(
             Reason.TERMINAL_JOB,
-            f"its framework has failed it for good ({gang.terminal.reason or 'no reason given'})",
+            f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
         )
     return Allowed()
+
+
+def _fought(world: World, gang: Gang) -> Recovery | None:
+    """The gang's last recovery, if somebody flipped its stop or start back: that is not tried twice."""
+    history = world.history(gang.ref.uid)
+    if not history:
+        return None
+    last = history[-1].status
+    return history[-1] if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None
 
 
 def attempts_without_progress(

@@ -201,7 +201,15 @@ class Gang(msgspec.Struct, frozen=True):
     created: datetime | None = None
     deleting: bool = False
     suspended: bool = False
+    suspend_writer: str = ""
+    """Field manager of the last write to its suspend field, where the API server tells."""
     terminal: Terminal | None = None
+    failures: int = 0
+    """Failed pods that the framework has counted."""
+    start_delay_s: float = 0.0
+    """How long the framework may wait, for those failures, before it makes new pods."""
+    done_ranks: str = ""
+    """Ranks that the framework counts as ended and never makes again, in its own notation."""
     size: int = 0
     """Pods of the whole gang."""
     foreign_owner: str = ""
@@ -209,6 +217,8 @@ class Gang(msgspec.Struct, frozen=True):
     mark: Mark | None = None
     templates: Mapping[str, Template] = {}
     """By replica type; frameworks with one template use the empty name."""
+    definition: bytes = b""
+    """The whole object, kept only of jobs that may be made anew."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):
@@ -235,7 +245,7 @@ class World(msgspec.Struct, frozen=True):
     recoveries: Mapping[str, Recovery]
     """By `namespace/name`."""
     recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
-    """Gang uid -> `namespace/name` -> recovery."""
+    """Gang uid -> `namespace/name` -> recovery; one whose gang was made anew stands under both uids."""
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound there."""
 
@@ -246,11 +256,22 @@ class World(msgspec.Struct, frozen=True):
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def history(self, gang_uid: str) -> list[Recovery]:
-        """The gang's recoveries, oldest first; none of another namespace."""
+        """The gang's recoveries, oldest first, those of jobs that it was made anew from included; none of
+        another namespace."""
         gang = self.gangs.get(gang_uid)
-        found = self.recoveries_of.get(gang_uid, {}).values()
+        found = self._lineage(gang_uid).values()
         mine = [r for r in found if gang is None or r.metadata.namespace == gang.ref.namespace]
         return sorted(mine, key=lambda r: r.spec.number)
+
+    def _lineage(self, gang_uid: str) -> dict[str, Recovery]:
+        found: dict[str, Recovery] = {}
+        uids = [gang_uid]
+        while uids:
+            for name, recovery in self.recoveries_of.get(uids.pop(), {}).items():
+                if name not in found:
+                    found[name] = recovery
+                    uids.append(recovery.spec.gang.uid)
+        return found
 
     def active_recovery(self, gang_uid: str) -> Recovery | None:
         return next((r for r in self.history(gang_uid) if r.active), None)

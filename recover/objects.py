@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from detectors.resource import Resource
 
-__all__ = ["body", "builtins", "merge_diff", "regarding", "shortened"]
+__all__ = ["body", "builtins", "merge_diff", "merged", "regarding", "shortened"]
 
 
 def builtins(value: msgspec.Struct) -> dict[str, Any]:
@@ -58,6 +59,20 @@ def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         elif name not in old or before != value:
             patch[name] = value
     return patch
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge patch (RFC 7386) makes of `target`."""
+    result = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            before = result.get(name)
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            result[name] = value
+    return result
 
 
 def shortened(name: str, chars_max: int) -> str:

@@ -248,9 +248,11 @@ class Observer:
 
     def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
         if old is not None:
-            self._recoveries_of.get(old.spec.gang.uid, {}).pop(key, None)
+            for uid in (old.spec.gang.uid, old.gang_uid):
+                self._recoveries_of.get(uid, {}).pop(key, None)
         if new is not None:
-            self._recoveries_of.setdefault(new.spec.gang.uid, {})[key] = new
+            for uid in (new.spec.gang.uid, new.gang_uid):
+                self._recoveries_of.setdefault(uid, {})[key] = new
         self._notify()
 
     def _pod_change(self, key: str, old: Pod | None, new: Pod | None) -> None:

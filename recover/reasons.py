@@ -47,6 +47,9 @@ class Reason(StrEnum):
     NO_STEPS = "NoSteps"
     PODS_STUCK = "PodsStuck"
     NEEDS_FENCING_PROOF = "NeedsFencingProof"
+    FRAMEWORK_BACKOFF = "FrameworkBackoff"
+    RANKS_ENDED = "RanksEnded"
+    DELETION_HELD = "DeletionHeld"
     JOB_GONE = "JobGone"
     JOB_COMPLETED = "JobCompleted"
 
@@ -115,7 +118,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.TERMINAL_JOB: Explanation(
         "The job's framework has already failed the job for good; it cannot be resumed.",
-        "Submit the job again. Raise its restart limit so that there is time to step in.",
+        "Submit the job again. Raise its restart limit so that there is time to step in, or put the "
+        "annotation rekindle.dev/on-terminal: recreate on the job: it is then deleted and made anew.",
     ),
     Reason.STILL_TRAINING: Explanation(
         "The job's steps still advance, and a job that trains is not stopped for a symptom.",
@@ -156,6 +160,21 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.NEEDS_FENCING_PROOF: Explanation(
         "A node does not answer, and nothing proves that it no longer writes to the job's volume.",
         "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it or delete its Node.",
+    ),
+    Reason.FRAMEWORK_BACKOFF: Explanation(
+        "The job's framework has counted failed pods and lets time pass before it makes new ones.",
+        "Nothing to do. With the annotation rekindle.dev/on-terminal: recreate on the job it is deleted and "
+        "made anew instead, at once.",
+    ),
+    Reason.RANKS_ENDED: Explanation(
+        "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "
+        "the gang can never be whole.",
+        "Submit the job again, with a training script that exits with another code when it is stopped; or "
+        "put the annotation rekindle.dev/on-terminal: recreate on the job.",
+    ),
+    Reason.DELETION_HELD: Explanation(
+        "The job is deleted to be made anew, and a finalizer keeps it from going.",
+        "See which one: metadata.finalizers in kubectl get -o yaml. The recovery goes on once it is gone.",
     ),
     Reason.JOB_GONE: Explanation(
         "The job was deleted while it was being recovered.",

@@ -5,7 +5,7 @@ the kill tests' seam and that user's own network troubles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from chaos.cluster.history import Stored, event_for
 from chaos.cluster.selectors import Matcher, matcher
 from chaos.cluster.store import Audit, Deletion, MemoryCluster
 from detectors.kubeapi import ApiError, MergePatch, PatchType, ReplyLost, Resource, WatchEvent
-from recover.kube.cluster import ListPage
+from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
 
 __all__ = ["BOOKMARK_S", "Client"]
 
@@ -57,6 +57,7 @@ class Client:
         labels: str = "",
         resource_version: str,
         timeout_s: float,
+        initial: bool = False,
         fields: str = "",
     ) -> AsyncIterator[WatchEvent]:
         """As the protocol says. Version "" or "0" begins with all present objects, as an API server does."""
@@ -68,6 +69,8 @@ class Client:
             for body in self._store.objects(resource, namespace):
                 if selects(body):
                     yield WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(body)))
+            if initial:
+                yield _bookmark(resource, position, {INITIAL_EVENTS_END: "true"})
         async for event in self._follow(resource, selects, position, timeout_s):
             yield event
 
@@ -143,8 +146,9 @@ class Client:
         uid: str = "",
         resource_version: str = "",
         grace_s: int | None = None,
+        foreground: bool = False,
     ) -> None:
-        await self.remove(resource, name, Deletion(uid, resource_version, grace_s), namespace)
+        await self.remove(resource, name, Deletion(uid, resource_version, grace_s, foreground), namespace)
 
     async def remove(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> bytes:
         """Delete with every option, and with the object's last state as the answer."""
@@ -199,12 +203,11 @@ def _within(namespace: str, matches: Matcher) -> Matcher:
     return lambda body: body["metadata"].get("namespace") == namespace and matches(body)
 
 
-def _bookmark(resource: Resource, version: int) -> WatchEvent:
-    body = {
-        "kind": resource.kind,
-        "apiVersion": resource.api_version,
-        "metadata": {"resourceVersion": str(version)},
-    }
+def _bookmark(resource: Resource, version: int, annotations: Mapping[str, str] | None = None) -> WatchEvent:
+    metadata: dict[str, Any] = {"resourceVersion": str(version)}
+    if annotations:
+        metadata["annotations"] = annotations
+    body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
     return WatchEvent("BOOKMARK", msgspec.Raw(msgspec.json.encode(body)))
 
 

@@ -44,6 +44,7 @@ class CrashPoints:
         labels: str = "",
         resource_version: str,
         timeout_s: float,
+        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         return self._client.watch(
             resource,
@@ -51,6 +52,7 @@ class CrashPoints:
             labels=labels,
             resource_version=resource_version,
             timeout_s=timeout_s,
+            initial=initial,
         )
 
     async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
@@ -81,8 +83,9 @@ class CrashPoints:
         uid: str = "",
         resource_version: str = "",
         grace_s: int | None = None,
+        foreground: bool = False,
     ) -> None:
-        options = Deletion(uid, resource_version, grace_s)
+        options = Deletion(uid, resource_version, grace_s, foreground)
         await self._between_places(self._client.remove(resource, name, options, namespace))
 
     async def _between_places(self, write: Coroutine[Any, Any, bytes]) -> bytes:

@@ -103,6 +103,8 @@ class Cluster(Protocol):
         uid: str = "",
         resource_version: str = "",
         grace_s: int | None = None,
+        foreground: bool = False,
     ) -> None:
-        """With preconditions where uid or resourceVersion are given. `grace_s=0` removes a pod at once."""
+        """With preconditions where uid or resourceVersion are given. `grace_s=0` removes a pod at once;
+        `foreground` keeps the object, being deleted, until all that it owns has gone."""
         ...

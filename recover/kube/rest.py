@@ -95,6 +95,7 @@ class RestCluster:
         uid: str = "",
         resource_version: str = "",
         grace_s: int | None = None,
+        foreground: bool = False,
     ) -> None:
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         preconditions = {"uid": uid, "resourceVersion": resource_version}
@@ -102,4 +103,6 @@ class RestCluster:
             body["preconditions"] = {k: v for k, v in preconditions.items() if v}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
+        if foreground:
+            body["propagationPolicy"] = "Foreground"
         await self._api.request("DELETE", resource.path(name, namespace), body=body)

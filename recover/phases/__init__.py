@@ -16,11 +16,13 @@ import msgspec
 
 from recover import scan_pod
 from recover.actions import Action, Plan
-from recover.api import STOPPED_PHASES, Phase, Recovery, RecoveryStatus
+from recover.api import STOPPED_PHASES, Phase, Recovery
+from recover.consent import may_recreate
 from recover.model import World
 from recover.phases.causes import fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, moved, next_attempt, status_patch
+from recover.phases.recreate import made_anew_or_gone
 from recover.phases.resume import resuming, verifying
 from recover.phases.stop import fencing, planned, stopping
 from recover.reasons import EventReason, Reason
@@ -47,9 +49,9 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     """What to write for this recovery now. Its own status comes first."""
     if not recovery.active:
         return Plan(chains=(_cleanup(recovery, world),))
-    gang = world.gangs.get(recovery.spec.gang.uid)
+    gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
-        return _over(recovery, now, Phase.FAILED, Reason.JOB_GONE, f"{recovery.spec.gang} was deleted")
+        return made_anew_or_gone(recovery, gang, world, settings.timing, now)
     ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
     step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
     patch = status_patch(recovery, step.status) if step.status is not None else None
@@ -86,9 +88,11 @@ def _joined(ctx: Context) -> Step | None:
 
 
 def _ended(ctx: Context) -> Step | None:
-    """A job that its framework has ended for good needs, or takes, nothing more."""
+    """A job that its framework has ended for good needs, or takes, nothing more, unless it is made anew."""
     terminal = ctx.gang.terminal
     if terminal is None or (ctx.status.phase is Phase.VERIFYING and terminal.succeeded):
+        return None
+    if not terminal.succeeded and may_recreate(ctx.gang.annotations):
         return None
     if terminal.succeeded:
         message = f"{ctx.gang.ref} has completed"
@@ -98,14 +102,6 @@ def _ended(ctx: Context) -> Step | None:
         status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
     )
-
-
-def _over(recovery: Recovery, now: datetime, phase: Phase, reason: Reason, message: str) -> Plan:
-    status: RecoveryStatus = msgspec.structs.replace(
-        recovery.status, phase=phase, reason=reason, message=message, deadline=None
-    )
-    patch = status_patch(recovery, status)
-    return Plan(chains=((patch,),) if patch else ())
 
 
 def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:

@@ -64,6 +64,10 @@ class Context(msgspec.Struct, frozen=True):
         node = self.node_of(pod)
         return bool(pod.node) and (node is None or not node.ready)
 
+    def somebody(self) -> str:
+        """Who else wrote the job's suspend field."""
+        return self.gang.suspend_writer or "somebody else"
+
     def expired(self) -> bool:
         deadline = self.status.deadline
         return deadline is not None and self.now >= deadline

@@ -13,6 +13,7 @@ from recover.diagnose.ranks import new_pods
 from recover.guard import attempts_limit
 from recover.model import Gang, Pod, PodPhase
 from recover.phases.context import Context, Step, condition, moved, next_attempt
+from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
 from recover.workloads import workload_of
@@ -27,7 +28,7 @@ def resuming(ctx: Context) -> Step:
     if not ctx.has("resumed"):
         return _start(ctx)
     if gang.suspended:
-        message = f"somebody else has suspended {gang.ref} right after it was started"
+        message = f"{ctx.somebody()} has suspended {gang.ref} right after it was started"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     pods = ctx.living()
     ended = sum(1 for p in new_pods(ctx.world, ctx.gang) if p.phase is PodPhase.SUCCEEDED)
@@ -45,8 +46,8 @@ def resuming(ctx: Context) -> Step:
 
 def _start(ctx: Context) -> Step:
     gang = ctx.gang
-    if not gang.suspended:
-        message = f"somebody else has started {gang.ref} before its checkpoint was chosen"
+    if not gang.suspended and gang.terminal is None:
+        message = f"{ctx.somebody()} has started {gang.ref} before its checkpoint was chosen"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     living = ctx.living()
     if living and ctx.expired():
@@ -58,8 +59,10 @@ def _start(ctx: Context) -> Step:
         )
     if living:
         return Step(look_again_s=_left(ctx))
-    mark = ctx.mark("resumed", _to_avoid(ctx))
-    return Step(writes=(_environment(ctx, gang), *workload_of(gang).start(gang, mark)))
+    mark, environment = ctx.mark("resumed", _to_avoid(ctx)), _environment(ctx, gang)
+    return instead_of_start(ctx, mark, environment) or Step(
+        writes=(environment, *workload_of(gang).start(gang, mark))
+    )
 
 
 def _to_avoid(ctx: Context) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ def verifying(ctx: Context) -> Step:
     if terminal is not None and terminal.succeeded:
         return Step(status=_succeeded(ctx, None))
     if ctx.gang.suspended:
-        message = f"somebody else has suspended {ctx.gang.ref} before its first new step"
+        message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     first = _first_step(ctx)
     if first is not None:

@@ -53,11 +53,13 @@ def planned(ctx: Context) -> Step:
 def stopping(ctx: Context) -> Step:
     """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
     gang = ctx.gang
+    if gang.terminal is not None:
+        return _cleared(ctx)
     if not ctx.has("stopped"):
         if gang.suspended:
             return Step(
                 status=moved(
-                    ctx, Phase.FAILED, f"{gang.ref} was suspended by somebody else", reason=Reason.HELD
+                    ctx, Phase.FAILED, f"{gang.ref} was suspended by {ctx.somebody()}", reason=Reason.HELD
                 )
             )
         verdict = may_touch(ctx.world, gang, ctx.now)
@@ -67,8 +69,23 @@ def stopping(ctx: Context) -> Step:
         mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
         return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ())))
     if not gang.suspended:
-        message = f"somebody else has started {gang.ref} again right after it was stopped"
+        message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+    return _waited(ctx)
+
+
+def _cleared(ctx: Context) -> Step:
+    """Its framework has failed the job for good, and heeds no stop: what is left of it is removed."""
+    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    if isinstance(verdict, Denied):
+        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    left = [pod for pod in ctx.living() if pod.deleting_since is None]
+    if left:
+        return Step(writes=tuple(_removed(pod) for pod in left))
+    return _waited(ctx)
+
+
+def _waited(ctx: Context) -> Step:
     living = ctx.living()
     if not living:
         return Step(status=_ended(ctx))
@@ -85,8 +102,8 @@ def stopping(ctx: Context) -> Step:
 
 def fencing(ctx: Context) -> Step:
     """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
-    if not ctx.gang.suspended:
-        message = f"somebody else has started {ctx.gang.ref} again while a node was fenced"
+    if not ctx.gang.suspended and ctx.gang.terminal is None:
+        message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     living = ctx.living()
     if not living:
@@ -170,14 +187,15 @@ def _freed(pod: Pod) -> list[Action]:
                 },
             )
         )
-    actions.append(
-        Delete(
-            what="free-pod",
-            resource=PODS,
-            name=pod.name,
-            namespace=pod.namespace,
-            uid=pod.uid,
-            grace_s=0,
-        )
+    return [*actions, _removed(pod, grace_s=0)]
+
+
+def _removed(pod: Pod, grace_s: int | None = None) -> Delete:
+    return Delete(
+        what="free-pod",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        grace_s=grace_s,
     )
-    return actions

@@ -16,7 +16,7 @@ import msgspec
 from detectors.contract import key
 from recover.checkpoints.annotation import LocationError
 from recover.checkpoints.annotation import parse as parse_location
-from recover.consent import AUTO_RECOVERY, OptIn
+from recover.consent import AUTO_RECOVERY, ON_TERMINAL, OptIn
 from recover.durations import parse_s
 from recover.model import Gang, Mode, NamespaceView, Node
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
@@ -85,6 +85,12 @@ _ON_JOB = (
         lambda t: parse_s(t) is not None,
         "a duration as 20m or 1h30m, or off",
         "the default limit holds",
+    ),
+    _Rule(
+        ON_TERMINAL,
+        lambda t: t.strip().lower() in ("leave", "recreate"),
+        "leave or recreate",
+        "the job is not made anew",
     ),
     _Rule(key("attempts-per-cause"), _is_count, "a whole number, at least 1", _SETTING),
     _Rule(key("max-recoveries"), _is_count, "a whole number, at least 1", _SETTING),

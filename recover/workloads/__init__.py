@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from detectors.resource import Resource
+from recover.api import GangRef
 from recover.model import Gang
 from recover.workloads.base import Workload
 from recover.workloads.job import Job
 from recover.workloads.pytorchjob import PyTorchJob
 
-__all__ = ["WORKLOADS", "Workload", "workload_of"]
+__all__ = ["WORKLOADS", "Workload", "resource_of", "workload_of"]
 
 WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), Job())
+
+
+def resource_of(ref: GangRef) -> Resource:
+    """The address of the kind that a reference names."""
+    return next(
+        r for w in WORKLOADS if (r := w.resource).kind == ref.kind and r.api_version == ref.api_version
+    )
 
 
 def workload_of(gang: Gang) -> Workload:

@@ -5,7 +5,7 @@ One file per framework; WORKLOADS in __init__ is the registration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -15,8 +15,9 @@ from detectors.contract import ObjectMeta, key
 from detectors.resource import Resource
 from recover.actions import Patch
 from recover.api import GangRef
+from recover.consent import may_recreate
 from recover.model import Gang, Mark, Mount, Template, Terminal, Volume, VolumeKind
-from recover.objects import shortened
+from recover.objects import merged, shortened
 
 __all__ = [
     "HOSTNAME",
@@ -31,6 +32,7 @@ __all__ = [
     "environment_name",
     "gang_of",
     "gang_patch",
+    "made_anew",
     "reading_environment",
     "terminal_of",
     "volumes_of",
@@ -38,7 +40,12 @@ __all__ = [
 
 MARK = key("recovery")
 HOSTNAME = "kubernetes.io/hostname"
+_OWN_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
+"""The Job controller's waits: 10 s after the first failed pod, twice as long after each further one."""
 
 
 class Workload(Protocol):
@@ -56,6 +63,10 @@ class Workload(Protocol):
         """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark."""
         ...
 
+    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        """The object to create in place of the gang's job, running off the nodes that the mark avoids."""
+        ...
+
 
 # --- the parts of a job that all frameworks share ----------------------------------------------------------
 
@@ -68,9 +79,18 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
     api_version: str = ""
 
 
+class FieldManager(msgspec.Struct, rename="camel", frozen=True):
+    """One entry of managedFields: who wrote which fields last."""
+
+    manager: str = ""
+    subresource: str = ""
+    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b""))
+
+
 class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
     owner_references: list[Owner] = []
     deletion_grace_period_seconds: int = 0
+    managed_fields: list[FieldManager] = []
 
     @property
     def deleting_since(self) -> datetime | None:
@@ -85,6 +105,14 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
     @property
     def controller(self) -> Owner | None:
         return next((owner for owner in self.owner_references if owner.controller), None)
+
+    @property
+    def suspend_writer(self) -> str:
+        """Who last wrote the suspend field. The API server moves a field to the entry of its last writer."""
+        for entry in self.managed_fields:
+            if not entry.subresource and b'"f:suspend"' in bytes(entry.fields):
+                return entry.manager
+        return ""
 
 
 class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
@@ -208,6 +236,7 @@ def foreign_owner(meta: OwnedMeta) -> str:
 
 
 def gang_of(
+    raw: bytes,
     meta: OwnedMeta,
     resource: Resource,
     *,
@@ -215,6 +244,8 @@ def gang_of(
     terminal: Terminal | None,
     size: int,
     templates: Mapping[str, PodSpec],
+    failures: int = 0,
+    done_ranks: str = "",
 ) -> Gang:
     """The Gang of a job, from what its framework's own fields say."""
     return Gang(
@@ -232,11 +263,16 @@ def gang_of(
         created=meta.creation_timestamp,
         deleting=meta.deletion_timestamp is not None,
         suspended=suspended,
+        suspend_writer=meta.suspend_writer,
         terminal=terminal,
+        failures=failures,
+        start_delay_s=min(FIRST_FAILURE_S * 2 ** min(failures - 1, 6), DELAY_MAX_S) if failures else 0.0,
+        done_ranks=done_ranks,
         size=size,
         foreign_owner=foreign_owner(meta),
         mark=mark_of(meta.annotations),
         templates={name: template_of(spec) for name, spec in templates.items()},
+        definition=raw if may_recreate(meta.annotations) else b"",
     )
 
 
@@ -252,6 +288,21 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
         version=gang.version,
         body={"metadata": {"annotations": {MARK: annotation}}, "spec": spec},
     )
+
+
+def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
+    """What people wrote of the job, with what a start changes, and without what a server filled in."""
+    whole = msgspec.json.decode(gang.definition)
+    told = {name: whole["metadata"][name] for name in _OWN_METADATA if name in whole["metadata"]}
+    changed: dict[str, Any] = {
+        "apiVersion": gang.ref.api_version,
+        "kind": gang.ref.kind,
+        "metadata": told,
+        "spec": whole["spec"],
+    }
+    for patch in patches:
+        changed = merged(changed, patch.body)
+    return changed
 
 
 def environment_name(gang: Gang) -> str:

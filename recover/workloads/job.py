@@ -2,10 +2,13 @@
 
 Suspend is the uncounted restart: the pods' tracking finalizers go first, so none counts as failed. A Job that
 has already counted failures delays its next start by 10 * 2^(n-1) s, whatever is done to it; its Failed pods
-stay. Node affinity may be changed while it is suspended, env may not. (Kubernetes 1.36.3, measured.)
+stay, and an index that has completed is never made again. Node affinity may be changed while it is suspended,
+env may not. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -20,10 +23,14 @@ from recover.workloads.base import (
     changes_affinity,
     gang_of,
     gang_patch,
+    made_anew,
+    reading_environment,
     terminal_of,
 )
 
 __all__ = ["Job"]
+
+_OF_THE_UID = frozenset({"controller-uid", "job-name"})
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
@@ -33,8 +40,11 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
     template: PodTemplate = PodTemplate()
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Status(msgspec.Struct, rename="camel", frozen=True):
     conditions: list[ConditionView] = []
+    failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -48,13 +58,17 @@ class Job:
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_Job)
+        status = job.status
         return gang_of(
+            raw,
             job.metadata,
             self.resource,
             suspended=job.spec.suspend,
-            terminal=terminal_of(job.status.conditions, succeeded="Complete", failed="Failed"),
+            terminal=terminal_of(status.conditions, succeeded="Complete", failed="Failed"),
             size=job.spec.parallelism,
             templates={"": job.spec.template.spec},
+            failures=status.failed,
+            done_ranks=",".join(filter(None, (status.completed_indexes, status.failed_indexes))),
         )
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
@@ -66,3 +80,15 @@ class Job:
             affinity = avoiding(gang.templates[""].affinity, gang, mark)
             spec["template"] = {"spec": {"affinity": affinity}}
         return [gang_patch(gang, "start-gang", spec, mark)]
+
+    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        """Without the selector and labels that tie the pods to the old uid. A new Job may read our env."""
+        containers = reading_environment(gang.templates[""].containers, gang)
+        env = gang_patch(gang, "start-gang", {"template": {"spec": {"containers": containers}}}, mark)
+        job = made_anew(gang, [*self.start(gang, mark), env])
+        if not job["spec"].get("manualSelector"):
+            job["spec"].pop("selector", None)
+        labels = job["spec"]["template"].get("metadata", {}).get("labels", {})
+        for name in [name for name in labels if name.removeprefix("batch.kubernetes.io/") in _OF_THE_UID]:
+            del labels[name]
+        return job

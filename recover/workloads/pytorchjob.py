@@ -22,6 +22,7 @@ from recover.workloads.base import (
     changes_affinity,
     gang_of,
     gang_patch,
+    made_anew,
     reading_environment,
     terminal_of,
 )
@@ -60,6 +61,7 @@ class PyTorchJob:
         job = msgspec.json.decode(raw, type=_PyTorchJob)
         replicas = job.spec.pytorch_replica_specs
         return gang_of(
+            raw,
             job.metadata,
             self.resource,
             suspended=job.spec.run_policy.suspend,
@@ -78,6 +80,9 @@ class PyTorchJob:
         }
         spec = {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": changes}
         return [gang_patch(gang, "start-gang", spec, mark)]
+
+    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        return made_anew(gang, self.start(gang, mark))
 
 
 def _changed(template: Template, gang: Gang, mark: Mark) -> dict[str, Any]:

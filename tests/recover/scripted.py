@@ -102,6 +102,7 @@ class Scripted:
         uid: str = "",
         resource_version: str = "",
         grace_s: int | None = None,
+        foreground: bool = False,
     ) -> None:
         self._next("delete", name, None)
 

@@ -1,0 +1,165 @@
+"""A job that its framework would not start again as a whole: deleted and made anew, where it consents. Pure.
+
+Part of Resuming. The definition is in the Recovery before the job is deleted, so a crash at any instant loses
+nothing: the job that is gone is made from there, and carries the mark by which it is known again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.actions import Action, Create, Delete, Patch, Plan
+from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
+from recover.consent import ON_TERMINAL, may_recreate
+from recover.model import Gang, Mark, World
+from recover.phases.context import Context, Step, moved, status_patch
+from recover.reasons import EventReason, Reason
+from recover.settings import Timing
+from recover.workloads import resource_of, workload_of
+
+__all__ = ["instead_of_start", "made_anew_or_gone", "obstacle", "will_be_made_anew"]
+
+
+def obstacle(gang: Gang) -> str:
+    """Why lifting the stop would not bring back the whole gang at once; empty where it would."""
+    terminal = gang.terminal
+    if terminal is not None and not terminal.succeeded:
+        return f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+    if gang.done_ranks:
+        return f"its framework counts rank(s) {gang.done_ranks} as ended and never makes them again"
+    if gang.start_delay_s:
+        return (
+            f"its framework has counted {gang.failures} failed pod(s) and waits up to "
+            f"{gang.start_delay_s:g} s before it makes new ones"
+        )
+    return ""
+
+
+def will_be_made_anew(gang: Gang) -> bool:
+    return bool(gang.definition) and may_recreate(gang.annotations) and bool(obstacle(gang))
+
+
+def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | None:
+    """What is done in place of a start; None where a start does."""
+    gang, why = ctx.gang, obstacle(ctx.gang)
+    if not why:
+        return None
+    kept = ctx.status.recreation
+    if kept is not None and kept.attempt == ctx.status.attempt and kept.definition:
+        return Step(writes=(environment, _delete(gang)))
+    too_large = ""
+    if will_be_made_anew(gang):
+        definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
+        if len(definition) <= DEFINITION_CHARS_MAX:
+            return Step(status=_kept(ctx, why, definition))
+        too_large = f"; it cannot be made anew: {len(definition)} characters, {DEFINITION_CHARS_MAX} at most"
+    if gang.start_delay_s and not gang.done_ranks and gang.terminal is None:
+        return None
+    message = f"{gang.ref} stays stopped: {why}{too_large}"
+    reason = Reason.TERMINAL_JOB if gang.terminal is not None else Reason.RANKS_ENDED
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message, reason=reason),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+def _kept(ctx: Context, why: str, definition: str) -> RecoveryStatus:
+    recreation = Recreation(attempt=ctx.status.attempt, why=why[:512], definition=definition)
+    message = (
+        f"{ctx.gang.ref} is deleted and made anew ({ON_TERMINAL}: recreate), since {why}. Until it runs, its "
+        "definition is in status.recreation"
+    )
+    return msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
+
+
+def _delete(gang: Gang) -> Delete:
+    """In the foreground: pods of fixed names must be gone before the new job makes its own."""
+    return Delete(
+        what="delete-job",
+        resource=gang.resource,
+        name=gang.ref.name,
+        namespace=gang.ref.namespace,
+        uid=gang.ref.uid,
+        foreground=True,
+    )
+
+
+def made_anew_or_gone(
+    recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
+) -> Plan:
+    """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
+    kept, status = recovery.status.recreation, recovery.status
+    if kept is None or not kept.definition or status.phase is not Phase.RESUMING:
+        message = f"{recovery.spec.gang} was deleted"
+        return _written(recovery, _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now))
+    if gang is not None:
+        return _waiting(recovery, now)
+    successor = _successor(recovery, world)
+    if successor is None:
+        return Plan(chains=((_create(recovery, kept),),), look_again_s=5.0)
+    mark = successor.mark
+    if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
+        message = f"{successor.ref} was deleted to be made anew, and somebody else has made it first"
+        return _written(recovery, _ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
+    made = msgspec.structs.replace(
+        status,
+        gang_uid=successor.ref.uid,
+        recreation=msgspec.structs.replace(kept, definition=""),
+        reason="",
+        deadline=now + timedelta(seconds=timing.resume_deadline_s),
+        message=f"{successor.ref} was made anew; waiting until all {successor.size} ranks run",
+    )
+    return _written(recovery, made)
+
+
+def _waiting(recovery: Recovery, now: datetime) -> Plan:
+    """A finalizer may hold the job's deletion for as long as it likes; the recovery says so and waits on."""
+    status = recovery.status
+    if status.deadline is None:
+        return Plan()
+    if now < status.deadline:
+        return Plan(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
+    message = f"{recovery.spec.gang} is being deleted to be made anew, and a finalizer holds it"
+    held = msgspec.structs.replace(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
+    return _written(recovery, held)
+
+
+def _successor(recovery: Recovery, world: World) -> Gang | None:
+    """The job of that name as it is now, under another uid."""
+    ref = recovery.spec.gang
+    place = (ref.api_version, ref.kind, ref.namespace, ref.name)
+    found = (g for g in world.gangs.values() if g.ref.uid != recovery.gang_uid)
+    return next(
+        (g for g in found if (g.ref.api_version, g.ref.kind, g.ref.namespace, g.ref.name) == place), None
+    )
+
+
+def _create(recovery: Recovery, kept: Recreation) -> Create:
+    ref = recovery.spec.gang
+    return Create(
+        what="recreate-job",
+        resource=resource_of(ref),
+        name=ref.name,
+        namespace=recovery.metadata.namespace,
+        body=msgspec.json.decode(kept.definition),
+    )
+
+
+def _ended(recovery: Recovery, phase: Phase, reason: Reason, message: str, now: datetime) -> RecoveryStatus:
+    status = recovery.status
+    entered = PhaseTime(phase=phase, attempt=status.attempt, at=now)
+    return msgspec.structs.replace(
+        status,
+        phase=phase,
+        reason=reason,
+        message=message,
+        deadline=None,
+        phases=[*status.phases, entered][-64:],
+    )
+
+
+def _written(recovery: Recovery, status: RecoveryStatus) -> Plan:
+    patch: Patch | None = status_patch(recovery, status)
+    return Plan(chains=((patch,),) if patch else ())
