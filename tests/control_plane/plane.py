@@ -45,7 +45,8 @@ READY_S = 60.0
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
-CONTROLLER = "rekindle-controller"
+CONTROLLER = "system:serviceaccount:rekindle-system:rekindle-controller"
+"""The user that the chart's policies name. Its token here is static; rights.py asks for real ones."""
 USERS = {ADMIN: "system:masters", CONTROLLER: "", "nobody": ""}
 """User -> group. The token of a user is the user's name with `-token` behind it."""
 

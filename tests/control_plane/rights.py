@@ -1,44 +1,96 @@
-"""The least rights with which the controller does its work. The tests run it with exactly these."""
+"""The rights and admission policies that the chart carries, put in force on a control plane, and real tokens.
+
+The tests run controller and agents with exactly these.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import yaml
+
+from detectors.kubeapi import ApiError, KubeApi
 from detectors.resource import Resource
+from recover.resources import INCIDENTS
 
-__all__ = ["BINDINGS", "CONTROLLER_RIGHTS", "ROLES", "binding"]
+__all__ = ["AGENT", "BINDINGS", "CONTROLLER_NAME", "ROLES", "SYSTEM", "install_rights", "manifests", "token"]
 
-_GROUP = "rbac.authorization.k8s.io"
-ROLES = Resource(_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
-BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
-_NAME = "rekindle-controller"
+SYSTEM = "rekindle-system"
+AGENT = "rekindle-agent"
+CONTROLLER_NAME = "rekindle-controller"
+IN_FORCE_S = 20.0
+TOKEN_S = 24 * 3600
+
+_FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
+_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+ROLES = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+BINDINGS = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+_POLICIES = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+_KINDS = (
+    _ACCOUNTS,
+    ROLES,
+    BINDINGS,
+    Resource(_RBAC, "v1", "roles", "Role"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+    _POLICIES,
+    Resource(
+        _ADMISSION,
+        "v1",
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
+)
+_OF_KIND = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
 
-def _rule(group: str, resources: str, *verbs: str) -> dict[str, Any]:
-    return {"apiGroups": [group], "resources": resources.split(), "verbs": list(verbs)}
+def manifests() -> list[dict[str, Any]]:
+    """All of the chart's rights and policies, as they stand in its files."""
+    files = [*sorted((_FILES / "rbac").iterdir()), *sorted((_FILES / "policies").iterdir())]
+    return [body for file in files for body in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
-_READ = ("get", "list", "watch")
-CONTROLLER_RIGHTS: dict[str, Any] = {
-    "metadata": {"name": _NAME},
-    "rules": [
-        _rule("", "nodes", *_READ, "patch"),
-        _rule("", "namespaces", *_READ),
-        _rule("", "pods", *_READ, "create", "patch", "delete"),
-        _rule("", "pods/status", "patch"),
-        _rule("", "configmaps", "get", "create", "patch"),
-        _rule("events.k8s.io", "events", "create"),
-        _rule("batch", "jobs", *_READ, "patch"),
-        _rule("kubeflow.org", "pytorchjobs", *_READ, "patch"),
-        _rule("rekindle.dev", "nodehealths incidents recoveries", *_READ, "create", "patch", "delete"),
-        _rule("rekindle.dev", "incidents/status recoveries/status", "patch"),
-    ],
-}
+async def install_rights(api: KubeApi) -> None:
+    """Namespace rekindle-system and the CRDs must be there. Returns when the policies refuse."""
+    for body in manifests():
+        kind = _OF_KIND[body["apiVersion"], body["kind"]]
+        with contextlib.suppress(ApiError):  # there from an earlier test
+            await api.request("POST", kind.path(namespace=body["metadata"].get("namespace", "")), body=body)
+    async with asyncio.timeout(IN_FORCE_S):
+        while await _an_administrator_may_write(api):
+            await asyncio.sleep(0.05)
 
 
-def binding(user: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": _NAME},
-        "roleRef": {"apiGroup": _GROUP, "kind": ROLES.kind, "name": _NAME},
-        "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": user}],
+async def _an_administrator_may_write(api: KubeApi) -> bool:
+    body = {
+        "apiVersion": INCIDENTS.api_version,
+        "kind": INCIDENTS.kind,
+        "metadata": {"name": "is-the-policy-in-force"},
+        "spec": {"node": "n1", "fault": "host", "bootId": "", "detectedAt": "2026-01-01T00:00:00Z"},
     }
+    try:
+        await api.request("POST", INCIDENTS.path(), params={"dryRun": "All"}, body=body)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return False
+    return True
+
+
+async def token(api: KubeApi, account: str, *, pod: Any = None) -> str:
+    """Of that ServiceAccount in rekindle-system, as a kubelet asks for it: bound to a pod, if given."""
+    spec: dict[str, Any] = {"expirationSeconds": TOKEN_S}
+    if pod is not None:
+        meta = pod["metadata"]
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    answer = await api.request("POST", _ACCOUNTS.path(account, SYSTEM, "token"), body=body)
+    return str(msgspec.json.decode(answer)["status"]["token"])

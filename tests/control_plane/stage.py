@@ -1,5 +1,7 @@
-"""A real control plane set for a recovery: GPU nodes that KWOK plays, our CRDs, the shipped controller as a
-process with its least rights. The test itself writes NodeHealth statuses, as the agents of the nodes would.
+"""A real control plane set for a recovery: GPU nodes that KWOK plays, our CRDs, the shipped controller and
+agents with the chart's rights, as processes. A test writes what kernel and ranks would into a node's files.
+
+Nodes beyond the first few have no agent; there the test writes the NodeHealth status itself.
 """
 
 from __future__ import annotations
@@ -7,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +26,7 @@ from detectors.contract import (
     Edge,
     Fault,
     Finding,
+    NodeHealth,
     NodeHealthStatus,
     Origin,
     PodProgress,
@@ -34,23 +38,35 @@ from detectors.contract import (
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES, PODS
+from tests.control_plane.agents import Agent, LaidHost, kubelets
+from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
-from tests.control_plane.plane import CONTROLLER, ControlPlane
-from tests.control_plane.rights import BINDINGS, CONTROLLER_RIGHTS, ROLES, binding
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights, token
 
 __all__ = ["NAMESPACE", "RealStage", "raised"]
 
 NAMESPACE = "ml"
 LIMIT_S = 30.0
+AGENTS_MAX = 8
+"""Agents that a stage starts unless told otherwise: each takes about half a second of a core to start."""
 
 
 class RealStage:
-    """What a test does and sees, as the cluster's administrator and as the agents."""
+    """What a test does and sees, as the cluster's administrator and as the nodes."""
 
     def __init__(self, api: KubeApi, controller: Child) -> None:
         self.api = api
         self.controller = controller
-        self._health: dict[str, NodeHealthStatus] = {}
+        self.agents: dict[str, Agent] = {}
+        """By node. Nodes that are not here have no agent."""
+        self._stepping: set[str] = set()
+
+    async def start_agent(self, plane: ControlPlane, host: LaidHost, node: str) -> None:
+        self.agents[node] = await agent_started(self.api, plane, host, node)
+
+    async def end_agents(self) -> None:
+        await asyncio.gather(*(agent.child.stop() for agent in self.agents.values()))
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Any:
         return msgspec.json.decode(await self.api.request("GET", resource.path(name, namespace)))
@@ -78,14 +94,18 @@ class RealStage:
 
         await self.until(f"{node} NotReady", is_silent)
 
+    async def health(self, node: str) -> NodeHealthStatus:
+        return msgspec.convert(await self.get(NODEHEALTHS, node), NodeHealth).status
+
     async def publish(self, node: str, **changes: Any) -> None:
-        """The agent's own way to write: a merge patch of the whole status."""
-        status = msgspec.structs.replace(self._health.get(node, NodeHealthStatus()), **changes)
-        self._health[node] = status
+        """The agent's own way to write: a merge patch of the whole status. For a node without an agent, or
+        for what no agent would say; an agent's next edge overwrites it."""
+        status = msgspec.structs.replace(await self.health(node), **changes)
         path = NODEHEALTHS.path(node, subresource="status")
         await self.api.request("PATCH", path, body=patch_body(status), content_type=MergePatch)
 
     async def covered(self, node: str) -> None:
+        """What an agent says first; for a node that has none."""
         boot = (await self.get(NODES, node))["status"]["nodeInfo"]["bootID"]
         rows = [
             Coverage(source=s, state=CoverageState.COVERED, since=now()) for s in (Source.KMSG, Source.NVML)
@@ -93,7 +113,11 @@ class RealStage:
         await self.publish(node, boot_id=boot, coverage=rows)
 
     async def xid_79(self, node: str) -> None:
-        boot = self._health[node].boot_id
+        """Its first GPU falls off the bus, and the kernel writes so."""
+        if node in self.agents:
+            self.agents[node].xid(79, "pid=4242, name=python3, GPU has fallen off the bus.")
+            return
+        boot = (await self.health(node)).boot_id
         found = Finding(
             id=f"{boot[:8]}-kmsg-1",
             code="xid-79",
@@ -111,7 +135,15 @@ class RealStage:
         await self.publish(node, findings=[found])
 
     async def steps(self, pod: Any, first: int, last: int) -> None:
+        """The pod prints these steps. Returns when its NodeHealth tells of the first; later ones are no edge,
+        and an agent publishes them with the next one."""
         meta, node = pod["metadata"], pod["spec"]["nodeName"]
+        if node in self.agents:
+            self.agents[node].prints(pod, [f"step {step} loss 0.3" for step in range(first, last + 1)])
+            if meta["uid"] not in self._stepping:
+                await self.until(f"first step of {meta['name']}", lambda: self._is_published(pod))
+                self._stepping.add(meta["uid"])
+            return
         progress = PodProgress(
             uid=meta["uid"],
             namespace=meta["namespace"],
@@ -126,6 +158,10 @@ class RealStage:
             median_step_s=1.0,
         )
         await self.publish(node, pods=[progress])
+
+    async def _is_published(self, pod: Any) -> bool:
+        health = await self.health(pod["spec"]["nodeName"])
+        return pod["metadata"]["uid"] in {progress.uid for progress in health.pods}
 
     async def end(self, pod: Any, *, exit_code: int, message: bytes = b"") -> None:
         """The pod's only container ends, and its kubelet says so."""
@@ -170,51 +206,76 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def gpu_node(name: str) -> dict[str, Any]:
+def gpu_node(name: str, boot_id: str = "") -> dict[str, Any]:
     room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
     return {
         "metadata": {"name": name, "labels": {"type": "kwok", "kubernetes.io/hostname": name}},
         "status": {
             "allocatable": room,
             "capacity": room,
-            "nodeInfo": {"bootID": f"boot-of-{name}"},
+            "nodeInfo": {"bootID": boot_id or f"boot-of-{name}"},
         },
     }
 
 
 @asynccontextmanager
-async def raised(plane: ControlPlane, *, nodes: int, settings: Sequence[str]) -> AsyncIterator[RealStage]:
-    """Ends the controller and removes what was made, however the block ends."""
-    async with KubeApi(plane.credentials()) as api:
+async def raised(
+    plane: ControlPlane, *, nodes: int, settings: Sequence[str], agents: int = AGENTS_MAX
+) -> AsyncIterator[RealStage]:
+    """Nodes n1, n2, ..., of which the first `agents` have a real one. However the block ends, the processes
+    are ended and what was made is removed."""
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(KubeApi(plane.credentials()))
         await install_crds(api)
-        for name in (NAMESPACE, "rekindle-system"):
+        for name in (NAMESPACE, SYSTEM):
             await _there(api, NAMESPACES, {"metadata": {"name": name}})
-        await _there(api, ROLES, CONTROLLER_RIGHTS)
-        await _there(api, BINDINGS, binding(CONTROLLER))
-        command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
-        command += ["--server", plane.url, "--ca-file", str(plane.ca_file)]
-        command += ["--token-file", str(plane.token_file(CONTROLLER))]
-        for setting in settings:
-            command += ["--set", setting]
-        controller = await spawn("controller", command, plane.folder / "rekindle-controller.log")
-        try:
-            stage = RealStage(api, controller)
-            names = [f"n{number}" for number in range(1, nodes + 1)]
-            for name in names:
-                await stage.create(NODES, gpu_node(name))
-            for name in names:
-                await stage.until(f"NodeHealth of {name}", partial(_ready_with_health, stage, name))
-                await stage.covered(name)
+        await install_rights(api)
+        stack.push_async_callback(wiped, api)
+        controller = await _controller(api, plane, settings)
+        stack.push_async_callback(controller.stop)
+        stage = RealStage(api, controller)
+        names = [f"n{number}" for number in range(1, nodes + 1)]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-", dir=plane.folder)))
+        hosts = {name: LaidHost(folder / name, name) for name in names[:agents]}
+        for name in names:
+            await stage.create(NODES, gpu_node(name, hosts[name].boot_id if name in hosts else ""))
+        stack.push_async_callback(stage.end_agents)
+        await asyncio.gather(*(stage.start_agent(plane, hosts[name], name) for name in hosts))
+        await stage.until("node Ready with its NodeHealth, each", lambda: _are_known(stage, names))
+        for name in names[agents:]:
+            await stage.covered(name)
+        await stage.until("agent that reads its kernel log, each", lambda: _all_covered(stage))
+        async with kubelets(api, stage.agents):
             yield stage
-        finally:
-            await controller.stop()
-            await wiped(api)
 
 
-async def _ready_with_health(stage: RealStage, name: str) -> bool:
-    conditions = (await stage.get(NODES, name))["status"].get("conditions", [])
-    known = {health["metadata"]["name"] for health in await stage.all(NODEHEALTHS)}
-    return name in known and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+async def _controller(api: KubeApi, plane: ControlPlane, settings: Sequence[str]) -> Child:
+    """With a token of its ServiceAccount, as its pod would be given one."""
+    file = plane.folder / "rekindle-controller.token"
+    file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
+    command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
+    command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
+    for setting in settings:
+        command += ["--set", setting]
+    return await spawn("controller", command, plane.folder / "rekindle-controller.log")
+
+
+async def _are_known(stage: RealStage, names: Sequence[str]) -> bool:
+    ready = {
+        node["metadata"]["name"]
+        for node in await stage.all(NODES)
+        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", []))
+    }
+    with_health = {health["metadata"]["name"] for health in await stage.all(NODEHEALTHS)}
+    return set(names) <= ready & with_health
+
+
+async def _all_covered(stage: RealStage) -> bool:
+    for node in stage.agents:
+        rows = (await stage.health(node)).coverage
+        if not any(row.source is Source.KMSG and row.state is CoverageState.COVERED for row in rows):
+            return False
+    return True
 
 
 async def _there(api: KubeApi, resource: Resource, body: Any) -> None:

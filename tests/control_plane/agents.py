@@ -1,0 +1,126 @@
+"""The real agent of a node as a process: its files in a folder, its token bound to a pod that KWOK plays.
+
+stage.py starts one for each of the first nodes; a test writes what kernel and ranks would into the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.children import Child, spawn
+from chaos.cluster.host import Host
+from detectors.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.kube.cluster import PODS
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.rights import AGENT, SYSTEM, token
+
+__all__ = ["Agent", "LaidHost", "kubelets", "started"]
+
+_WATCH_S = 600.0
+_AGAIN_S = 0.5
+
+_SETTINGS = (
+    # A real GPU of this machine must not take the place of the node's.
+    "nvml.enabled=false",
+    # The controller makes the NodeHealth while the agent starts.
+    "publishing.missing_retry_s=0.2",
+)
+
+
+class LaidHost(Host):
+    """The files of a machine that has just booted."""
+
+    def __init__(self, root: Path, node: str) -> None:
+        super().__init__(root, node, gpus=8, now=lambda: datetime.now(UTC))
+        self.boot_id = str(uuid.uuid4())
+        self.boot(self.boot_id)
+
+
+class Agent:
+    """One node's folder and the process that reads it."""
+
+    def __init__(self, node: str, host: Host, child: Child) -> None:
+        self.node = node
+        self.host = host
+        self.child = child
+
+    def xid(self, code: int, text: str) -> None:
+        """The line of the NVIDIA driver about the node's first GPU, as the kernel gives it to its readers."""
+        pci = self.host.gpus[0].pci.removesuffix(".0")
+        self.host.append_kmsg(f"NVRM: Xid (PCI:{pci}): {code}, {text}")
+
+    def prints(self, pod: Any, lines: Sequence[str]) -> None:
+        """As the pod's first container, into its CRI log, in one write. From then on its cgroup is there."""
+        container = pod["spec"]["containers"][0]["name"]
+        self.host.cgroup(pod["metadata"]["uid"], container).mkdir(parents=True, exist_ok=True)
+        folder = self.host.log_folder(pod) / container
+        folder.mkdir(parents=True, exist_ok=True)
+        at = datetime.now(UTC).isoformat()
+        text = "".join(f"{at} stdout F {line}\n" for line in lines)
+        with (folder / "0.log").open("ab", buffering=0) as log:
+            log.write(text.encode())
+
+
+async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> Agent:
+    """The Node must be there. The agent publishes by itself, once the controller has made its NodeHealth."""
+    pod = msgspec.json.decode(await api.request("POST", PODS.path(namespace=SYSTEM), body=_daemon_pod(node)))
+    file = host.root / "agent.token"
+    file.write_text(await token(api, AGENT, pod=pod), encoding="utf-8")
+    command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
+    command += ["--host-root", str(host.root), "--server", plane.url, "--ca-file", str(plane.ca_file)]
+    command += ["--token-file", str(file), "--listen", "127.0.0.1:0"]
+    for setting in _SETTINGS:
+        command += ["--set", setting]
+    return Agent(node, host, await spawn(f"agent {node}", command, plane.folder / f"agent-{node}.log"))
+
+
+def _daemon_pod(node: str) -> dict[str, Any]:
+    """Bound as the DaemonSet controller and the scheduler would have bound it."""
+    return {
+        "metadata": {"name": f"{AGENT}-{node}"},
+        "spec": {
+            "serviceAccountName": AGENT,
+            "nodeName": node,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "agent", "image": "none"}],
+        },
+    }
+
+
+@asynccontextmanager
+async def kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> AsyncIterator[None]:
+    """While the block runs, a pod's cgroup goes when the pod has ended, its logs when it is removed."""
+    playing = asyncio.create_task(_play_kubelets(api, agents))
+    try:
+        yield
+    finally:
+        playing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await playing
+
+
+async def _play_kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> None:
+    """Goes on when the API server has been away; what was removed meanwhile keeps its files."""
+    while True:
+        with contextlib.suppress(ApiError, ReplyLost):
+            async for event in api.watch(PODS.path(), params={}, timeout_s=_WATCH_S, silence_s=_WATCH_S):
+                pod = msgspec.json.decode(event.object)
+                agent = agents.get(pod["spec"].get("nodeName", ""))
+                if agent is None:
+                    continue
+                if event.type == "DELETED":
+                    agent.host.forget(pod)
+                elif pod["status"]["phase"] in ("Succeeded", "Failed"):
+                    shutil.rmtree(agent.host.cgroup(pod["metadata"]["uid"], "").parent, ignore_errors=True)
+        await asyncio.sleep(_AGAIN_S)
