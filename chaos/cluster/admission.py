@@ -17,6 +17,7 @@ __all__ = [
     "fill_in_pod",
     "nothing",
     "refuse_job",
+    "refuse_lease",
     "refuse_pod",
     "refuse_pytorchjob",
 ]
@@ -142,6 +143,15 @@ def _drop_placement(template: dict[str, Any]) -> None:
         del spec["affinity"]
     for container in spec.get("containers", []):
         container.pop("resources", None)
+
+
+def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+    spec = new.get("spec", {})
+    if spec.get("leaseDurationSeconds", 1) <= 0:
+        return "spec.leaseDurationSeconds: Invalid value: must be greater than 0"
+    if spec.get("leaseTransitions", 0) < 0:
+        return "spec.leaseTransitions: Invalid value: must be greater than or equal to 0"
+    return None
 
 
 def refuse_pytorchjob(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:

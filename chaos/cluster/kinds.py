@@ -23,10 +23,10 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
+from recover.resources import LEASES
 
 __all__ = ["CLAIMS", "KINDS", "LEASES", "Kind", "Object"]
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 Object = dict[str, Any]
@@ -57,7 +57,7 @@ KINDS: dict[Resource, Kind] = {
         Kind(PODS, graceful=True, fill_in=admission.fill_in_pod, refuse=admission.refuse_pod),
         Kind(CONFIGMAPS, has_status=False),
         Kind(EVENTS, has_status=False),
-        Kind(LEASES, has_status=False),
+        Kind(LEASES, has_status=False, refuse=admission.refuse_lease),
         Kind(CLAIMS),
         Kind(JOBS, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
         Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_pytorchjob),
