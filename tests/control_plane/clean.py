@@ -16,6 +16,7 @@ from recover.kube.cluster import (
     EVENTS,
     INCIDENTS,
     JOBS,
+    LEASES,
     NODEHEALTHS,
     NODES,
     PODS,
@@ -54,7 +55,8 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
 
 
 async def wiped(api: KubeApi) -> None:
-    """Deletes what tests make, in all namespaces, whatever finalizers say."""
+    """Deletes what tests make, in all namespaces, whatever finalizers say; and the lease, so that the next
+    controller does not wait for one that was killed."""
     for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS, NODES):
         if resource == PYTORCHJOBS and not await _is_served(api, resource):
             continue
@@ -62,6 +64,7 @@ async def wiped(api: KubeApi) -> None:
         for item in answer["items"]:
             if item["metadata"]["name"] != _SYSTEM:
                 await _remove(api, resource, item["metadata"])
+    await _remove(api, LEASES, {"name": "rekindle-controller", "namespace": "rekindle-system"})
 
 
 async def _remove(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> None:
