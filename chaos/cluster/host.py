@@ -50,8 +50,9 @@ class Host:
     def boot(self, boot_id: str) -> None:
         """A fresh kernel: a new boot id, an empty log that counts from zero. Files of the disk stay."""
         self._booted_at, self._sequence = self._now(), 0
-        _write(self.kmsg, "")
+        # In this order: an agent that runs on reads the boot id as soon as it sees that the log is another.
         _write(self.root / "proc/sys/kernel/random/boot_id", boot_id + "\n")
+        _write(self.kmsg, "")
         for index, gpu in enumerate(self.gpus):
             path = self.root / "proc/driver/nvidia/gpus" / gpu.pci / "information"
             _write(path, _information(gpu, index))

@@ -1,29 +1,75 @@
-"""`python -m tests.control_plane.up`: a control plane for people, until Ctrl-C."""
+"""`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
+command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
+training-operator beside it, so that PyTorchJobs run.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import signal
+import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
+from chaos.children import die_with
 from tests.control_plane.build import BuildError, cached
-from tests.control_plane.plane import PlaneError, started
+from tests.control_plane.operator import training_operator
+from tests.control_plane.plane import ControlPlane, PlaneError, started
 
 __all__ = ["main"]
 
+LOOK_S = 0.2
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 
-def main() -> int:
-    signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+def main(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    command: list[str] = options.command
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        with started(cached(), controllers=True) as plane:
-            print(f"export KUBECONFIG={plane.kubeconfig()}", flush=True)
-            print(f"logs: {plane.folder}; Ctrl-C ends it", file=sys.stderr, flush=True)
-            signal.sigwait(signals)
+        with ExitStack() as stack:
+            plane = stack.enter_context(started(cached(), controllers=True))
+            if options.training:
+                stack.enter_context(training_operator(cached(), plane))
+            return _for_command(command, plane.kubeconfig()) if command else _for_people(plane)
     except (BuildError, PlaneError) as error:
         print(f"control plane: {error}", file=sys.stderr)
         return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.control_plane.up", description=__doc__)
+    parser.add_argument("--training", action="store_true", help="with the training-operator")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
+    return parser
+
+
+def _for_people(plane: ControlPlane) -> int:
+    print(f"export KUBECONFIG={plane.kubeconfig()}", flush=True)
+    print(f"logs: {plane.folder}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    signal.sigwait(_ENDING)
     return 0
 
 
+def _for_command(command: list[str], kubeconfig: Path) -> int:
+    """Ends it as we are ended: Ctrl-C reaches it from the terminal anyway, SIGTERM is passed on."""
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    parent = os.getpid()
+    process = subprocess.Popen(command, env=env, preexec_fn=lambda: _prepare(parent))  # noqa: PLW1509
+    while (status := process.poll()) is None:
+        told = signal.sigtimedwait(_ENDING, LOOK_S)
+        if told is not None and told.si_signo == signal.SIGTERM:
+            process.terminate()
+    return status if status >= 0 else 128 - status
+
+
+def _prepare(parent: int) -> None:
+    """In the child: it hears the signals that we hold back, and never outlives us."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    die_with(parent)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

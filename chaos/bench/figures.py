@@ -1,0 +1,104 @@
+"""Rows of a bench: what was measured how often, its percentiles beside its goal, and the machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Sequence
+
+import msgspec
+from rich.table import Table
+
+__all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "table"]
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """In milliseconds; None where nothing was promised."""
+
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class Row(msgspec.Struct, frozen=True):
+    name: str
+    rounds: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    goal: Goal = Goal()
+
+
+class Machine(msgspec.Struct, frozen=True):
+    cores: int
+    load_before: float
+    """The one-minute load average before the rounds; above `cores`, others want the machine too."""
+    load_after: float
+    kernel: str
+    python: str
+
+    def words(self) -> str:
+        return (
+            f"Machine: {self.cores} cores, load {self.load_before:.1f} before and {self.load_after:.1f} "
+            f"after, Linux {self.kernel}, Python {self.python}"
+        )
+
+
+def machine(load_before: float) -> Machine:
+    return Machine(
+        cores=len(os.sched_getaffinity(0)),
+        load_before=round(load_before, 2),
+        load_after=round(os.getloadavg()[0], 2),
+        kernel=platform.release(),
+        python=platform.python_version(),
+    )
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By the nearest rank: always a value that was measured, so of few rounds the 99th is the largest."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def row(name: str, seconds: Sequence[float], goal: Goal = Goal()) -> Row:  # noqa: B008  (it is frozen)
+    return Row(
+        name=name,
+        rounds=len(seconds),
+        p50_ms=_ms(percentile(seconds, 50)),
+        p99_ms=_ms(percentile(seconds, 99)),
+        max_ms=_ms(max(seconds)),
+        goal=goal,
+    )
+
+
+def _ms(value_s: float) -> float:
+    return round(1000 * value_s, 1)
+
+
+def table(title: str, rows: Sequence[Row]) -> Table:
+    """A missed goal is shown beside its figure."""
+    made = Table(title=title, title_justify="left")
+    made.add_column("milliseconds", no_wrap=True)
+    for column in ("n", "p50", "p99"):
+        made.add_column(column, justify="right", no_wrap=True)
+    made.add_column("goals", no_wrap=True)
+    for r in rows:
+        made.add_row(
+            r.name,
+            str(r.rounds),
+            _judged(r.p50_ms, r.goal.p50_ms),
+            _judged(r.p99_ms, r.goal.p99_ms),
+            _goals(r.goal),
+        )
+    return made
+
+
+def _judged(value: float, goal: float | None) -> str:
+    if goal is None:
+        return f"{value:g}"
+    return f"[green]{value:g}[/]" if value <= goal else f"[red]{value:g}, missed[/]"
+
+
+def _goals(goal: Goal) -> str:
+    limits = [f"<= {limit:g}" for limit in (goal.p50_ms, goal.p99_ms) if limit is not None]
+    return ", ".join(limits)

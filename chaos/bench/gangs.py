@@ -1,0 +1,130 @@
+"""The gangs that benches run on a throwaway control plane, and when one of them was stopped and ran again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from chaos.bench.observer import GONE, Seen
+from chaos.bench.sight import Sight
+from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway
+from detectors.contract import key
+from detectors.kubeapi import Resource
+from recover.kube.cluster import JOBS, PODS, PYTORCHJOBS
+
+__all__ = ["Gang", "Turn", "crash", "indexed_job", "pytorchjob", "runs", "turn"]
+
+_ENDED = {GONE, "Failed", "Succeeded"}
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A job to be created."""
+
+    resource: Resource
+    name: str
+    ranks: int
+    body: Mapping[str, Any]
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """When each stretch of one recovery was visible to the observer, by this machine's wall clock."""
+
+    stop_s: float
+    gone_s: float
+    """The last old pod was gone, or had ended."""
+    resume_s: float
+    running_s: float
+    """All new pods ran."""
+
+
+def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE) -> Gang:
+    template = {"spec": {"containers": [_container("pytorch", gpus)]}}
+    replica = {"restartPolicy": "OnFailure", "template": template}
+    replicas = {"Master": {**replica, "replicas": 1}, "Worker": {**replica, "replicas": ranks - 1}}
+    body = {
+        "apiVersion": PYTORCHJOBS.api_version,
+        "kind": PYTORCHJOBS.kind,
+        "metadata": _metadata(name),
+        "spec": {"pytorchReplicaSpecs": replicas},
+    }
+    return Gang(PYTORCHJOBS, name, ranks, body)
+
+
+def indexed_job(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
+    """`preferred`: a node on which a rank shall run as long as one may."""
+    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container("train", gpus)]}
+    if preferred:
+        there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [preferred]}
+        term = {"weight": 100, "preference": {"matchExpressions": [there]}}
+        pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spec = {
+        "completionMode": "Indexed",
+        "completions": ranks,
+        "parallelism": ranks,
+        "backoffLimit": 6,
+        "template": {"spec": pod},
+    }
+    return Gang(JOBS, name, ranks, {"metadata": _metadata(name), "spec": spec})
+
+
+def _metadata(name: str) -> dict[str, Any]:
+    return {"name": name, "namespace": NAMESPACE, "labels": {key("auto-recovery"): "enabled"}}
+
+
+def _container(name: str, gpus: int) -> dict[str, Any]:
+    return {"name": name, "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+
+
+async def runs(stage: Throwaway, gang: Gang) -> dict[str, Seen]:
+    """Creates the gang; its pods by uid, once all of them run."""
+    await stage.create(gang.resource, gang.body, NAMESPACE)
+    await stage.sight.until(
+        f"{gang.ranks} running pods", lambda: len(_running(stage.sight, gang)) == gang.ranks
+    )
+    return {seen.uid: seen for seen in _running(stage.sight, gang)}
+
+
+def _running(sight: Sight, gang: Gang, but: Iterable[str] = ()) -> list[Seen]:
+    pods = (seen for seen in sight.all(PODS.plural) if seen.owner == gang.name and seen.uid not in but)
+    return [seen for seen in pods if seen.facts == ("Running",)]
+
+
+async def crash(stage: Throwaway, pod: Seen) -> None:
+    """The pod fails for good, and its kubelet says so."""
+    ended = {"exitCode": 1, "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    container = {"name": "pytorch", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [{**container, "state": {"terminated": ended}}]}
+    await stage.patch(PODS, pod.name, {"status": status}, namespace=NAMESPACE, subresource="status")
+
+
+async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen]) -> Turn:
+    """Waits until the gang runs again, all of it, and reads off when each stretch ended."""
+    sight = stage.sight
+    await sight.until("gang running again", lambda: len(_running(sight, gang, old)) == gang.ranks)
+    stop_s = await sight.moment("stop", gang.resource.plural, gang.name, "suspended")
+    resume_s = Sight.when(
+        s
+        for s in sight.events
+        if (s.kind, s.name) == (gang.resource.plural, gang.name) and "started" in s.facts and s.at_s > stop_s
+    )
+    assert resume_s is not None, "it runs again, so it was started"
+    gone, running = _first(sight, _ENDED), _first(sight, {"Running"})
+    new = [seen.uid for seen in _running(sight, gang, old)]
+    return Turn(
+        stop_s=stop_s,
+        gone_s=max(gone[uid] for uid in old),
+        resume_s=resume_s,
+        running_s=max(running[uid] for uid in new),
+    )
+
+
+def _first(sight: Sight, facts: set[str]) -> dict[str, float]:
+    """Of each pod, when it was first seen with one of these facts."""
+    moments: dict[str, float] = {}
+    for seen in sight.events:
+        if seen.kind == PODS.plural and facts & {*seen.facts}:
+            moments.setdefault(seen.uid, seen.at_s)
+    return moments

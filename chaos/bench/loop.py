@@ -1,0 +1,201 @@
+"""`rekindle bench loop`: the times of the loop on a real control plane, from fault to running again.
+
+The API server, its controllers, the shipped controller and the shipped agent are processes of their own, and
+so is the observer, by whose watch everything is timed (observer.py). KWOK plays the nodes' kubelets. Each
+round is undone outside the measured time, so that rounds are independent and budgets stay as shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from chaos.bench.figures import Machine, Row, machine, percentile, row, table
+from chaos.bench.observer import POKE
+from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
+from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
+from chaos.stage import StageError
+from detectors.kubeapi import ApiError, ReplyLost
+from detectors.settings import SettingsError
+from recover.kube.cluster import NAMESPACES, PYTORCHJOBS
+
+__all__ = ["Hop", "Loop", "measure", "run", "tell"]
+
+POKES = 50
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One write of the controller, by its own log: when it had been answered, counted from the fault."""
+
+    rounds_of: str
+    what: str
+    p50_ms: float
+
+
+class Loop(msgspec.Struct, frozen=True):
+    nodes: int
+    settings: tuple[str, ...]
+    """Of the controller, other than its defaults."""
+    rows: tuple[Row, ...]
+    hops: tuple[Hop, ...]
+    not_measured: tuple[str, ...]
+    machine: Machine
+
+
+def run(args: list[str]) -> int:
+    """0: measured, whether goals were met or not; 1: it could not be measured; 2: wrong usage."""
+    options = _parser().parse_args(args)
+    settings = ("mode=recover", *options.set)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
+            measuring = measure(
+                Path(options.kubeconfig), Path(folder), options.nodes, options.rounds, settings, options.only
+            )
+            found = asyncio.run(measuring)
+    except (StageError, SettingsError, ApiError, ReplyLost) as error:
+        print(f"rekindle bench loop: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        tell(Console(), found)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rekindle bench loop",
+        description="Measures, on a throwaway control plane with KWOK, how long the loop takes: kernel line "
+        "to finding and to cordon, a rank's failure to the stop of its gang and to its running again. A "
+        "cluster with any other node or job is refused.",
+        epilog="Exit status: 0 measured (a missed goal is shown, not judged), 1 not measurable, 2 usage.",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default=os.environ.get("KUBECONFIG", ""),
+        help="of the throwaway control plane, whose user has a token (default $KUBECONFIG)",
+    )
+    parser.add_argument(
+        "--nodes", type=_count(RANKS + 1), default=250, metavar="N", help="default %(default)s"
+    )
+    parser.add_argument(
+        "--rounds", type=_count(1), default=50, metavar="N", help="of each kind (default %(default)s)"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=[*ROUNDS], default=[], help="this kind of rounds; may be repeated"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="GROUP.FIELD=VALUE", help="a setting of the controller"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    return parser
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= 10_000:
+            raise argparse.ArgumentTypeError(f"{text}: expected a number, {least} to 10000")
+        return int(text)
+
+    return count
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+async def measure(
+    kubeconfig: Path,
+    folder: Path,
+    nodes: int,
+    rounds: int,
+    settings: Sequence[str],
+    only: Sequence[str] = (),
+) -> Loop:
+    """Raises StageError, ApiError or ReplyLost where it cannot be measured."""
+    load_before = os.getloadavg()[0]
+    rows: list[Row] = []
+    hops: list[Hop] = []
+    not_measured = []
+    async with raised(kubeconfig, folder, nodes=nodes, settings=settings) as stage:
+        rows.append(row("a write answered -> the observer sees it", await _own_delay(stage)))
+        for kind in only or ROUNDS:
+            if kind == "pytorchjob" and not await is_served(stage.api, PYTORCHJOBS):
+                not_measured.append("PyTorchJob: the training-operator is not installed")
+                continue
+            times, writes = await _rounds(stage, ROUNDS[kind], rounds)
+            rows += [row(words, times[name], goal) for name, (words, goal) in ROWS.items() if name in times]
+            hops += [Hop(kind, what, round(1000 * percentile(at, 50), 1)) for what, at in writes.items()]
+    return Loop(nodes, tuple(settings), tuple(rows), tuple(hops), tuple(not_measured), machine(load_before))
+
+
+async def _own_delay(stage: Throwaway) -> list[float]:
+    """How much later than the writer the observer learns of a write; every row holds it once."""
+    delays = []
+    for number in range(POKES):
+        await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"annotations": {POKE: str(number)}}})
+        answered_s = time.time()
+        seen_s = await stage.sight.moment("poke", NAMESPACES.plural, NAMESPACE, str(number))
+        delays.append(seen_s - answered_s)
+    return delays
+
+
+async def _rounds(
+    stage: Throwaway, play: Callable[[Throwaway], Awaitable[Round]], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """The times of all rounds by row, and of the controller's writes by what they wrote."""
+    times: dict[str, list[float]] = {}
+    writes: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        before = len(_written(stage))
+        played = await play(stage)
+        for name, value_s in played.times_s.items():
+            times.setdefault(name, []).append(value_s)
+        for what, at_s in _written(stage)[before:]:
+            writes.setdefault(what, []).append(at_s - played.began_s)
+        await undone(stage)
+    often = {what: at_s for what, at_s in writes.items() if len(at_s) > rounds / 2}
+    return times, dict(sorted(often.items(), key=lambda item: percentile(item[1], 50)))
+
+
+class _Line(msgspec.Struct):
+    event: str = ""
+    what: str = ""
+    at: str = ""
+
+
+def _written(stage: Throwaway) -> list[tuple[str, float]]:
+    """What the controller's log says that it wrote, and when that was answered."""
+    lines = stage.children["controller"].log.read_bytes().splitlines()
+    decoded = (msgspec.json.decode(line, type=_Line) for line in lines if line.endswith(b"}"))
+    return [(d.what, datetime.fromisoformat(d.at).timestamp()) for d in decoded if d.event == "written"]
+
+
+# --- telling ------------------------------------------------------------------------------------------------
+
+
+def tell(console: Console, found: Loop) -> None:
+    console.print(table(f"The loop on {found.nodes} nodes", found.rows))
+    for kind in dict.fromkeys(hop.rounds_of for hop in found.hops):
+        steps = ", ".join(f"{hop.what} {hop.p50_ms:g}" for hop in found.hops if hop.rounds_of == kind)
+        console.print(
+            f"Writes in the {kind} rounds, answered so many ms after the fault (p50): {steps}.",
+            highlight=False,
+        )
+    for words in found.not_measured:
+        console.print(f"Not measured: {words}.", highlight=False)
+    console.print(
+        f"Settings of the controller: {', '.join(found.settings)}, all else as shipped; the Incidents and "
+        f"Recoveries of a round are deleted after it. {found.machine.words()}.",
+        highlight=False,
+    )

@@ -1,0 +1,194 @@
+"""The independent observer of a bench: a process of its own that tells when each change became visible.
+
+It watches the API server, stamps every event as it arrives, and prints one JSON line for each. It shares the
+watch client with the controller, and asks neither controller nor agent about itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from detectors.kubeapi import ApiError, KubeApi, Resource, WatchEvent
+from recover.decode import QUARANTINE, UNHEALTHY
+from recover.kube.auth import load_credentials
+from recover.kube.cluster import (
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
+
+__all__ = ["GONE", "POKE", "READY", "Seen", "command"]
+
+WATCH_S = 3600.0
+GONE = "gone"
+"""The only fact of an object that was deleted."""
+POKE = "rekindle.dev/bench-poke"
+"""An annotation of a namespace whose value is a fact: so the observer's own delay is measured."""
+READY = "observer"
+"""The kind of the line that tells that all has been listed and is watched."""
+_READY = ("Ready", "True")
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One object, as the event told it that arrived then."""
+
+    at_s: float
+    """By this machine's wall clock."""
+    kind: str
+    """The plural, as `pods`."""
+    name: str = ""
+    uid: str = ""
+    facts: tuple[str, ...] = ()
+    """What benches ask about: `ready`, `cordoned`, `tainted`, codes of findings, `suspended`, phases."""
+    owner: str = ""
+    node: str = ""
+    size_bytes: int = 0
+
+
+class _Owner(msgspec.Struct):
+    name: str = ""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    owner_references: list[_Owner] = []
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+def _node(thing: _Object) -> list[str]:
+    facts = ["tainted" for taint in thing.spec.get("taints", []) if taint["key"] == UNHEALTHY]
+    facts += ["ready" for c in thing.status.get("conditions", []) if (c["type"], c["status"]) == _READY]
+    if QUARANTINE in thing.metadata.annotations:
+        facts.append("quarantined")
+    return [*facts, "cordoned"] if thing.spec.get("unschedulable") else facts
+
+
+def _health(thing: _Object) -> list[str]:
+    findings = [f["code"] for f in thing.status.get("findings", []) if "clearedAt" not in f]
+    covered = [row["source"] for row in thing.status.get("coverage", []) if row["state"] == "covered"]
+    return [*findings, *covered, thing.status.get("bootId", "")]
+
+
+def _job(thing: _Object) -> list[str]:
+    suspend = thing.spec.get("suspend") or thing.spec.get("runPolicy", {}).get("suspend")
+    return ["suspended" if suspend else "started"]
+
+
+def _phase(thing: _Object) -> list[str]:
+    phase = str(thing.status.get("phase", ""))
+    return [phase, "ending"] if thing.metadata.deletion_timestamp else [phase]
+
+
+def _namespace(thing: _Object) -> list[str]:
+    return [thing.metadata.annotations.get(POKE, "")]
+
+
+_FACTS: Mapping[Resource, Callable[[_Object], list[str]]] = {
+    NAMESPACES: _namespace,
+    NODES: _node,
+    NODEHEALTHS: _health,
+    JOBS: _job,
+    PYTORCHJOBS: _job,
+    PODS: _phase,
+    RECOVERIES: _phase,
+    INCIDENTS: _phase,
+}
+
+
+def command(kubeconfig: Path) -> list[str]:
+    return [sys.executable, "-m", "chaos.bench.observer", str(kubeconfig)]
+
+
+def _seen(resource: Resource, event: WatchEvent, at_s: float) -> Seen:
+    raw = bytes(event.object)
+    thing = msgspec.json.decode(raw, type=_Object)
+    meta = thing.metadata
+    return Seen(
+        at_s=at_s,
+        kind=resource.plural,
+        name=meta.name,
+        uid=meta.uid,
+        facts=(GONE,) if event.type == "DELETED" else tuple(_FACTS[resource](thing)),
+        owner=meta.owner_references[0].name if meta.owner_references else "",
+        node=str(thing.spec.get("nodeName", "")) if resource == PODS else "",
+        size_bytes=len(raw),
+    )
+
+
+def _tell(seen: Seen) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def _watch(api: KubeApi, resource: Resource, version: str) -> None:
+    """Ends with the watch; a bench is over before that."""
+    params = {"resourceVersion": version}
+    async for event in api.watch(resource.path(), params=params, timeout_s=WATCH_S, silence_s=WATCH_S):
+        _tell(_seen(resource, event, time.time()))
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw]
+
+
+async def _listed(api: KubeApi, resource: Resource) -> str | None:
+    """Tells what is there; returns the version to watch from, or None for a kind that is not installed."""
+    try:
+        answer = msgspec.json.decode(await api.request("GET", resource.path()), type=_List)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return None
+    for item in answer.items:
+        _tell(_seen(resource, WatchEvent("ADDED", item), time.time()))
+    return answer.metadata.resource_version
+
+
+async def _observe(kubeconfig: str) -> None:
+    credentials = await load_credentials(kubeconfig=kubeconfig)
+    async with KubeApi(credentials) as api, asyncio.TaskGroup() as watches:
+        for resource in _FACTS:
+            version = await _listed(api, resource)
+            if version is not None:
+                watches.create_task(_watch(api, resource, version))
+        _tell(Seen(time.time(), READY))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m chaos.bench.observer", description=__doc__)
+    parser.add_argument("kubeconfig")
+    options = parser.parse_args()
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        asyncio.run(_observe(options.kubeconfig))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""A throwaway control plane set for a bench: nodes of KWOK, our CRDs, the shipped controller, one agent.
+
+Only what a bench made itself is ever changed or deleted, and a cluster that holds anything else is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.bench.sight import Sight, observing
+from chaos.children import Child, spawn
+from chaos.cluster.host import Host
+from chaos.stage import StageError
+from detectors.contract import Coverage, CoverageState, NodeHealthStatus, Source
+from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch, Resource
+from detectors.publish import patch_body
+from recover.crds import manifests
+from recover.kube.auth import load_credentials
+from recover.kube.cluster import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
+from recover.mode import STATE
+from recover.settings import Settings
+
+__all__ = ["GPUS_PER_NODE", "NAMESPACE", "Throwaway", "is_served", "raised"]
+
+NAMESPACE = "rekindle-bench"
+GPUS_PER_NODE = 8
+KWOK = ("type", "kwok")
+"""The label by which KWOK knows the nodes that it plays."""
+START_S = 120.0
+AT_ONCE = 16
+_CRDS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+
+class Throwaway:
+    """What a bench may touch. The node `struck` has a real agent; of the others there is only the object."""
+
+    def __init__(self, api: KubeApi, sight: Sight, folder: Path, nodes: int) -> None:
+        self.api = api
+        self.sight = sight
+        self.folder = folder
+        self.nodes = [f"bench-{number:05}" for number in range(1, nodes + 1)]
+        self.struck = self.nodes[0]
+        self.host = Host(folder / self.struck, self.struck, GPUS_PER_NODE, lambda: datetime.now(UTC))
+        self.children: dict[str, Child] = {}
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> None:
+        await self.api.request("POST", resource.path(namespace=namespace), body=body)
+
+    async def patch(
+        self, resource: Resource, name: str, body: Any, *, namespace: str = "", subresource: str = ""
+    ) -> None:
+        path = resource.path(name, namespace, subresource)
+        await self.api.request("PATCH", path, body=body, content_type=MergePatch)
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """At once, and what it owns with it. One that is gone is fine."""
+        options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        with contextlib.suppress(ApiError):
+            await self.api.request("DELETE", resource.path(name, namespace), body=options)
+
+    async def boot(self) -> None:
+        """The struck node boots: a new kernel log, and nothing that was found before counts any longer. Its
+        log must have held something: so the agent sees that it is another."""
+        boot_id = str(uuid.uuid4())
+        self.host.boot(boot_id)
+        body = {"status": {"nodeInfo": {"bootID": boot_id}}}
+        await self.patch(NODES, self.struck, body, subresource="status")
+        await self.sight.moment("new boot in NodeHealth", NODEHEALTHS.plural, self.struck, boot_id)
+
+    def strike(self, xid: int, words: str) -> None:
+        """The driver of the struck node writes an Xid to the kernel log."""
+        address = self.host.gpus[0].pci.rsplit(".", 1)[0]
+        self.host.append_kmsg(f"NVRM: Xid (PCI:{address}): {xid}, {words}")
+
+    async def start_agent(self, credentials: Credentials) -> None:
+        command = [sys.executable, "-m", "detectors.cli", "agent", "--node", self.struck]
+        command += ["--host-root", str(self.host.root), "--server", credentials.server]
+        command += ["--token-file", self._token(credentials), "--ca-file", credentials.ca_file]
+        # A real GPU of this machine must not take the place of the simulated ones.
+        command += ["--listen", "127.0.0.1:0", "--set", "nvml.enabled=false"]
+        self.children["agent"] = await spawn("agent", command, self.folder / "agent.log")
+
+    async def start_controller(self, credentials: Credentials, settings: Iterable[str]) -> None:
+        command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
+        command += ["--server", credentials.server, "--ca-file", credentials.ca_file]
+        command += ["--token-file", self._token(credentials)]
+        for setting in settings:
+            command += ["--set", setting]
+        self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
+
+    def _token(self, credentials: Credentials) -> str:
+        file = self.folder / "token"
+        file.write_text(credentials.token, encoding="utf-8")
+        file.chmod(0o600)
+        return str(file)
+
+    def last_lines(self) -> str:
+        return "\n".join(f"{name}:\n{child.last_lines(8)}" for name, child in self.children.items())
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(child.stop() for child in self.children.values()))
+
+
+@asynccontextmanager
+async def raised(
+    kubeconfig: Path, folder: Path, *, nodes: int, settings: Sequence[str]
+) -> AsyncIterator[Throwaway]:
+    """Sets the stage. However the block ends, nothing that was made stays, save the CRDs and two namespaces.
+
+    Raises StageError, before anything was changed, for a cluster that is no throwaway.
+    """
+    credentials = await load_credentials(kubeconfig=str(kubeconfig))
+    if not credentials.token:
+        raise StageError(
+            f"{kubeconfig}: its user has no token, and the agent knows no other way to say who it is"
+        )
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(KubeApi(credentials))
+        await _refuse_others(api)
+        await _prepared(api)
+        stack.push_async_callback(_wiped, api)
+        stage = Throwaway(api, await stack.enter_async_context(_seeing(kubeconfig, folder)), folder, nodes)
+        stack.push_async_callback(stage.stop)
+        try:
+            await _set(stage, credentials, settings)
+            yield stage
+        except StageError as error:
+            raise StageError(f"{error}\n{stage.last_lines()}") from error
+
+
+def _seeing(kubeconfig: Path, folder: Path) -> contextlib.AbstractAsyncContextManager[Sight]:
+    return observing(kubeconfig, folder / "observer.log")
+
+
+async def _set(stage: Throwaway, credentials: Credentials, settings: Sequence[str]) -> None:
+    sight, nodes = stage.sight, set(stage.nodes)
+    boots = {name: str(uuid.uuid4()) for name in stage.nodes}
+    stage.host.boot(boots[stage.struck])
+    await _each(stage.create(NODES, _gpu_node(name, boot_id)) for name, boot_id in boots.items())
+    await stage.start_controller(credentials, settings)
+    await sight.until(
+        "ready nodes with their NodeHealths",
+        lambda: (
+            nodes <= {s.name for s in sight.all(NODES.plural) if "ready" in s.facts}
+            and nodes <= {s.name for s in sight.all(NODEHEALTHS.plural)}
+        ),
+        START_S,
+    )
+    await _each(_covered(stage, name) for name in stage.nodes[1:])
+    await stage.start_agent(credentials)
+    await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
+    # Kubelets write whole seconds, and what seems to come from before the mode began never acts.
+    await asyncio.sleep(1.0)
+
+
+def _gpu_node(name: str, boot_id: str) -> dict[str, Any]:
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS_PER_NODE)}
+    labels = {KWOK[0]: KWOK[1], "kubernetes.io/hostname": name}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": room, "capacity": room, "nodeInfo": {"bootID": boot_id}},
+    }
+
+
+async def _covered(stage: Throwaway, node: str) -> None:
+    """What the node's agent would have published: it reads the kernel log, and has found nothing."""
+    row = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=datetime.now(UTC))
+    await stage.patch(NODEHEALTHS, node, patch_body(NodeHealthStatus(coverage=[row])), subresource="status")
+
+
+async def _each(calls: Iterable[Awaitable[None]]) -> None:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(call: Awaitable[None]) -> None:
+        async with slots:
+            await call
+
+    await asyncio.gather(*(one(call) for call in calls))
+
+
+# --- whose cluster it is ----------------------------------------------------------------------------------
+
+
+async def _items(api: KubeApi, resource: Resource) -> list[Any]:
+    """All of a kind; none of one that is not installed."""
+    try:
+        answer = msgspec.json.decode(await api.request("GET", resource.path()))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return []
+    return list(answer["items"])
+
+
+async def _refuse_others(api: KubeApi) -> None:
+    for node in await _items(api, NODES):
+        if node["metadata"].get("labels", {}).get(KWOK[0]) != KWOK[1]:
+            raise StageError(
+                f"node {node['metadata']['name']} has no label {'='.join(KWOK)}: this is no throwaway "
+                "cluster, and faults are injected into none other"
+            )
+    for resource in (PYTORCHJOBS, JOBS):
+        for job in await _items(api, resource):
+            meta = job["metadata"]
+            if meta["namespace"] != NAMESPACE:
+                raise StageError(
+                    f"{resource.kind} {meta['namespace']}/{meta['name']} is not this bench's: "
+                    "this is no throwaway cluster, and faults are injected into none other"
+                )
+
+
+async def _prepared(api: KubeApi) -> None:
+    await _wiped(api)
+    for resource, body in (
+        *((_CRDS, crd) for crd in manifests()),
+        *((NAMESPACES, {"metadata": {"name": name}}) for name in (NAMESPACE, Settings().namespace)),
+    ):
+        try:
+            await api.request("POST", resource.path(), body=body)
+        except ApiError as error:
+            if not error.exists:
+                raise
+    async with asyncio.timeout(START_S):
+        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES):
+            while not await is_served(api, resource):
+                await asyncio.sleep(0.05)
+
+
+async def is_served(api: KubeApi, resource: Resource) -> bool:
+    try:
+        await api.request("GET", resource.path(), params={"limit": "1"})
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return False
+    return True
+
+
+async def _wiped(api: KubeApi) -> None:
+    """Everything that a bench makes, also what a killed one left. Incidents, Recoveries and NodeHealths of a
+    throwaway cluster are nobody else's."""
+    everywhere = (RECOVERIES, INCIDENTS, NODES, NODEHEALTHS)
+    own = ((resource, NAMESPACE) for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS))
+    for resource, namespace in (*own, *((resource, "") for resource in everywhere)):
+        items = await _items(api, resource)
+        found = [i["metadata"] for i in items if not namespace or i["metadata"]["namespace"] == namespace]
+        await _each(_removed(api, resource, meta) for meta in found)
+    await _removed(api, CONFIGMAPS, {"name": STATE, "namespace": Settings().namespace})
+
+
+async def _removed(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> None:
+    path = resource.path(meta["name"], meta.get("namespace", ""))
+    options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+    with contextlib.suppress(ApiError):
+        if meta.get("finalizers"):
+            await api.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MergePatch)
+        await api.request("DELETE", path, body=options)
