@@ -6,20 +6,19 @@ pods stay away until a test starts them: so every moment in between can be looke
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from detectors.contract import Edge, ObjectMeta
 from recover.actions import Action, Create, Delete, Patch, Plan
 from recover.api import Incident, Phase, Recovery, RecoveryStatus
 from recover.decode import QUARANTINE, SCAN_OF
-from recover.kube.cluster import INCIDENTS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.model import Container, Pod, PodPhase, Quarantine, Taint
-from recover.objects import builtins
+from recover.objects import builtins, merged
 from recover.phases import advance
 from recover.plan import plan
 from recover.workloads.base import MARK, mark_of
+from recover.workloads.job import Job
 from tests.builders import Worlds
 
 __all__ = [
@@ -139,8 +138,8 @@ def _apply(world: Worlds, action: Action) -> None:
                 uid=f"{action.name}-uid",
                 creation_timestamp=world.now.replace(microsecond=0),
             )
-            made = msgspec.convert({"spec": action.body["spec"], "status": action.status}, Incident)
-            world.incidents.setdefault(action.name, msgspec.structs.replace(made, metadata=meta))
+            found = msgspec.convert({"spec": action.body["spec"], "status": action.status}, Incident)
+            world.incidents.setdefault(action.name, msgspec.structs.replace(found, metadata=meta))
         case Create(resource=resource) if resource == PODS:
             gated = bool(action.body["spec"].get("schedulingGates"))
             world.scans.setdefault(
@@ -157,13 +156,13 @@ def _apply(world: Worlds, action: Action) -> None:
         case Patch(resource=resource) if resource == RECOVERIES:
             key = f"{action.namespace}/{action.name}"
             old = world.recoveries[key]
-            merged = _merged(builtins(old.status), action.body["status"])
-            status = msgspec.convert(merged, RecoveryStatus)
+            new = merged(builtins(old.status), action.body["status"])
+            status = msgspec.convert(new, RecoveryStatus)
             world.recoveries[key] = msgspec.structs.replace(old, status=status)
         case Patch(resource=resource) if resource == INCIDENTS:
             before = world.incidents[action.name]
-            merged = _merged(builtins(before.status), action.body["status"])
-            after = msgspec.convert(merged, type(before.status))
+            new = merged(builtins(before.status), action.body["status"])
+            after = msgspec.convert(new, type(before.status))
             world.incidents[action.name] = msgspec.structs.replace(before, status=after)
         case Patch(resource=resource) if resource == NODES:
             _apply_node(world, action)
@@ -175,6 +174,13 @@ def _apply(world: Worlds, action: Action) -> None:
                 pods.pop(action.uid, None)
         case Patch():
             _apply_gang(world, action)
+        case Delete() if action.uid in world.gangs:
+            assert action.foreground, "a job is deleted with all that it owns"
+            world.gangs[action.uid] = msgspec.structs.replace(world.gangs[action.uid], deleting=True)
+        case Create(resource=resource) if resource == JOBS:
+            told = {**action.body["metadata"], "uid": f"{action.name}-anew-uid", "resourceVersion": "20"}
+            anew = Job().parse(msgspec.json.encode({**action.body, "metadata": told}))
+            world.gangs[anew.ref.uid] = anew
         case _:
             pass
 
@@ -218,15 +224,3 @@ def scanned(world: Worlds, message: str | None) -> None:
     ((key, pod),) = world.scans.items()
     ended = Container(name="scan", running=False, exit_code=0, message=message or "")
     world.scans[key] = msgspec.structs.replace(pod, phase=PodPhase.SUCCEEDED, containers=(ended,))
-
-
-def _merged(old: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    result = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict) and isinstance(result.get(name), dict):
-            result[name] = _merged(result[name], value)
-        else:
-            result[name] = value
-    return result

@@ -293,7 +293,8 @@ class Worlds:
                 gangs_on[pod.node] = gangs_on.get(pod.node, frozenset()) | {uid}
         recoveries_of: dict[str, dict[str, Recovery]] = {}
         for key, recovery in self.recoveries.items():
-            recoveries_of.setdefault(recovery.spec.gang.uid, {})[key] = recovery
+            for uid in (recovery.spec.gang.uid, recovery.gang_uid):
+                recoveries_of.setdefault(uid, {})[key] = recovery
         return World(
             mode=self.mode,
             mode_since=self.mode_since,

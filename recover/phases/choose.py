@@ -24,7 +24,7 @@ from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod
 from recover.phases.context import Context, Step, condition, moved
-from recover.phases.recreate import obstacle, will_be_made_anew
+from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.reasons import EventReason, Reason
 
 __all__ = ["choosing"]
@@ -154,16 +154,16 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         f"checkpoint {choice.path} (step {choice.step})" if choice.verified else "the framework's own choice"
     )
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
-    delay_s = 0.0 if will_be_made_anew(ctx.gang) else ctx.gang.start_delay_s
-    delay = f"; {obstacle(ctx.gang)}. {_FASTER}" if delay_s else ""
+    waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
+    delay = f"; {obstacle(ctx)}. {_FASTER}" if waits_s else ""
     reason = "" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
     return Step(
         status=moved(
             ctx,
             Phase.RESUMING,
             f"starting all {ctx.gang.size} ranks from {where}{avoiding}{delay}",
-            reason=Reason.FRAMEWORK_BACKOFF if delay_s else reason,
-            within_s=ctx.timing.resume_deadline_s + delay_s,
+            reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
+            within_s=ctx.timing.resume_deadline_s + waits_s,
             status=status,
         )
     )

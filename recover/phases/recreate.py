@@ -13,49 +13,72 @@ import msgspec
 from recover.actions import Action, Create, Delete, Patch, Plan
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.consent import ON_TERMINAL, may_recreate
-from recover.model import Gang, Mark, World
+from recover.model import Gang, Mark, PodPhase, World
 from recover.phases.context import Context, Step, moved, status_patch
 from recover.reasons import EventReason, Reason
 from recover.settings import Timing
 from recover.workloads import resource_of, workload_of
 
-__all__ = ["instead_of_start", "made_anew_or_gone", "obstacle", "will_be_made_anew"]
+__all__ = ["delay_s", "instead_of_start", "made_anew_or_gone", "obstacle", "will_be_made_anew"]
+
+DELAY_MIN_S = 1.0
+"""A shorter wait is not worth a new job."""
 
 
-def obstacle(gang: Gang) -> str:
+def delay_s(ctx: Context) -> float:
+    """How long the framework still waits, for the failures that it has counted, before it makes new pods.
+
+    The Job controller counts from the end of the last failed pod, suspended or not (measured, 1.36.3).
+    """
+    if not ctx.gang.start_delay_s:
+        return 0.0
+    ended = [
+        container.finished_at
+        for pod in ctx.world.pods(ctx.gang.ref.uid)
+        if pod.phase is PodPhase.FAILED
+        for container in pod.containers
+        if container.finished_at is not None
+    ]
+    waited_s = (ctx.now - max(ended)).total_seconds() if ended else 0.0
+    left_s = ctx.gang.start_delay_s - max(0.0, waited_s)
+    return left_s if left_s >= DELAY_MIN_S else 0.0
+
+
+def obstacle(ctx: Context) -> str:
     """Why lifting the stop would not bring back the whole gang at once; empty where it would."""
-    terminal = gang.terminal
+    gang, terminal = ctx.gang, ctx.gang.terminal
     if terminal is not None and not terminal.succeeded:
         return f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
     if gang.done_ranks:
         return f"its framework counts rank(s) {gang.done_ranks} as ended and never makes them again"
-    if gang.start_delay_s:
+    left_s = delay_s(ctx)
+    if left_s:
         return (
-            f"its framework has counted {gang.failures} failed pod(s) and waits up to "
-            f"{gang.start_delay_s:g} s before it makes new ones"
+            f"its framework has counted {gang.failures} failed pod(s) and waits another {left_s:.0f} s "
+            "before it makes new ones"
         )
     return ""
 
 
-def will_be_made_anew(gang: Gang) -> bool:
-    return bool(gang.definition) and may_recreate(gang.annotations) and bool(obstacle(gang))
+def will_be_made_anew(ctx: Context) -> bool:
+    return bool(ctx.gang.definition) and may_recreate(ctx.gang.annotations) and bool(obstacle(ctx))
 
 
 def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | None:
     """What is done in place of a start; None where a start does."""
-    gang, why = ctx.gang, obstacle(ctx.gang)
+    gang, why = ctx.gang, obstacle(ctx)
     if not why:
         return None
     kept = ctx.status.recreation
     if kept is not None and kept.attempt == ctx.status.attempt and kept.definition:
         return Step(writes=(environment, _delete(gang)))
     too_large = ""
-    if will_be_made_anew(gang):
+    if will_be_made_anew(ctx):
         definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
         if len(definition) <= DEFINITION_CHARS_MAX:
             return Step(status=_kept(ctx, why, definition))
         too_large = f"; it cannot be made anew: {len(definition)} characters, {DEFINITION_CHARS_MAX} at most"
-    if gang.start_delay_s and not gang.done_ranks and gang.terminal is None:
+    if not gang.done_ranks and gang.terminal is None:  # it only waits
         return None
     message = f"{gang.ref} stays stopped: {why}{too_large}"
     reason = Reason.TERMINAL_JOB if gang.terminal is not None else Reason.RANKS_ENDED
