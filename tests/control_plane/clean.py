@@ -16,13 +16,13 @@ from recover.kube.cluster import (
     EVENTS,
     INCIDENTS,
     JOBS,
-    LEASES,
     NODEHEALTHS,
     NODES,
     PODS,
     PYTORCHJOBS,
     RECOVERIES,
 )
+from recover.resources import LEASES
 
 __all__ = ["install_crds", "wiped"]
 
