@@ -1,0 +1,76 @@
+"""What the chart grants is short and named. That it suffices, and holds, is shown on a control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
+ACCOUNTS = {"rekindle-agent", "rekindle-controller"}
+
+
+def manifests(folder: str) -> list[dict[str, Any]]:
+    return [
+        body for file in sorted((FILES / folder).iterdir()) for body in yaml.safe_load_all(file.read_text())
+    ]
+
+
+def rules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for body in manifests("rbac"):
+        for rule in body.get("rules", []):
+            yield body["metadata"]["name"], rule
+
+
+def test_no_right_is_a_wildcard_and_none_reads_secrets_or_runs_in_pods() -> None:
+    for _, rule in rules():
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert not {"secrets", "pods/exec", "pods/attach", "pods/eviction"} & {*rule["resources"]}
+        assert not {"escalate", "bind", "impersonate", "deletecollection"} & {*rule["verbs"]}
+
+
+def test_the_agent_has_one_right() -> None:
+    assert [rule for account, rule in rules() if account == "rekindle-agent"] == [
+        {"apiGroups": ["rekindle.dev"], "resources": ["nodehealths/status"], "verbs": ["patch"]}
+    ]
+
+
+def test_rights_are_bound_to_the_accounts_that_the_chart_makes() -> None:
+    made = {b["metadata"]["name"] for b in manifests("rbac") if b["kind"] == "ServiceAccount"}
+    bound = {subject["name"] for b in manifests("rbac") for subject in b.get("subjects", [])}
+
+    assert made == bound == ACCOUNTS
+
+
+@pytest.mark.parametrize("account", sorted(ACCOUNTS))
+def test_each_account_has_the_policy_that_names_it(account: str) -> None:
+    (policy,) = (
+        b for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicy" and names(b, account)
+    )
+
+    assert policy["metadata"]["name"] == account
+    assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+def names(policy: dict[str, Any], account: str) -> bool:
+    user = f"'system:serviceaccount:rekindle-system:{account}'"
+    return any(user in condition["expression"] for condition in policy["spec"]["matchConditions"])
+
+
+def test_every_policy_is_bound_and_denies() -> None:
+    policies = {
+        b["metadata"]["name"] for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicy"
+    }
+    bindings = [b for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicyBinding"]
+
+    assert {b["spec"]["policyName"] for b in bindings} == policies
+    assert all("Deny" in b["spec"]["validationActions"] for b in bindings)
+
+
+def test_whatever_stands_in_a_namespace_stands_in_the_one_that_the_chart_puts_in() -> None:
+    for body in manifests("rbac") + manifests("policies"):
+        places = [body["metadata"], *body.get("subjects", [])]
+        assert {place["namespace"] for place in places if "namespace" in place} <= {"rekindle-system"}
