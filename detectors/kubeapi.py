@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 WATCH_LINE_BYTES_MAX = 8 * 1024 * 1024
+SHOWN_BYTES_MAX = 200
+"""Of an answer that is not the API server's, in the error."""
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -173,6 +175,8 @@ class KubeApi:
                 payload = await response.read()
                 if response.status >= 300:
                     raise _api_error(response, payload)
+                if not payload or not _is_json(response):
+                    raise ReplyLost(f"{method} {path}: {_what_came(response, payload)}")
                 return payload
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ReplyLost(f"{method} {path}: {type(error).__name__} {error}") from error
@@ -197,6 +201,9 @@ class KubeApi:
             ) as response:
                 if response.status >= 300:
                     raise _api_error(response, await response.read())
+                if not _is_json(response):
+                    payload = await response.content.read(SHOWN_BYTES_MAX)
+                    raise ReplyLost(f"WATCH {path}: {_what_came(response, payload)}")
                 async for line in _lines(response.content):
                     event = decoder.decode(line)
                     if event.type == "ERROR":
@@ -207,25 +214,43 @@ class KubeApi:
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Splits on newlines without aiohttp's limit on the length of a line."""
+    """Splits on newlines without aiohttp's limit on the length of a line. A half line at the end is a line
+    too, which then cannot be decoded."""
     rest = bytearray()
     async for chunk in stream.iter_any():
-        rest += chunk
-        *whole, tail = rest.split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield bytes(line)
-        rest = bytearray(tail)
+        whole, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            for line in (bytes(rest) + whole).split(b"\n"):
+                if line.strip():
+                    yield line
+            rest = bytearray(tail)
+        else:
+            rest += tail
         if len(rest) > WATCH_LINE_BYTES_MAX:
             raise aiohttp.ClientPayloadError(f"a watch line is longer than {WATCH_LINE_BYTES_MAX} bytes")
         await asyncio.sleep(0)
+    if rest.strip():
+        yield bytes(rest)
+
+
+def _is_json(response: aiohttp.ClientResponse) -> bool:
+    return response.content_type == "application/json"
+
+
+def _what_came(response: aiohttp.ClientResponse, payload: bytes) -> str:
+    """An answer that no API server gives: what stands between us and it?"""
+    if not payload:
+        return f"{response.status} with an empty body"
+    shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
+    return f"{response.status} with {response.content_type} in place of JSON: {shown}"
 
 
 def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
     try:
         status = msgspec.json.decode(payload, type=_Status)
     except msgspec.MsgspecError:  # a proxy's HTML page, say
-        status = _Status(reason=response.reason or "", message=payload[:200].decode("utf-8", "replace"))
+        shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
+        status = _Status(reason=response.reason or "", message=shown)
     retry_after = response.headers.get("Retry-After", "")
     return ApiError(
         response.status, status.reason, status.message, float(retry_after) if retry_after.isdigit() else None

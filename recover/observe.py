@@ -77,15 +77,25 @@ class Table(Generic[T]):
         self._changed = changed
         self._versions: dict[str, int] = {}
         self._tombstones: dict[str, int] = {}
+        self._unlisted: set[str] | None = None
+        """While a list is read: the keys that are known and have not come in it."""
 
-    def replace(self, items: list[msgspec.Raw], version: str) -> None:
-        """A complete list: what is not in it, and not newer, is gone."""
-        listed = set()
-        for raw in items:
-            listed.add(self.absorb(bytes(raw)))
+    def begin(self) -> None:
+        self._unlisted = set(self._versions)
+
+    def listed(self, item: msgspec.Raw) -> None:
+        key = self.absorb(bytes(item))
+        assert self._unlisted is not None, "begin() comes first"
+        self._unlisted.discard(key)
+
+    def finish(self, version: str) -> None:
+        """The list was complete as of `version`: what was not in it, and is not newer, is gone."""
+        assert self._unlisted is not None, "begin() comes first"
         as_of = int(version)
-        for key in [k for k, v in self._versions.items() if k not in listed and v <= as_of]:
-            self._forget(key, as_of)
+        for key in self._unlisted:
+            if self._versions.get(key, as_of + 1) <= as_of:
+                self._forget(key, as_of)
+        self._unlisted = None
 
     def apply(self, event: WatchEvent) -> None:
         if event.type != "DELETED":
@@ -104,6 +114,8 @@ class Table(Generic[T]):
         key, version = found
         if version <= max(self._versions.get(key, 0), self._tombstones.get(key, 0)):
             return key
+        if self._unlisted is not None and key not in self._versions:
+            self._unlisted.add(key)
         self._versions[key] = version
         new = self._decode(key, raw)
         old = self.rows.pop(key, None)
@@ -159,6 +171,7 @@ class Observer:
         self._pods_of: dict[str, dict[str, Pod]] = {}
         self._gangs_on: dict[str, frozenset[str]] = {}
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
+        self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
         self.nodes = Table(NODES, self._keep_node, self._any_change)
         self.health = Table(NODEHEALTHS, msgspec.json.Decoder(NodeHealth).decode, self._any_change)
@@ -224,6 +237,7 @@ class Observer:
             recoveries=self.recoveries.rows,
             recoveries_of=self._recoveries_of,
             gangs_on=self._gangs_on,
+            parts_of=self._parts_of,
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
@@ -234,7 +248,8 @@ class Observer:
 
     def _keep_pod(self, raw: bytes) -> Pod | None:
         pod = decode.pod(raw, self._settings.accelerators)
-        return pod if pod.accelerators or decode.SCAN_OF in pod.labels else None
+        wanted = pod.accelerators or decode.SCAN_OF in pod.labels or decode.JOBSET_UID in pod.labels
+        return pod if wanted else None
 
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()
@@ -242,7 +257,13 @@ class Observer:
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
         if old is not None:
             self._gangs.pop(old.ref.uid, None)
-        if new is not None:
+            siblings = self._parts_of.get(old.part_of, {})
+            siblings.pop(old.ref.uid, None)
+            if not siblings:
+                self._parts_of.pop(old.part_of, None)
+        if new is not None and new.part_of:
+            self._parts_of.setdefault(new.part_of, {})[new.ref.uid] = new
+        elif new is not None:
             self._gangs[new.ref.uid] = new
         self._notify()
 

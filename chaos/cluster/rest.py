@@ -87,7 +87,7 @@ class Server:
             return _json(await client.create(resource, body, namespace), status=201)
         if request.method != "GET":
             raise ApiError(405, "MethodNotAllowed", f"{request.method} is not modelled for {request.path}")
-        if request.query.get("watch", "").lower() in ("1", "true"):
+        if _flag(request.query, "watch"):
             return await _stream_watch(request, client, resource, namespace)
         page = await client.list(
             resource,
@@ -158,7 +158,11 @@ async def _stream_watch(
     request: web.Request, client: Client, resource: Resource, namespace: str
 ) -> web.StreamResponse:
     """One JSON line for each event. What goes wrong after the first byte is an ERROR event."""
-    bookmarks = request.query.get("allowWatchBookmarks", "").lower() in ("1", "true")
+    bookmarks = _flag(request.query, "allowWatchBookmarks")
+    initial = _flag(request.query, "sendInitialEvents")
+    if initial != (request.query.get("resourceVersionMatch") == "NotOlderThan"):
+        message = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting it to NotOlderThan"
+        raise ApiError(422, "Invalid", message)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     events = client.watch(
@@ -168,6 +172,7 @@ async def _stream_watch(
         fields=request.query.get("fieldSelector", ""),
         resource_version=request.query.get("resourceVersion", ""),
         timeout_s=_number(request.query, "timeoutSeconds", WATCH_S),
+        initial=initial,
     )
     try:
         async for event in events:
@@ -260,6 +265,10 @@ def _has_list(value: Any) -> bool:
     if not isinstance(value, dict):
         return isinstance(value, list)
     return any(_has_list(member) for key, member in value.items() if key != "taints")
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("1", "true")
 
 
 def _number(query: Mapping[str, str], name: str, default: N) -> int | N:

@@ -20,6 +20,7 @@ from recover.resources import (
     EVENTS,
     INCIDENTS,
     JOBS,
+    LEASES,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
@@ -32,7 +33,9 @@ __all__ = [
     "CONFIGMAPS",
     "EVENTS",
     "INCIDENTS",
+    "INITIAL_EVENTS_END",
     "JOBS",
+    "LEASES",
     "NAMESPACES",
     "NODEHEALTHS",
     "NODES",
@@ -42,6 +45,9 @@ __all__ = [
     "Cluster",
     "ListPage",
 ]
+
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -75,8 +81,13 @@ class Cluster(Protocol):
         labels: str = "",
         resource_version: str,
         timeout_s: float,
+        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again."""
+        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again.
+
+        With `initial`, and an empty version, all present objects come first, as of now or later. A bookmark
+        annotated INITIAL_EVENTS_END ends them and gives their version. `ApiError` 400 or 422: not supported.
+        """
         ...
 
     async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes: ...

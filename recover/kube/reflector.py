@@ -2,6 +2,9 @@
 
 Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list
 again after 410, and parse each event three times (measured; DECISIONS.md).
+
+In step first: one watch tells all present objects and then goes on (a streamed list); where the API server
+cannot do that, pages are read. Objects reach the sink as they come, so no second copy of the kind is held.
 """
 
 from __future__ import annotations
@@ -15,24 +18,29 @@ import structlog
 import tenacity
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource, WatchEvent
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
 
-__all__ = ["MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
+__all__ = ["INITIAL_S_MAX", "MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
 GOOD_WATCH_S = 1.0
 BACKOFF_MAX_S = 30.0
+RETRY_AFTER_S_MAX = 120.0
+"""A longer wait that a server or a proxy asks for would leave the controller blind."""
 MISSING_LOOK_AGAIN_S = 30.0
 """A framework that is not installed may be installed later."""
+INITIAL_S_MAX = 60.0
+"""A streamed list that has not ended by then never will: the server did not understand the wish for one."""
 YIELD_EVERY = 200
-"""Events between two looks at the rest of the loop."""
+"""Objects between two looks at the rest of the loop."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
+    resource_version: str
+    annotations: dict[str, str] | None = None
 
 
 class _Object(msgspec.Struct):
@@ -40,13 +48,23 @@ class _Object(msgspec.Struct):
 
 
 class Sink(Protocol):
-    """Where objects go. Neither method may raise for a single malformed object."""
+    """Where objects go. No method may raise for a single malformed object."""
 
-    def replace(self, items: list[msgspec.Raw], version: str) -> None:
-        """The whole kind as of `version`: what is not in `items` and not newer is gone."""
+    def begin(self) -> None:
+        """A list of the whole kind begins. One that was begun before and never finished tells nothing."""
+        ...
+
+    def listed(self, item: msgspec.Raw) -> None: ...
+
+    def finish(self, version: str) -> None:
+        """The list is complete as of `version`: what was not in it and is not newer is gone."""
         ...
 
     def apply(self, event: WatchEvent) -> None: ...
+
+
+class _Unusable(Exception):
+    """An answer that came and cannot be gone on from."""
 
 
 class Reflector:
@@ -61,79 +79,150 @@ class Reflector:
         self._resource = resource
         self._sink = sink
         self._optional = optional
+        self._streams = True
         self._version = ""
+        self._highest = 0
         self.synced = asyncio.Event()
-        self.lists = 0
 
     async def run(self) -> None:
         """For ever. Errors are logged and retried with a jittered backoff; a good watch resets it."""
         while True:
             async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception_type((ApiError, ReplyLost)),
+                retry=tenacity.retry_if_exception_type((ApiError, ReplyLost, _Unusable)),
                 wait=_wait,
                 before_sleep=self._say_why,
             ):
                 with attempt:
-                    await self._list_and_watch()
+                    await self._follow()
 
-    async def _list_and_watch(self) -> None:
-        if not self._version and not await self._list():
-            await asyncio.sleep(MISSING_LOOK_AGAIN_S)
-            return
-        loop = asyncio.get_running_loop()
-        started, began_at, seen = loop.time(), self._version, 0
+    async def _follow(self) -> None:
+        """One watch, from its beginning to its end; before it a list where the server does not stream it."""
         try:
-            async for event in self._cluster.watch(
-                self._resource, resource_version=self._version, timeout_s=random.uniform(*WATCH_S)
-            ):
-                seen += 1
-                self._version = msgspec.json.decode(event.object, type=_Object).metadata.resource_version
-                if event.type != "BOOKMARK":
-                    self._sink.apply(event)
-                if seen % YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
+            if self._version:
+                await self._watch()
+            elif self._streams:
+                await self._stream()
+            else:
+                await self._list()
+                await self._watch()
         except ApiError as error:
-            if error.expired:
+            if error.expired or error.not_found:
                 self._version = ""
-            raise
-        except ReplyLost as error:
-            if not self._was_good(began_at, started):
-                raise
-            log.info("watch broke off, going on", kind=self._resource.kind, error=str(error))
-            return
-        if not self._was_good(began_at, started):
-            raise ReplyLost(f"watch of {self._resource.plural} ended at once without news")
-
-    def _was_good(self, began_at: str, started: float) -> bool:
-        """It brought news, or was held open: then the next one begins at once, whatever ended it."""
-        return self._version != began_at or asyncio.get_running_loop().time() - started >= GOOD_WATCH_S
-
-    async def _list(self) -> bool:
-        """Whether the API server knows the kind. Raises ApiError 404 if it must."""
-        try:
-            await self._list_all()
-        except ApiError as error:
             if not (self._optional and error.not_found):
                 raise
             if not self.synced.is_set():
                 log.info("not installed, looking again from time to time", kind=self._resource.kind)
             self.synced.set()
-            return False
-        return True
+            await asyncio.sleep(MISSING_LOOK_AGAIN_S)
 
-    async def _list_all(self) -> None:
-        items: list[msgspec.Raw] = []
+    # --- getting in step ----------------------------------------------------------------------------------
+
+    async def _stream(self) -> None:
+        """A watch that begins with all present objects. Returns where the server refuses such a one."""
+        try:
+            await self._watch(initial=True)
+        except ApiError as error:
+            if error.status not in (400, 422):
+                raise
+            self._streams = False
+            log.info("the API server streams no lists, reading pages", kind=self._resource.kind)
+
+    async def _list(self) -> None:
+        self._sink.begin()
         page = ""
         while True:
             answer = await self._cluster.list(self._resource, page=page)
-            items += answer.items
+            self._refuse_older(answer.resource_version)
+            for number, item in enumerate(answer.items, start=1):
+                self._sink.listed(item)
+                if number % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
             page = answer.next_page
             if not page:
                 break
-        self._sink.replace(items, answer.resource_version)
-        self._version = answer.resource_version
-        self.lists += 1
+        self._in_step(answer.resource_version)
+
+    def _in_step(self, version: str) -> None:
+        self._refuse_older(version)
+        self._sink.finish(version)
+        self._version, self._highest = version, int(version)
         self.synced.set()
+
+    def _refuse_older(self, version: str) -> None:
+        """An API server that lags, or an etcd set back to a backup: then only a restart believes it."""
+        if int(version) < self._highest:
+            raise _Unusable(
+                f"list of {self._resource.plural} as of version {version}, although {self._highest} was seen"
+            )
+
+    # --- watching -----------------------------------------------------------------------------------------
+
+    async def _watch(self, *, initial: bool = False) -> None:
+        """Returns after a good watch: one that brought news or was held open, whatever ended it."""
+        loop = asyncio.get_running_loop()
+        began_at, started = self._version, loop.time()
+        if initial:
+            self._sink.begin()
+        try:
+            async with asyncio.timeout(INITIAL_S_MAX if initial else None) as limit:
+                number = 0
+                async for event in self._cluster.watch(
+                    self._resource,
+                    resource_version=self._version,
+                    initial=initial,
+                    timeout_s=random.uniform(*WATCH_S),
+                ):
+                    if not initial:
+                        self._take(event)
+                    elif self._ends_initial(event):
+                        initial, began_at, started = False, self._version, loop.time()
+                        limit.reschedule(None)
+                    number += 1
+                    if number % YIELD_EVERY == 0:
+                        await asyncio.sleep(0)
+        except TimeoutError:
+            self._streams = False
+            raise _Unusable(
+                f"streamed list of {self._resource.plural} without an end in {INITIAL_S_MAX:g} s"
+            ) from None
+        except ReplyLost as error:
+            if initial or not self._was_good(began_at, started):
+                raise
+            log.info("watch broke off, going on", kind=self._resource.kind, error=str(error))
+            return
+        if initial:
+            raise _Unusable(f"streamed list of {self._resource.plural} broke off before its end")
+        if not self._was_good(began_at, started):
+            raise _Unusable(f"watch of {self._resource.plural} ended at once without news")
+
+    def _was_good(self, began_at: str, started: float) -> bool:
+        return self._version != began_at or asyncio.get_running_loop().time() - started >= GOOD_WATCH_S
+
+    def _take(self, event: WatchEvent) -> None:
+        """The version only grows: a watch that is resumed never goes back."""
+        self._highest = max(self._highest, int(self._meta(event).resource_version))
+        self._version = str(self._highest)
+        if event.type != "BOOKMARK":
+            self._sink.apply(event)
+
+    def _ends_initial(self, event: WatchEvent) -> bool:
+        """Takes an event of a streamed list. Present objects come in no order of versions."""
+        if event.type == "BOOKMARK":
+            meta = self._meta(event)
+            if INITIAL_EVENTS_END in (meta.annotations or {}):
+                self._in_step(meta.resource_version)
+                return True
+        elif event.type == "DELETED":
+            self._sink.apply(event)
+        else:
+            self._sink.listed(event.object)
+        return False
+
+    def _meta(self, event: WatchEvent) -> _Meta:
+        try:
+            return msgspec.json.decode(event.object, type=_Object).metadata
+        except msgspec.MsgspecError as error:
+            raise _Unusable(f"{event.type} event of {self._resource.plural}: {error}") from error
 
     def _say_why(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
@@ -158,5 +247,5 @@ def _wait(state: tenacity.RetryCallState) -> float:
         if error.expired and state.attempt_number == 1:
             return 0.0
         if error.retry_after_s is not None:
-            return error.retry_after_s
+            return min(error.retry_after_s, RETRY_AFTER_S_MAX)
     return _exponential(state)

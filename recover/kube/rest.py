@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import KubeApi, MergePatch, PatchType, Resource, WatchEvent
+from detectors.kubeapi import KubeApi, MergePatch, PatchType, ReplyLost, Resource, WatchEvent
 from recover.kube.cluster import ListPage
 
 __all__ = ["RestCluster"]
@@ -50,7 +50,10 @@ class RestCluster:
         if page:
             params["continue"] = page
         payload = await self._api.request("GET", resource.path("", namespace), params=params)
-        answer = msgspec.json.decode(payload, type=_List)
+        try:
+            answer = msgspec.json.decode(payload, type=_List)
+        except msgspec.MsgspecError as error:
+            raise ReplyLost(f"LIST {resource.path('', namespace)}: not a list: {error}") from error
         return ListPage(answer.items, answer.metadata.resource_version, answer.metadata.continue_)
 
     def watch(
@@ -61,8 +64,11 @@ class RestCluster:
         labels: str = "",
         resource_version: str,
         timeout_s: float,
+        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         params = {"resourceVersion": resource_version, "allowWatchBookmarks": "true"}
+        if initial:
+            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if labels:
             params["labelSelector"] = labels
         return self._api.watch(

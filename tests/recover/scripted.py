@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
 from detectors.kubeapi import ApiError, MergePatch, PatchType, Resource, WatchEvent
-from recover.kube.cluster import ListPage
+from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
 
-__all__ = ["CONFLICT", "EXISTS", "GONE", "INVALID", "MISSING", "Scripted", "WatchedEnough", "event", "raw"]
+__all__ = [
+    "CONFLICT",
+    "EXISTS",
+    "GONE",
+    "INVALID",
+    "MISSING",
+    "NO_STREAMS",
+    "Scripted",
+    "WatchedEnough",
+    "end_of_initial",
+    "event",
+    "raw",
+]
 
 MISSING = ApiError(404, "NotFound", "no such object")
 CONFLICT = ApiError(409, "Conflict", "the object has been modified")
@@ -24,14 +37,24 @@ def raw(name: str, version: int, *, namespace: str = "ml", uid: str = "", **part
     return msgspec.json.encode({"metadata": {**metadata, "resourceVersion": str(version)}, **parts})
 
 
+def end_of_initial(version: int) -> WatchEvent:
+    metadata = {"resourceVersion": str(version), "annotations": {INITIAL_EVENTS_END: "true"}}
+    return WatchEvent("BOOKMARK", msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
+
+
 def event(type_: str, name: str, version: int, **parts: Any) -> WatchEvent:
     return WatchEvent(type_, msgspec.Raw(raw(name, version, **parts)))
+
+
+NO_STREAMS = ApiError(422, "Invalid", "sendInitialEvents: Forbidden")
 
 
 class Scripted:
     """Each call takes its method's next answer: bytes (or a page, or events), or an error to raise.
 
     A method without further answers gives its default: an empty object, list, or a watch that never ends.
+    `stream` holds the answers to watches that begin with all objects; without it the server has none such.
+    A number among the events is a silence of as many seconds.
     """
 
     def __init__(self, **answers: list[Any]) -> None:
@@ -65,12 +88,20 @@ class Scripted:
         labels: str = "",
         resource_version: str,
         timeout_s: float,
+        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        for found in self._next("watch", resource_version, [None]):
+        if initial:
+            events = self._next("stream", resource_version, NO_STREAMS)
+        else:
+            events = self._next("watch", resource_version, [None])
+        for found in events:
             if found is None:
                 raise WatchedEnough
             if isinstance(found, Exception):
                 raise found
+            if isinstance(found, int):
+                await asyncio.sleep(found)
+                continue
             yield found
 
     async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:

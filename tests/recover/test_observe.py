@@ -37,6 +37,13 @@ def table() -> tuple[Table[str], list[tuple[str, str | None, str | None]]]:
     return made, changes
 
 
+def relist(rows: Table[str], items: list[bytes], version: str) -> None:
+    rows.begin()
+    for listed in items:
+        rows.listed(msgspec.Raw(listed))
+    rows.finish(version)
+
+
 def item(name: str, version: int, text: Any = "a") -> bytes:
     return raw(name, version, spec={"text": text})
 
@@ -69,10 +76,32 @@ def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itsel
         rows.absorb(item(name, version))
     changes.clear()
 
-    rows.replace([msgspec.Raw(item("same", 3)), msgspec.Raw(item("other", 6))], "10")
+    relist(rows, [item("same", 3), item("other", 6)], "10")
 
     assert sorted(rows.rows) == ["ml/new", "ml/other", "ml/same"]
     assert sorted(changes) == [("ml/gone", "a", None), ("ml/other", None, "a")]
+
+
+def test_what_we_write_while_a_list_is_read_is_judged_by_that_list() -> None:
+    rows, _ = table()
+    rows.begin()
+    rows.absorb(item("gone before the list was taken", 5))
+    rows.absorb(item("made after it", 12))
+    rows.finish("10")
+
+    assert sorted(rows.rows) == ["ml/made after it"]
+
+
+def test_a_list_that_broke_off_tells_nothing() -> None:
+    rows, _ = table()
+    rows.absorb(item("a", 1))
+    rows.absorb(item("b", 2))
+    rows.begin()
+    rows.listed(msgspec.Raw(item("a", 1)))
+
+    relist(rows, [item("b", 2)], "10")
+
+    assert sorted(rows.rows) == ["ml/b"]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +118,7 @@ def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itsel
 def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(broken: bytes) -> None:
     rows, _ = table()
 
-    rows.replace([msgspec.Raw(broken), msgspec.Raw(item("good", 6))], "10")
+    relist(rows, [broken, item("good", 6)], "10")
     rows.apply(event("MODIFIED", "good", 11, spec={"text": "b"}))
 
     assert rows.rows == {"ml/good": "b"}

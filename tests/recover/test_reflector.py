@@ -13,19 +13,28 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
 from recover.kube.cluster import NODES, ListPage
-from recover.kube.reflector import MISSING_LOOK_AGAIN_S, Reflector
-from tests.recover.scripted import GONE, Scripted, WatchedEnough, event, raw
+from recover.kube.reflector import INITIAL_S_MAX, MISSING_LOOK_AGAIN_S, Reflector
+from tests.recover.scripted import GONE, Scripted, WatchedEnough, end_of_initial, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Sink:
+    """Remembers each finished list, as its length and version, and the events beside."""
+
     def __init__(self) -> None:
         self.lists: list[tuple[int, str]] = []
         self.events: list[str] = []
+        self._items = 0
 
-    def replace(self, items: list[msgspec.Raw], version: str) -> None:
-        self.lists.append((len(items), version))
+    def begin(self) -> None:
+        self._items = 0
+
+    def listed(self, item: msgspec.Raw) -> None:
+        self._items += 1
+
+    def finish(self, version: str) -> None:
+        self.lists.append((self._items, version))
 
     def apply(self, event: WatchEvent) -> None:
         self.events.append(event.type)
@@ -35,9 +44,11 @@ def page(version: str, *names: str, next_page: str = "") -> ListPage:
     return ListPage([msgspec.Raw(raw(name, 1)) for name in names], version, next_page)
 
 
-def follow(lists: list[Any], watches: list[Any], *, optional: bool = False) -> tuple[Scripted, Sink, float]:
+def follow(
+    lists: list[Any], watches: list[Any], streams: list[Any] | None = None, *, optional: bool = False
+) -> tuple[Scripted, Sink, float]:
     """Runs a reflector to the end of the script; returns the seconds that it took, too."""
-    cluster, sink = Scripted(list=lists, watch=watches), Sink()
+    cluster, sink = Scripted(list=lists, watch=watches, **({"stream": streams} if streams else {})), Sink()
 
     async def main(_: Clock) -> float:
         with contextlib.suppress(WatchedEnough):
@@ -45,6 +56,10 @@ def follow(lists: list[Any], watches: list[Any], *, optional: bool = False) -> t
         return asyncio.get_running_loop().time()
 
     return cluster, sink, run(main, start=START)
+
+
+def asked(cluster: Scripted) -> list[str]:
+    return [method for method, _ in cluster.calls]
 
 
 def watched_from(cluster: Scripted) -> list[str]:
@@ -66,6 +81,17 @@ def test_an_expired_history_is_listed_again_at_once() -> None:
 
     assert sink.lists == [(1, "5"), (2, "90")]
     assert took_s == 0
+
+
+def test_a_history_that_expires_after_every_list_is_not_listed_in_a_hot_loop() -> None:
+    """Each list has news, and so has each watch before its 410."""
+    lists = [page(str(100 * n), "a") for n in range(1, 32)]
+    watches = [[event("MODIFIED", "a", 100 * n + 1), GONE] for n in range(1, 31)]
+
+    _, sink, took_s = follow(lists, watches)
+
+    assert len(sink.lists) == 31
+    assert took_s > 10
 
 
 def test_a_bookmark_moves_the_version_and_tells_nothing() -> None:
@@ -108,6 +134,104 @@ def test_watches_that_brought_news_before_they_broke_are_taken_up_again_soon() -
     assert took_s < 5
 
 
+def test_a_watch_never_goes_on_from_an_older_version_than_it_has_seen() -> None:
+    cluster, sink, _ = follow([page("5")], [[event("ADDED", "a", 9), event("MODIFIED", "b", 7)]])
+
+    assert sink.events == ["ADDED", "MODIFIED"]
+    assert watched_from(cluster) == ["5", "9"]
+
+
+def test_a_list_older_than_what_was_seen_is_not_believed() -> None:
+    """Another API server answers, and lags: its list would bring back what is gone."""
+    _, sink, took_s = follow(
+        [page("5", "a"), page("8", "a", "b"), page("9", "b")], [[event("DELETED", "a", 9), GONE]]
+    )
+
+    assert sink.lists == [(1, "5"), (1, "9")]
+    assert took_s > 0
+
+
+def test_an_event_that_says_no_version_does_not_end_the_controller() -> None:
+    odd = WatchEvent("MODIFIED", msgspec.Raw(b'{"metadata":null}'))
+
+    cluster, sink, _ = follow([page("5")], [[odd], [event("ADDED", "a", 6)]])
+
+    assert sink.events == ["ADDED"]
+    assert watched_from(cluster) == ["5", "5", "6"]
+
+
+def test_a_wait_of_an_hour_is_not_kept() -> None:
+    busy = ApiError(503, "ServiceUnavailable", "a proxy's maintenance page", retry_after_s=3600)
+
+    _, _, took_s = follow([busy, page("5")], [])
+
+    assert took_s == 120
+
+
+# --- streamed lists ---------------------------------------------------------------------------------------
+
+
+def test_one_watch_lists_all_and_goes_on() -> None:
+    present = [event("ADDED", "a", 3), event("ADDED", "b", 2), end_of_initial(7), event("ADDED", "c", 9)]
+
+    cluster, sink, _ = follow([], [], [present])
+
+    assert (sink.lists, sink.events) == ([(2, "7")], ["ADDED"])
+    assert cluster.calls == [("stream", ""), ("watch", "9")]
+
+
+def test_what_goes_while_the_list_is_streamed_is_told_as_gone() -> None:
+    present = [event("ADDED", "a", 3), event("DELETED", "a", 6), event("BOOKMARK", "", 6), end_of_initial(7)]
+
+    _, sink, _ = follow([], [], [present])
+
+    assert (sink.lists, sink.events) == ([(1, "7")], ["DELETED"])
+
+
+def test_a_server_that_streams_no_lists_is_asked_once_and_then_for_pages() -> None:
+    cluster, sink, took_s = follow([page("5", "a"), page("9", "a")], [[GONE]])
+
+    assert sink.lists == [(1, "5"), (1, "9")]
+    assert asked(cluster) == ["stream", "list", "watch", "list", "watch"]
+    assert took_s == 0
+
+
+def test_a_server_that_does_not_understand_the_wish_is_asked_for_pages_after_a_minute() -> None:
+    """It tells the present objects as any watch without a version does, and then goes on without an end."""
+    cluster, sink, took_s = follow([page("5", "a")], [], [[event("ADDED", "a", 3), 40, 40]])
+
+    assert sink.lists == [(1, "5")]
+    assert asked(cluster) == ["stream", "list", "watch"]
+    assert INITIAL_S_MAX <= took_s < INITIAL_S_MAX + 5
+
+
+def test_a_streamed_list_has_a_minute_and_the_watch_after_it_has_not() -> None:
+    _, sink, _ = follow([], [], [[end_of_initial(7), 300, event("ADDED", "a", 9)]])
+
+    assert sink.events == ["ADDED"]
+
+
+@pytest.mark.parametrize("end", [[], [ReplyLost("connection reset")]], ids=["ends", "breaks"])
+def test_a_streamed_list_that_ends_half_way_begins_afresh(end: list[Any]) -> None:
+    half = [event("ADDED", "a", 3), *end]
+    whole = [event("ADDED", "a", 3), event("ADDED", "b", 4), end_of_initial(7)]
+
+    _, sink, took_s = follow([], [], [half, whole])
+
+    assert sink.lists == [(2, "7")]
+    assert took_s > 0
+
+
+def test_a_streamed_list_older_than_what_was_seen_is_not_believed() -> None:
+    lags, fresh = [event("ADDED", "a", 3), end_of_initial(7)], [end_of_initial(20)]
+
+    _, sink, _ = follow([], [], [[end_of_initial(7), event("DELETED", "a", 19), GONE], lags, fresh])
+
+    assert sink.lists == [(0, "7"), (0, "20")]
+
+
+# --- frameworks that are not installed --------------------------------------------------------------------
+
 NOT_INSTALLED = ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -128,3 +252,13 @@ def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None
         following.cancel()
 
     run(main, start=START)
+
+
+def test_a_framework_that_is_taken_off_and_installed_anew_is_listed_anew() -> None:
+    """The versions of its objects have moved on, and a watch of the old ones would be refused for ever."""
+    cluster, sink, _ = follow(
+        [], [[NOT_INSTALLED]], [[end_of_initial(5)], NOT_INSTALLED, [end_of_initial(90)]], optional=True
+    )
+
+    assert sink.lists == [(0, "5"), (0, "90")]
+    assert asked(cluster) == ["stream", "watch", "stream", "stream", "watch"]
