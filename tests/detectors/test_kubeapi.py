@@ -1,0 +1,133 @@
+"""What the REST client makes of answers that no API server gives: proxies, broken connections, rubbish."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from detectors import kubeapi
+from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
+
+EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'
+JSON = "application/json"
+
+
+@asynccontextmanager
+async def answering(
+    *chunks: bytes, status: int = 200, kind: str = JSON, retry_after: str = ""
+) -> AsyncIterator[KubeApi]:
+    """A client of a server that answers everything with these chunks."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": kind, **({"Retry-After": retry_after} if retry_after else {})}
+        response = web.StreamResponse(status=status, headers=headers)
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        await response.write_eof()
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        async with KubeApi(Credentials(f"http://{host}:{port}"), timeout_s=5.0) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+async def watched(api: KubeApi) -> list[str]:
+    return [event.type async for event in api.watch("/w", params={}, timeout_s=5, silence_s=5)]
+
+
+async def test_lines_may_come_in_any_pieces() -> None:
+    whole = EVENT + b"\n" + EVENT + b"\n\n" + EVENT + b"\n"
+    async with answering(*(whole[at : at + 7] for at in range(0, len(whole), 7))) as api:
+        assert await watched(api) == ["ADDED"] * 3
+
+
+async def test_a_last_line_without_its_newline_counts() -> None:
+    async with answering(EVENT + b"\n" + EVENT) as api:
+        assert await watched(api) == ["ADDED", "ADDED"]
+
+
+async def test_a_line_of_many_chunks_is_one_event() -> None:
+    long = b'{"type":"ADDED","object":{"data":"' + b"x" * 3_000_000 + b'"}}\n'
+    async with answering(long, long) as api:
+        assert await watched(api) == ["ADDED", "ADDED"]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kind", "told"),
+    [
+        ([b"<html>Sign in</html>"], "text/html", "text/html in place of JSON: <html>Sign in"),
+        ([EVENT + b"\n", EVENT[:20]], JSON, "truncated"),
+        ([b"<html>\n"], JSON, "malformed"),
+        ([b'{"type":"ADDED"}\n'], JSON, "missing required field `object`"),
+    ],
+    ids=["a login page", "half a line", "a page that says it is JSON", "an event without its object"],
+)
+async def test_a_watch_that_is_none_is_a_lost_reply_that_says_what_came(
+    chunks: list[bytes], kind: str, told: str
+) -> None:
+    async with answering(*chunks, kind=kind) as api:
+        with pytest.raises(ReplyLost, match=told):
+            await watched(api)
+
+
+async def test_a_line_without_an_end_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubeapi, "WATCH_LINE_BYTES_MAX", 100_000)
+    async with answering(*([b"x" * 50_000] * 4)) as api:
+        with pytest.raises(ReplyLost, match="longer than 100000 bytes"):
+            await watched(api)
+
+
+async def test_a_watch_that_tells_nothing_just_ends() -> None:
+    async with answering() as api:
+        assert await watched(api) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (
+            b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n',
+            410,
+        ),
+        (b'{"type":"ERROR","object":{}}\n', 500),
+    ],
+)
+async def test_an_error_event_is_an_error(line: bytes, status: int) -> None:
+    async with answering(EVENT + b"\n" + line) as api:
+        with pytest.raises(ApiError) as told:
+            await watched(api)
+    assert told.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("chunks", "kind", "told"),
+    [([], JSON, "200 with an empty body"), ([b"<html>Sign in"], "text/html", "in place of JSON")],
+)
+async def test_a_success_without_an_object_is_a_lost_reply(chunks: list[bytes], kind: str, told: str) -> None:
+    """For a write: who knows what the proxy has done with it?"""
+    async with answering(*chunks, kind=kind) as api:
+        with pytest.raises(ReplyLost, match=told):
+            await api.request("PATCH", "/x", body={})
+
+
+async def test_an_error_page_is_told_with_its_beginning_and_its_wait() -> None:
+    async with answering(
+        b"<html>back soon" + b"!" * 900, status=503, kind="text/html", retry_after="7"
+    ) as api:
+        with pytest.raises(ApiError) as told:
+            await api.request("GET", "/x")
+    assert (told.value.status, told.value.retry_after_s) == (503, 7.0)
+    assert told.value.message.startswith("<html>back soon")
+    assert len(told.value.message) == 200
