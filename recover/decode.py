@@ -13,9 +13,10 @@ import msgspec
 
 from detectors.contract import ObjectMeta, key
 from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint
+from recover.resources import JOBS
 from recover.workloads.base import OwnedMeta, PodSpec, volumes_of
 
-__all__ = ["QUARANTINE", "RELEASED", "SCAN_OF", "UNHEALTHY", "namespace", "node", "pod"]
+__all__ = ["JOBSET_UID", "QUARANTINE", "RELEASED", "SCAN_OF", "UNHEALTHY", "namespace", "node", "pod"]
 
 UNHEALTHY = key("unhealthy")
 """The taint; its value is the fault class."""
@@ -25,6 +26,8 @@ RELEASED = key("released-at")
 """Annotation on a node: when a person last released it."""
 SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+"""Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -169,7 +172,7 @@ class _Pod(msgspec.Struct):
 
 def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
     wire = msgspec.json.decode(raw, type=_Pod)
-    meta, owner = wire.metadata, wire.metadata.controller
+    meta = wire.metadata
     containers = msgspec.convert(wire.spec.containers, list[_Container])
     unplaced = next(
         (
@@ -184,7 +187,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=owner.uid if owner is not None else "",
+        owner_uid=_gang_uid(meta),
         node=wire.spec.node_name,
         phase=wire.status.phase,
         labels=meta.labels,
@@ -199,6 +202,14 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         unschedulable=unplaced,
         volumes=volumes_of(wire.spec),
     )
+
+
+def _gang_uid(meta: OwnedMeta) -> str:
+    """The pod's gang: its owner, or the JobSet above that. Labels are no easier to forge than owners."""
+    owner = meta.controller
+    if owner is None:
+        return ""
+    return meta.labels.get(JOBSET_UID, owner.uid) if owner.kind == JOBS.kind else owner.uid
 
 
 def _container(status: _ContainerStatus) -> Container:

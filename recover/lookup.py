@@ -69,7 +69,7 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
 
     async def all_jobs() -> list[Gang]:
         lists = await asyncio.gather(*(every(w.resource, w.parse) for w in WORKLOADS if jobs))
-        return [gang for gangs in lists for gang in gangs]
+        return [gang for gangs in lists for gang in gangs if not gang.part_of]
 
     nodes, health, incidents, recoveries, namespaces, gangs = await asyncio.gather(
         every(NODES, lambda raw: decode.node(raw, accelerators)),

@@ -180,6 +180,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     """`stopped` or `resumed`."""
     avoided: tuple[str, ...] = ()
     """Nodes that the template's affinity keeps out because of us, so that the next start can undo it."""
+    restarts: int | None = None
+    """What the stop brings the framework's own number of restarts to, where that is part of it."""
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -217,6 +219,12 @@ class Gang(msgspec.Struct, frozen=True):
     mark: Mark | None = None
     templates: Mapping[str, Template] = {}
     """By replica type; frameworks with one template use the empty name."""
+    part_of: str = ""
+    """Uid of the gang whose framework has made this job; empty if it is a gang itself."""
+    parts: int = 0
+    """Jobs that its framework keeps for it while it is suspended."""
+    restarts: int = 0
+    """The framework's own number of restarts; of a part, the one that it was made for."""
     definition: bytes = b""
     """The whole object, kept only of jobs that may be made anew."""
 
@@ -248,12 +256,20 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> `namespace/name` -> recovery; one whose gang was made anew stands under both uids."""
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound there."""
+    parts_of: Mapping[str, Mapping[str, Gang]] = {}
+    """Gang uid -> uid of a job that its framework has made for it -> that job."""
 
     def pods(self, gang_uid: str) -> list[Pod]:
-        """The gang's pods. An owner reference can be forged, but only within its writer's own namespace."""
+        """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""
         gang = self.gangs.get(gang_uid)
         pods = self.pods_of.get(gang_uid, {}).values()
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
+
+    def parts(self, gang: Gang) -> list[Gang]:
+        """The jobs that the gang's framework has made for it, by name; none of another namespace."""
+        found = self.parts_of.get(gang.ref.uid, {}).values()
+        mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
+        return sorted(mine, key=lambda part: part.ref.name)
 
     def history(self, gang_uid: str) -> list[Recovery]:
         """The gang's recoveries, oldest first, those of jobs that it was made anew from included; none of

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     PODS_STUCK = "PodsStuck"
     NEEDS_FENCING_PROOF = "NeedsFencingProof"
     FRAMEWORK_BACKOFF = "FrameworkBackoff"
+    FRAMEWORK_SILENT = "FrameworkSilent"
     RANKS_ENDED = "RanksEnded"
     DELETION_HELD = "DeletionHeld"
     JOB_GONE = "JobGone"
@@ -165,6 +166,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "The job's framework has counted failed pods and lets time pass before it makes new ones.",
         "Nothing to do. With the annotation rekindle.dev/on-terminal: recreate on the job it is deleted and "
         "made anew instead, at once.",
+    ),
+    Reason.FRAMEWORK_SILENT: Explanation(
+        "The job is stopped, and its framework's own controller has not prepared it for the next start.",
+        "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "

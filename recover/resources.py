@@ -9,6 +9,7 @@ __all__ = [
     "EVENTS",
     "INCIDENTS",
     "JOBS",
+    "JOBSETS",
     "LEASES",
     "NAMESPACES",
     "NODEHEALTHS",
@@ -25,6 +26,7 @@ CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 JOBS = Resource("batch", "v1", "jobs", "Job")
+JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
 INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)

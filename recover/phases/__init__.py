@@ -41,6 +41,7 @@ _PHASES: Mapping[Phase, Callable[[Context], Step]] = {
 _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.NEEDS_FENCING_PROOF: fencing,
     Reason.NO_CAPACITY: resuming,
+    Reason.FRAMEWORK_SILENT: resuming,
 }
 """A blocked recovery is planned again by the phase that it waits in."""
 

@@ -60,8 +60,23 @@ def _start(ctx: Context) -> Step:
     if living:
         return Step(look_again_s=_left(ctx))
     mark, environment = ctx.mark("resumed", _to_avoid(ctx)), _environment(ctx, gang)
-    return instead_of_start(ctx, mark, environment) or Step(
-        writes=(environment, *workload_of(gang).start(gang, mark))
+    instead = instead_of_start(ctx, mark, environment)
+    if instead is not None:
+        return instead
+    parts = ctx.world.parts(gang)
+    if not workload_of(gang).startable(gang, parts):
+        return _not_startable(ctx)
+    return Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
+
+
+def _not_startable(ctx: Context) -> Step:
+    """It goes on by itself as soon as the framework's controller has done its part."""
+    if not ctx.expired():
+        return Step(look_again_s=_left(ctx))
+    message = f"the controller of {ctx.gang.ref} has not prepared it for a start: does it run?"
+    return Step(
+        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.FRAMEWORK_SILENT),
+        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
 
 

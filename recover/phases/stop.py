@@ -71,7 +71,8 @@ def stopping(ctx: Context) -> Step:
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    return _waited(ctx)
+    rest = workload_of(gang).unfinished(gang)
+    return Step(writes=tuple(rest), look_again_s=_left(ctx)) if rest else _waited(ctx)
 
 
 def _cleared(ctx: Context) -> Step:

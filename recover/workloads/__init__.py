@@ -7,11 +7,12 @@ from recover.api import GangRef
 from recover.model import Gang
 from recover.workloads.base import Workload
 from recover.workloads.job import Job
+from recover.workloads.jobset import JobSet
 from recover.workloads.pytorchjob import PyTorchJob
 
 __all__ = ["WORKLOADS", "Workload", "resource_of", "workload_of"]
 
-WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), Job())
+WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), JobSet(), Job())
 
 
 def resource_of(ref: GangRef) -> Resource:

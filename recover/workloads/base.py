@@ -5,7 +5,7 @@ One file per framework; WORKLOADS in __init__ is the registration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ __all__ = [
     "OwnedMeta",
     "PodSpec",
     "PodTemplate",
+    "StopsAtOnce",
     "Workload",
     "avoiding",
     "changes_affinity",
@@ -59,13 +60,31 @@ class Workload(Protocol):
         """The uncounted way to end every pod; the first patch carries the mark."""
         ...
 
-    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
+    def unfinished(self, gang: Gang) -> list[Patch]:
+        """What a stop still needs once its mark is there. Asked at every look, so it ends by itself."""
+        ...
+
+    def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
+        """Its framework has done what the stop set off."""
+        ...
+
+    def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark."""
         ...
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """The object to create in place of the gang's job, running off the nodes that the mark avoids."""
         ...
+
+
+class StopsAtOnce:
+    """For a framework whose stop is one patch, after which nothing of it has to be waited for but pods."""
+
+    def unfinished(self, gang: Gang) -> list[Patch]:
+        return []
+
+    def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
+        return True
 
 
 # --- the parts of a job that all frameworks share ----------------------------------------------------------
@@ -375,8 +394,10 @@ class ConditionView(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def terminal_of(conditions: list[ConditionView], *, succeeded: str, failed: str) -> Terminal | None:
+def terminal_of(
+    conditions: list[ConditionView], *, succeeded: str, failed: Collection[str]
+) -> Terminal | None:
     for condition in conditions:
-        if condition.status == "True" and condition.type in (succeeded, failed):
+        if condition.status == "True" and (condition.type == succeeded or condition.type in failed):
             return Terminal(condition.type == succeeded, condition.reason, condition.message)
     return None

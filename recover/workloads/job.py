@@ -2,23 +2,26 @@
 
 Suspend is the uncounted restart: the pods' tracking finalizers go first, so none counts as failed. A Job that
 has already counted failures delays its next start by 10 * 2^(n-1) s, whatever is done to it; its Failed pods
-stay, and an index that has completed is never made again. Node affinity may be changed while it is suspended,
+stay, and an index that has completed is never made again. FailureTarget is as final as Failed: only the pods
+still end. Node affinity may be changed while it is suspended,
 env may not. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from recover.actions import Patch
 from recover.model import Gang, Mark
-from recover.resources import JOBS
+from recover.resources import JOBS, JOBSETS
 from recover.workloads.base import (
     ConditionView,
     OwnedMeta,
     PodTemplate,
+    StopsAtOnce,
     avoiding,
     changes_affinity,
     gang_of,
@@ -30,6 +33,8 @@ from recover.workloads.base import (
 
 __all__ = ["Job"]
 
+_RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
+"""On a Job that a JobSet has made: the JobSet's number of restarts at that time."""
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 
 
@@ -53,28 +58,33 @@ class _Job(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class Job:
+class Job(StopsAtOnce):
     resource = JOBS
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_Job)
-        status = job.status
-        return gang_of(
+        status, owner = job.status, job.metadata.controller
+        gang = gang_of(
             raw,
             job.metadata,
             self.resource,
             suspended=job.spec.suspend,
-            terminal=terminal_of(status.conditions, succeeded="Complete", failed="Failed"),
+            terminal=terminal_of(status.conditions, succeeded="Complete", failed=("Failed", "FailureTarget")),
             size=job.spec.parallelism,
             templates={"": job.spec.template.spec},
             failures=status.failed,
             done_ranks=",".join(filter(None, (status.completed_indexes, status.failed_indexes))),
         )
+        if owner is None or owner.kind != JOBSETS.kind or not owner.api_version.startswith(JOBSETS.group):
+            return gang
+        attempt = job.metadata.labels.get(_RESTARTS, "")
+        restarts = int(attempt) if attempt.isdecimal() else 0
+        return msgspec.structs.replace(gang, part_of=owner.uid, restarts=restarts)
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         return [gang_patch(gang, "stop-gang", {"suspend": True}, mark)]
 
-    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
+    def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         spec: dict[str, object] = {"suspend": False}
         if changes_affinity(gang, mark):
             affinity = avoiding(gang.templates[""].affinity, gang, mark)

@@ -7,6 +7,7 @@ be edited at any time and counts for later pods, so the resume patch carries aff
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from recover.workloads.base import (
     ConditionView,
     OwnedMeta,
     PodTemplate,
+    StopsAtOnce,
     avoiding,
     changes_affinity,
     gang_of,
@@ -54,7 +56,7 @@ class _PyTorchJob(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class PyTorchJob:
+class PyTorchJob(StopsAtOnce):
     resource = PYTORCHJOBS
 
     def parse(self, raw: bytes) -> Gang:
@@ -65,7 +67,7 @@ class PyTorchJob:
             job.metadata,
             self.resource,
             suspended=job.spec.run_policy.suspend,
-            terminal=terminal_of(job.status.conditions, succeeded="Succeeded", failed="Failed"),
+            terminal=terminal_of(job.status.conditions, succeeded="Succeeded", failed=("Failed",)),
             size=sum(replica.replicas for replica in replicas.values()),
             templates={name: replica.template.spec for name, replica in replicas.items()},
         )
@@ -73,7 +75,7 @@ class PyTorchJob:
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         return [gang_patch(gang, "stop-gang", {"runPolicy": {"suspend": True}}, mark)]
 
-    def start(self, gang: Gang, mark: Mark) -> list[Patch]:
+    def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         changes = {
             name: {"template": {"spec": _changed(template, gang, mark)}}
             for name, template in gang.templates.items()

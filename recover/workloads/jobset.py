@@ -1,0 +1,166 @@
+"""jobset.x-k8s.io/v1alpha2 JobSet.
+
+A JobSet makes a batch/v1 Job for each replica, and makes all of them anew when status.restarts grows. That
+counts no restart, and the new Jobs neither wait because of failed pods nor hold any rank for ended. So the
+stop is two writes. The first suspends, with the mark, which names the number of restarts to reach; the second
+brings the number there. Jobs made while it is suspended are suspended too, and take the node affinity of the
+next start, which the JobSet's own template does not.
+
+The second write has to come before JobSet acts on a Job that has failed, about 1.2 s after its first pod did;
+then neither a failure policy nor the lack of one costs anything. (JobSet 0.11, Kubernetes 1.36.3, measured.)
+
+Jobs that wait for others by dependsOn are made after the start, from the template: of them only taints keep
+a node's pods away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from recover.actions import Patch
+from recover.model import Gang, Mark, Terminal
+from recover.resources import JOBS, JOBSETS
+from recover.workloads.base import (
+    ConditionView,
+    OwnedMeta,
+    PodTemplate,
+    avoiding,
+    changes_affinity,
+    gang_of,
+    gang_patch,
+    made_anew,
+    reading_environment,
+    terminal_of,
+)
+
+__all__ = ["JobSet"]
+
+_OWN_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+
+
+class _JobSpec(msgspec.Struct, rename="camel", frozen=True):
+    parallelism: int = 1
+    completions: int | None = None
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def pods(self) -> int:
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+
+class _JobTemplate(msgspec.Struct, frozen=True):
+    spec: _JobSpec = _JobSpec()
+
+
+class _ReplicatedJob(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    replicas: int = 1
+    template: _JobTemplate = _JobTemplate()
+    depends_on: list[Any] = []
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    replicated_jobs: list[_ReplicatedJob] = []
+    suspend: bool = False
+    managed_by: str = _OWN_CONTROLLER
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
+    conditions: list[ConditionView] = []
+    terminal_state: str = ""
+    restarts: int = 0
+
+
+class _JobSet(msgspec.Struct, frozen=True):
+    metadata: OwnedMeta
+    spec: _Spec
+    status: _Status = _Status()
+
+
+class JobSet:
+    resource = JOBSETS
+
+    def parse(self, raw: bytes) -> Gang:
+        jobset = msgspec.json.decode(raw, type=_JobSet)
+        spec, jobs = jobset.spec, jobset.spec.replicated_jobs
+        gang = gang_of(
+            raw,
+            jobset.metadata,
+            self.resource,
+            suspended=spec.suspend,
+            terminal=_terminal(jobset.status),
+            size=sum(job.replicas * job.template.spec.pods for job in jobs),
+            templates={job.name: job.template.spec.template.spec for job in jobs},
+        )
+        other = f"controller {spec.managed_by}" if spec.managed_by != _OWN_CONTROLLER else ""
+        return msgspec.structs.replace(
+            gang,
+            foreign_owner=gang.foreign_owner or other,
+            parts=sum(job.replicas for job in jobs if not job.depends_on),
+            restarts=jobset.status.restarts,
+        )
+
+    def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
+        aimed = msgspec.structs.replace(mark, restarts=gang.restarts + 1)
+        return [gang_patch(gang, "stop-gang", {"suspend": True}, aimed)]
+
+    def unfinished(self, gang: Gang) -> list[Patch]:
+        """The number that the mark names, once: JobSet may have reached it by itself meanwhile."""
+        if gang.mark is None or gang.mark.restarts != gang.restarts + 1:
+            return []
+        return [
+            Patch(
+                what="renew-jobs",
+                resource=gang.resource,
+                namespace=gang.ref.namespace,
+                name=gang.ref.name,
+                uid=gang.ref.uid,
+                version=gang.version,
+                subresource="status",
+                body={"status": {"restarts": gang.mark.restarts}},
+            )
+        ]
+
+    def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
+        """All Jobs were made anew and wait: none is left of before, none would start without affinity."""
+        waiting = [p for p in parts if p.restarts == gang.restarts and p.suspended and not p.deleting]
+        return not self.unfinished(gang) and len(waiting) == len(parts) == gang.parts
+
+    def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
+        moved = [_kept_off(part, gang, mark) for part in parts] if changes_affinity(gang, mark) else []
+        return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, mark)]
+
+    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        """A new JobSet may read our env, and its own template may keep nodes out."""
+        jobset = made_anew(gang, self.start(gang, mark))
+        for job in jobset["spec"]["replicatedJobs"]:
+            template = gang.templates[job["name"]]
+            pod = job["template"]["spec"]["template"]["spec"]
+            pod["containers"] = reading_environment(template.containers, gang)
+            if changes_affinity(gang, mark):
+                pod["affinity"] = avoiding(template.affinity, gang, mark)
+        return jobset
+
+
+def _kept_off(part: Gang, gang: Gang, mark: Mark) -> Patch:
+    """One Job of the gang with the affinity of its next start. JobSet leaves that as it is."""
+    affinity = avoiding(part.templates[""].affinity, gang, mark)
+    return Patch(
+        what="avoid-nodes",
+        resource=JOBS,
+        namespace=part.ref.namespace,
+        name=part.ref.name,
+        uid=part.ref.uid,
+        version=part.version,
+        body={"spec": {"template": {"spec": {"affinity": affinity}}}},
+    )
+
+
+def _terminal(status: _Status) -> Terminal | None:
+    told = terminal_of(status.conditions, succeeded="Completed", failed=("Failed",))
+    if told is not None or not status.terminal_state:
+        return told
+    return Terminal(succeeded=status.terminal_state == "Completed")
