@@ -273,6 +273,10 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
     message: Annotated[str, Meta(description="what happens now, in plain words", max_length=1024)] = ""
     causes: Annotated[list[Cause], Meta(max_length=16)] = []
+    nodes: Annotated[
+        list[str],
+        Meta(description="where the ranks ran that a later attempt has stopped", max_length=4096),
+    ] = []
     avoid_nodes: Annotated[list[str], Meta(max_length=256)] = []
     phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
@@ -312,6 +316,11 @@ class Recovery(_Wire, frozen=True, kw_only=True):
     @property
     def active(self) -> bool:
         return self.status.phase in ACTIVE_PHASES
+
+    @property
+    def nodes(self) -> list[str]:
+        """Where the ranks ran that this attempt has stopped."""
+        return self.status.nodes or self.spec.nodes
 
     @property
     def gang_uid(self) -> str:

@@ -130,11 +130,11 @@ def _victims(world: World, node: Node) -> Iterator[tuple[Gang, bool]]:
     for gang in world.victims_on(node.name):
         yield gang, False
     for recovery in world.recoveries.values():
-        stopped = world.gangs.get(recovery.spec.gang.uid)
+        stopped = world.gangs.get(recovery.gang_uid)
         if (
             stopped is not None
             and recovery.status.phase in STOPPED_PHASES
-            and node.name in recovery.spec.nodes
+            and node.name in recovery.nodes
             and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
         ):
             yield stopped, True

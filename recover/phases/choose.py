@@ -174,7 +174,7 @@ def _verdict_open(ctx: Context) -> float | None:
     waits = [
         (fault.settles_at - ctx.now).total_seconds()
         for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now)
-        if fault.node in ctx.spec.nodes and not fault.settled and fault.settles_at is not None
+        if fault.node in ctx.recovery.nodes and not fault.settled and fault.settles_at is not None
     ]
     return max(0.01, *waits) if waits else None
 
@@ -188,7 +188,7 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
         checkpoint=choice,
         leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
         last_step=max(known, default=None),
-        failed_log=ctx.status.failed_log or _failed_log(ctx),
+        failed_log=_failed_log(ctx) or ctx.status.failed_log,
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),
     )
 

@@ -15,6 +15,7 @@ from recover.reasons import Reason
 from tests.acting import (
     acts,
     advanced,
+    end_pods,
     first_step,
     look,
     only_recovery,
@@ -212,6 +213,23 @@ def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
     step(world.later(2700))
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.NO_STEPS)
+
+
+def test_a_fault_of_a_node_where_the_attempt_before_ran_keeps_the_next_one_off_it() -> None:
+    """The first attempt ran on n0 to n3, the second on n4 to n7; n5 is judged when its pods are gone."""
+    world = faulted(attempts_per_cause="5")
+    advanced(world, Phase.VERIFYING)
+    step(world.later(2700))
+    step(world)
+    end_pods(world)
+    world.finding(on="n5")
+
+    recovering(world)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.attempt, status.nodes) == (2, ["n4", "n5", "n6", "n7"])
+    assert "n5" in status.avoid_nodes
 
 
 def test_a_job_that_completes_before_its_first_step_is_seen_has_succeeded() -> None:
