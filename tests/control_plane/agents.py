@@ -25,7 +25,7 @@ from recover.kube.cluster import PODS
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, SYSTEM, token
 
-__all__ = ["Agent", "LaidHost", "kubelets", "started"]
+__all__ = ["Agent", "LaidHost", "agent_pod", "kubelets", "started"]
 
 _WATCH_S = 600.0
 _AGAIN_S = 0.5
@@ -74,7 +74,7 @@ class Agent:
 
 async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> Agent:
     """The Node must be there. The agent publishes by itself, once the controller has made its NodeHealth."""
-    pod = msgspec.json.decode(await api.request("POST", PODS.path(namespace=SYSTEM), body=_daemon_pod(node)))
+    pod = await agent_pod(api, node)
     file = host.root / "agent.token"
     file.write_text(await token(api, AGENT, pod=pod), encoding="utf-8")
     command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
@@ -85,9 +85,9 @@ async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> A
     return Agent(node, host, await spawn(f"agent {node}", command, plane.folder / f"agent-{node}.log"))
 
 
-def _daemon_pod(node: str) -> dict[str, Any]:
+async def agent_pod(api: KubeApi, node: str) -> Any:
     """Bound as the DaemonSet controller and the scheduler would have bound it."""
-    return {
+    body = {
         "metadata": {"name": f"{AGENT}-{node}"},
         "spec": {
             "serviceAccountName": AGENT,
@@ -96,6 +96,7 @@ def _daemon_pod(node: str) -> dict[str, Any]:
             "containers": [{"name": "agent", "image": "none"}],
         },
     }
+    return msgspec.json.decode(await api.request("POST", PODS.path(namespace=SYSTEM), body=body))
 
 
 @asynccontextmanager
