@@ -1,4 +1,4 @@
-"""Who calls the API server in test_rights.py, with real tokens: agent, controller, administrator and a team."""
+"""Who calls the API server in test_rights.py, with real tokens: agent, controller, administrator, a team."""
 
 from __future__ import annotations
 
