@@ -24,6 +24,8 @@ from detectors.contract import CoverageState, Source
 from detectors.kubeapi import Resource
 from recover.crds import manifests
 from recover.kube.cluster import NAMESPACES, NODEHEALTHS
+from recover.kube.lease import LEASE
+from recover.resources import LEASES
 from recover.settings import Settings
 
 __all__ = ["CONTROLLER", "Stage", "StageError", "raised"]
@@ -74,6 +76,7 @@ class Stage:
         """Also after a kill: the same command again, with nothing but the API to remember by."""
         command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
         command += ["--server", self.url, "--token-file", self._token(CONTROLLER)]
+        command += ["--identity", CONTROLLER]  # as a container that is restarted in its pod
         for option in self._options:
             command += ["--set", option]
         self.controller = await spawn(CONTROLLER, command, self.folder / "controller.log")
@@ -133,6 +136,7 @@ async def raised(
         stage = Stage(folder, cluster, cluster.server.url, [f"mode={mode}", *settings])
         for namespace in (NAMESPACE, Settings().namespace):
             await stage.client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        await stage.client.create(LEASES, {"metadata": {"name": LEASE}}, Settings().namespace)
         write_kubeconfig(stage.kubeconfig, stage.url, "admin")
         stack.push_async_callback(stage.stop)
         await stage.start_controller()

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 
 from detectors.resource import JsonPatch, MergePatch, PatchType, Resource
 
@@ -126,10 +127,20 @@ class KubeApi:
     """
 
     def __init__(
-        self, credentials: Credentials, *, timeout_s: float = 10.0, user_agent: str = "rekindle"
+        self,
+        credentials: Credentials,
+        *,
+        timeout_s: float = 10.0,
+        user_agent: str = "rekindle",
+        may_send: Callable[[], None] | None = None,
     ) -> None:
-        """`user_agent` is what the API server's audit log and an object's managedFields call us."""
+        """`user_agent` is what the API server's audit log and an object's managedFields call us.
+
+        `may_send` is asked as a body goes out, after all waiting for a connection. If it raises, nothing is
+        sent, and the request ends as ReplyLost.
+        """
         self._credentials = credentials
+        self._may_send = may_send
         self._user_agent = user_agent
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -161,7 +172,7 @@ class KubeApi:
         headers = {"Accept": "application/json", **self._credentials.headers()}
         data = None
         if body is not None:
-            data = msgspec.json.encode(body)
+            data = _Body(msgspec.json.encode(body), self._may_send)
             headers["Content-Type"] = content_type
         try:
             async with self._session.request(
@@ -211,6 +222,17 @@ class KubeApi:
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
             raise ReplyLost(f"WATCH {path}: {type(error).__name__} {error}") from error
+
+
+class _Body(aiohttp.BytesPayload):
+    def __init__(self, body: bytes, may_send: Callable[[], None] | None) -> None:
+        super().__init__(body, content_type="application/json")
+        self._may_send = may_send
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        if self._may_send is not None:
+            self._may_send()
+        await super().write_with_length(writer, content_length)
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -1,9 +1,13 @@
-"""The controller put together: observer, loops, web. Everything it must remember is in API objects."""
+"""The controller put together: observer, loops, web. Everything it must remember is in API objects.
+
+One that stands by keeps its caches warm and does nothing else: no loop runs until it leads.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import structlog
@@ -11,9 +15,11 @@ import tenacity
 
 from detectors.kubeapi import ApiError, ReplyLost
 from recover.actions import Plan
+from recover.errors import Transient
 from recover.execute import Executor
 from recover.expiry import expire
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import INCIDENTS, NODES, RECOVERIES, Cluster
+from recover.kube.limiter import Urgency
 from recover.loops.recovery import Recoveries
 from recover.loops.whole import WholeWorld
 from recover.mode import ModeKeeper
@@ -29,15 +35,25 @@ __all__ = ["Controller"]
 log = structlog.get_logger(__name__)
 
 
-class Controller:
-    """Runs until cancelled. `ready` is set once every kind has been listed and the mode is known."""
+LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
+"""Kinds by which budgets are counted, and that no precondition guards against a view that is too old."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+
+class Controller:
+    """Runs until cancelled. `ready` is set once every kind has been listed; `leading`, by whoever gives it,
+    once this controller may write."""
+
+    def __init__(
+        self, cluster: Cluster, settings: Settings, metrics: Metrics, clock: Clock, leading: asyncio.Event
+    ) -> None:
         self.ready = asyncio.Event()
+        self.leading = leading
         self.metrics = metrics
+        self._cluster = cluster
+        self._begun = False
         self._mode = ModeKeeper(cluster, settings, clock)
         self.observer = Observer(cluster, settings, self._wake)
-        executor = Executor(cluster, self.observer, metrics, clock)
+        self._executor = executor = Executor(cluster, self.observer, metrics, clock)
 
         def triage(world: World, now: datetime) -> Plan:
             return plan(world, settings, now)
@@ -54,34 +70,44 @@ class Controller:
         self._recoveries = Recoveries(self.observer, executor, self._mode, settings, metrics, clock)
 
     def _wake(self) -> None:
-        if self.ready.is_set():
+        if self._begun:
             for loop in self._woken:
                 loop.wake()
             self._recoveries.wake()
 
     async def run(self) -> None:
+        """Begins when it is known whether another controller leads: then what that one wrote is read anew."""
+        follows_another = not self.leading.is_set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())
-            await self._load_mode()
             gc.disable()  # a full collection over a large sync stalls the loop for 100 ms and more
             await self.observer.synced()
             gc.freeze()
             gc.enable()
             self.ready.set()
             log.info("in step with the API", **self._sizes())
+            await self.leading.wait()
+            if follows_another:
+                await _until_answered(self._catch_up)
+            await _until_answered(self._mode.load)
+            self._begun = True
             for loop in (*self._woken, self._by_time):
                 group.create_task(loop.run())
             group.create_task(self._recoveries.run())
             self._recoveries.wake()
 
-    async def _load_mode(self) -> None:
-        async for attempt in tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type((ApiError, ReplyLost)),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
-            before_sleep=_say_why,
-        ):
-            with attempt:
-                await self._mode.load()
+    async def _catch_up(self) -> None:
+        """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of
+        another one come by watches, which may lag or be silent for a while."""
+        for resource in LAST_LEADERS_WORK:
+            page = ""
+            while True:
+                answer = await self._cluster.list(resource, page=page)
+                for item in answer.items:
+                    self.observer.absorb(resource, bytes(item))
+                page = answer.next_page
+                if not page:
+                    break
 
     def _sizes(self) -> dict[str, int]:
         world = self.observer.world(self._mode.mode, self._mode.since)
@@ -95,6 +121,11 @@ class Controller:
     def refresh_gauges(self) -> None:
         """Called before the metrics are read: gauges are derived, never kept in step."""
         world = self.observer.world(self._mode.mode, self._mode.since)
+        self.metrics.leader.set(self.leading.is_set())
+        self.metrics.writes_in_flight.set(self._executor.limiter.in_flight)
+        waiting = self._executor.limiter.waiting()
+        for urgency in Urgency:
+            self.metrics.writes_waiting.labels(urgency=urgency.name.lower()).set(waiting[urgency])
         self.metrics.recoveries.clear()
         for recovery in world.recoveries.values():
             self.metrics.recoveries.labels(phase=recovery.status.phase).inc()
@@ -108,6 +139,16 @@ class Controller:
             self.metrics.unreadable.labels(kind=kind).set(count)
 
 
+async def _until_answered(call: Callable[[], Awaitable[None]]) -> None:
+    async for attempt in tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type((ApiError, ReplyLost, Transient)),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
+        before_sleep=_say_why,
+    ):
+        with attempt:
+            await call()
+
+
 def _say_why(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
-    log.warning("the mode cannot be read yet, trying again", error=str(error))
+    log.warning("cannot begin yet, trying again", error=str(error))

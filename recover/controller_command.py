@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import os
 import signal
+import socket
 import sys
+import uuid
 from pathlib import Path
 
 import structlog
@@ -15,6 +17,8 @@ from detectors.kubeapi import KubeApi
 from detectors.settings import SettingsError, load
 from recover.app import Controller
 from recover.kube.auth import load_credentials
+from recover.kube.fenced import Fenced
+from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
 from recover.settings import Settings
 from recover.telemetry import Metrics, WallClock, configure_logs
@@ -22,11 +26,14 @@ from recover.web import serve
 
 __all__ = ["run"]
 
+EXIT_LEASE_LOST = 3
+
 log = structlog.get_logger(__name__)
 
 
 def run(args: list[str]) -> int:
-    """The controller. Exit 0 after SIGTERM or SIGINT, 2 for settings that cannot be used."""
+    """The controller. Exit 0 after SIGTERM or SIGINT, 2 for settings that cannot be used, 3 at once when
+    another controller may lead."""
     options = _parser().parse_args(args)
     configure_logs(options.log_level)
     try:
@@ -71,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
         default="0.0.0.0:9100",
         help="health and metrics (default %(default)s; port 0 takes a free one)",
     )
+    parser.add_argument(
+        "--identity",
+        metavar="NAME",
+        default="",
+        help="who holds the lease: the pod's name (default: host name and a random suffix). A controller "
+        "started anew under the same name leads at once, so no two that may live at once can share one",
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser
 
@@ -86,17 +100,48 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         token_file=options.token_file,
         ca_file=options.ca_file,
     )
-    async with KubeApi(credentials, user_agent="rekindle-controller") as api:
-        controller = Controller(RestCluster(api), settings, Metrics(), WallClock())
-        runner = await serve(controller, host or "0.0.0.0", int(port))
-        log.info("controller starts", mode=settings.mode, server=credentials.server)
-        working = asyncio.create_task(controller.run())
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, working.cancel)
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                await working
-        finally:
-            await runner.cleanup()
+    identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    sender = f"rekindle-controller/{identity}"
+    async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=sender) as own:
+        elector = Elector(RestCluster(own), settings, identity, WallClock())
+        async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:
+            fenced = Fenced(RestCluster(api), elector)
+            controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading)
+            runner = await serve(controller, host or "0.0.0.0", int(port))
+            log.info("controller starts", mode=settings.mode, server=credentials.server, identity=identity)
+            try:
+                await _work(controller, elector, fenced)
+            finally:
+                await runner.cleanup()
     log.info("controller ended")
+
+
+async def _work(controller: Controller, elector: Elector, fenced: Fenced) -> None:
+    """Until a signal comes. Then the last writes are answered first, so that the lease can be given away."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    async with asyncio.TaskGroup() as group:
+        electing = group.create_task(_elect(elector))
+        working = group.create_task(_control(controller, elector))
+        await stop.wait()
+        await fenced.close()
+        working.cancel()
+        electing.cancel()
+    await elector.release()
+
+
+async def _control(controller: Controller, elector: Elector) -> None:
+    await elector.looked.wait()
+    await controller.run()
+
+
+async def _elect(elector: Elector) -> None:
+    """Once the lease is lost nothing of this process may go on, not even its cleaning up: the kubelet starts
+    a new one, which stands by."""
+    try:
+        await elector.run()
+    except LeaseLostError as error:
+        log.error("the lease is lost, ending at once", why=str(error), exit_status=EXIT_LEASE_LOST)
+        os._exit(EXIT_LEASE_LOST)

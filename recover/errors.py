@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Permanent", "Transient"]
+__all__ = ["NotLeaderError", "Permanent", "Transient"]
 
 
 class Transient(Exception):
@@ -11,6 +11,13 @@ class Transient(Exception):
     def __init__(self, message: str, *, retry_in_s: float) -> None:
         super().__init__(message)
         self.retry_in_s = retry_in_s
+
+
+class NotLeaderError(Transient):
+    """The write was not sent: it might have arrived after another controller had become the leader."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_in_s=1.0)
 
 
 class Permanent(Exception):

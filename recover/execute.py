@@ -1,12 +1,17 @@
 """Plan -> API writes. I/O only: what to write, and whether, was decided before.
 
 Every write carries its precondition, and every answer is absorbed into the caches at once. A reply that never
-came means unknown: the object is read again, and the next look decides from what it says.
+came means unknown: the object is read again, and the next look decides from what it says. A write that the
+lease does not allow any more is not sent (recover/kube/fenced.py); the process ends soon.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, assert_never
 
 import msgspec
@@ -17,20 +22,22 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
-from recover.kube.cluster import EVENTS, Cluster
+from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
+from recover.kube.limiter import Limiter, Urgency
 from recover.objects import shortened
 from recover.observe import Observer
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Executor"]
 
-CHAINS_AT_ONCE = 8
-"""More writes in flight gain no throughput and cost latency (measured on an API server: 4-8 is the knee)."""
 LOOK_AGAIN_S = 0.2
 """After a write that failed for a passing reason."""
 
 STALE_S = 0.02
 """After a failed precondition: the object has been read again, so the next decision can be made at once."""
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Held around each request or pair of requests, and not while waiting to try again."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +57,8 @@ class Executor:
         self._observer = observer
         self._metrics = metrics
         self._clock = clock
-        self._slots = asyncio.Semaphore(CHAINS_AT_ONCE)
+        self.limiter = Limiter(metrics)
+        self._chains = itertools.count()
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
@@ -62,32 +70,35 @@ class Executor:
         return min(waits, default=None)
 
     async def _chain(self, chain: tuple[Action, ...]) -> float | None:
-        async with self._slots:
-            for action in chain:
-                try:
-                    await self._write(action)
-                except Transient as error:
-                    log.info("write not done, looking again", what=_what(action), why=str(error))
-                    return error.retry_in_s
-                except Permanent as error:
-                    log.error("write refused", what=_what(action), target=_target(action), why=str(error))
-                    return 60.0
+        order = next(self._chains)  # what was begun first is finished first
+        for number, action in enumerate(chain):
+            urgency = min(_urgency(later) for later in chain[number:])  # what an act waits for is as urgent
+            try:
+                await self._write(action, partial(self.limiter.slot, urgency, order))
+            except Transient as error:
+                log.info("write not done, looking again", what=_what(action), why=str(error))
+                return error.retry_in_s
+            except Permanent as error:
+                log.error("write refused", what=_what(action), target=_target(action), why=str(error))
+                return 60.0
         return None
 
-    async def _write(self, action: Action) -> None:
+    async def _write(self, action: Action, slot: Slot) -> None:
         if isinstance(action, Emit):
-            await self._emit(action)
+            await self._emit(action, slot)
             return
-        outcome = "done"
+        outcome = "unfinished"
         try:
             async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(_is_overload),
+                retry=tenacity.retry_if_exception(_may_pass),
                 wait=tenacity.wait_random_exponential(multiplier=0.1, max=5.0),
                 stop=tenacity.stop_after_attempt(4),
                 reraise=True,
             ):
                 with attempt:
-                    await self._apply(action)
+                    async with slot():
+                        await self._apply(action)
+            outcome = "done"
         except ReplyLost as error:
             outcome = "unknown"
             await self._read_again(action)
@@ -98,7 +109,7 @@ class Executor:
             outcome = "stale" if stale else "refused"
             if stale:
                 raise Transient(str(error), retry_in_s=STALE_S) from error
-            if _is_overload(error):
+            if _may_pass(error):
                 raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
             raise Permanent(str(error)) from error
         finally:
@@ -183,7 +194,7 @@ class Executor:
         self._observer.absorb(action.resource, raw)
         return raw
 
-    async def _emit(self, event: Emit) -> None:
+    async def _emit(self, event: Emit, slot: Slot) -> None:
         """Best effort: an Event that cannot be written is logged, and holds nothing up."""
         about = event.regarding
         name = f"{shortened(about['name'], 200)}.{fingerprint(event.reason, event.key, about['uid'])}"
@@ -202,7 +213,8 @@ class Executor:
             "reportingInstance": "rekindle-controller",
         }
         try:
-            await self._cluster.create(EVENTS, body, namespace)
+            async with slot():
+                await self._cluster.create(EVENTS, body, namespace)
         except (ApiError, ReplyLost) as error:
             if not (isinstance(error, ApiError) and error.exists):
                 log.warning("event not written", reason=event.reason, object=about["name"], why=str(error))
@@ -217,8 +229,17 @@ def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
 
 
-def _is_overload(error: BaseException) -> bool:
+def _may_pass(error: BaseException) -> bool:
     return isinstance(error, ApiError) and (error.status == 429 or error.status >= 500)
+
+
+def _urgency(action: Action) -> Urgency:
+    """Incidents, Events, NodeHealths and the removal of old objects tell what was done; the rest does it."""
+    if isinstance(action, Emit) or action.resource in (INCIDENTS, NODEHEALTHS):
+        return Urgency.REPORT
+    if isinstance(action, Delete) and action.resource == RECOVERIES:
+        return Urgency.REPORT
+    return Urgency.ACT
 
 
 def _what(action: Action) -> str:

@@ -36,7 +36,8 @@ class ModeKeeper:
         self.since = clock.now()
 
     async def load(self) -> None:
-        """Reads when the mode began, or writes that it begins now. Raises ApiError, ReplyLost."""
+        """Reads when the mode began, or writes that it begins now. Raises ApiError, ReplyLost,
+        NotLeaderError."""
         kept = await self._read()
         if kept is not None and kept[0] is self.mode:
             self.since = kept[1]

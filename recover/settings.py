@@ -13,9 +13,10 @@ from msgspec import Meta
 
 from recover.model import Mode
 
-__all__ = ["Budgets", "Images", "Retention", "Settings", "Timing"]
+__all__ = ["Budgets", "Images", "Lease", "Retention", "Settings", "Timing"]
 
 Seconds = Annotated[float, Meta(ge=0)]
+PositiveSeconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
@@ -91,11 +92,37 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Age comes without any change, so it is looked for this often."""
 
 
+class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long one controller may write, so that no second one does at the same time. Kubernetes' own values.
+    `duration_s` less `renew_deadline_s` is also how long one write may take."""
+
+    duration_s: Count = 15
+    """A leader that fell silent is followed by another one after this. Whole seconds: the Lease says so."""
+    renew_deadline_s: PositiveSeconds = 10.0
+    """A leader without an answered renewal for this long sends no further write and ends itself."""
+    retry_s: PositiveSeconds = 2.0
+    """Between two renewals, and between two looks of one that stands by."""
+
+    def __post_init__(self) -> None:
+        if not self.duration_s > self.renew_deadline_s > self.retry_s:
+            raise ValueError("expected duration_s > renew_deadline_s > retry_s")
+
+    @property
+    def write_timeout_s(self) -> float:
+        """A write sent by a leader at its last moment is answered or given up before another one may lead."""
+        return self.duration_s - self.renew_deadline_s
+
+    @property
+    def request_timeout_s(self) -> float:
+        """Of a request for the lease itself: several can fail before the leader gives up."""
+        return self.renew_deadline_s / 4
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs."""
     namespace: str = "rekindle-system"
-    """Where the controller keeps its own ConfigMap."""
+    """Where the controller keeps its own ConfigMap and its Lease."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
@@ -113,3 +140,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budgets: Budgets = Budgets()
     images: Images = Images()
     retention: Retention = Retention()
+    lease: Lease = Lease()

@@ -29,8 +29,27 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.writes = Counter(
             "rekindle_writes",
-            "API writes by what they do and how they ended (done, stale, unknown, refused).",
+            "API writes by what they do and how they ended (done, stale, unknown, refused, unfinished).",
             ["what", "outcome"],
+            registry=self.registry,
+        )
+        self.writes_in_flight = Gauge(
+            "rekindle_writes_in_flight", "API writes sent and not yet answered.", registry=self.registry
+        )
+        self.writes_waiting = Gauge(
+            "rekindle_writes_waiting",
+            "API writes that wait for their turn, by urgency (act, report).",
+            ["urgency"],
+            registry=self.registry,
+        )
+        self.writes_throttled = Counter(
+            "rekindle_writes_throttled",
+            "API writes that the API server refused because it was overloaded.",
+            registry=self.registry,
+        )
+        self.leader = Gauge(
+            "rekindle_leader",
+            "1 in the controller that holds the lease and writes, 0 in one that stands by.",
             registry=self.registry,
         )
         self.looks = Counter(

@@ -87,7 +87,9 @@ class Simulation:
     async def start_controller(self) -> None:
         """A new process: it knows only what the API holds."""
         assert not self.controller_lives
-        controller = Controller(self.crashes, self.settings, self.metrics, self.clock)
+        leading = asyncio.Event()
+        leading.set()  # it is alone here, and a lease would be thousands of writes
+        controller = Controller(self.crashes, self.settings, self.metrics, self.clock, leading)
         self._controller = asyncio.create_task(controller.run(), name="controller")
 
     def kill_controller(self) -> None:

@@ -38,13 +38,15 @@ from detectors.contract import (
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES, PODS
+from recover.kube.lease import LEASE
+from recover.resources import LEASES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights, token
 
-__all__ = ["NAMESPACE", "RealStage", "raised"]
+__all__ = ["NAMESPACE", "RealStage", "raised", "start_controller"]
 
 NAMESPACE = "ml"
 LIMIT_S = 30.0
@@ -230,8 +232,9 @@ async def raised(
         for name in (NAMESPACE, SYSTEM):
             await _there(api, NAMESPACES, {"metadata": {"name": name}})
         await install_rights(api)
+        await _there(api, LEASES, {"metadata": {"name": LEASE}}, SYSTEM)
         stack.push_async_callback(wiped, api)
-        controller = await _controller(api, plane, settings)
+        controller = await start_controller(api, plane, settings)
         stack.push_async_callback(controller.stop)
         stage = RealStage(api, controller)
         names = [f"n{number}" for number in range(1, nodes + 1)]
@@ -249,15 +252,19 @@ async def raised(
             yield stage
 
 
-async def _controller(api: KubeApi, plane: ControlPlane, settings: Sequence[str]) -> Child:
-    """With a token of its ServiceAccount, as its pod would be given one."""
-    file = plane.folder / "rekindle-controller.token"
+async def start_controller(
+    api: KubeApi, plane: ControlPlane, settings: Sequence[str], identity: str = CONTROLLER_NAME
+) -> Child:
+    """With a token of its ServiceAccount, as its pod would be given one. Under the same identity it is the
+    pod's container started again, and leads at once."""
+    file = plane.folder / f"{identity}.token"
     file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
     command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
     command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
+    command += ["--identity", identity]
     for setting in settings:
         command += ["--set", setting]
-    return await spawn("controller", command, plane.folder / "rekindle-controller.log")
+    return await spawn("controller", command, plane.folder / f"{identity}.log")
 
 
 async def _are_known(stage: RealStage, names: Sequence[str]) -> bool:
@@ -278,6 +285,6 @@ async def _all_covered(stage: RealStage) -> bool:
     return True
 
 
-async def _there(api: KubeApi, resource: Resource, body: Any) -> None:
+async def _there(api: KubeApi, resource: Resource, body: Any, namespace: str = "") -> None:
     with contextlib.suppress(ApiError):
-        await api.request("POST", resource.path(), body=body)
+        await api.request("POST", resource.path(namespace=namespace), body=body)

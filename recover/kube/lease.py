@@ -1,0 +1,314 @@
+"""Which controller may write: the one that holds the Lease `rekindle-controller`. fenced.py asks here before
+each write; everything else of the controller only waits for `leading`.
+
+Two never write at the same time, because
+
+- the leader counts its time from *sending* the last renewal that was answered, on a clock that goes on while
+  the process is stopped and while the machine sleeps. It ends itself when that is over, and sends no write
+  that might still be on its way then;
+- another one takes the lease only after it has itself watched it unchanged for the lease's whole duration. No
+  clock of another machine is believed: times in the Lease are for people;
+- each write of the Lease carries the version that was read, so of two that try one is refused. An answer that
+  never came means unknown, and the Lease is read again.
+
+`leaseTransitions` is counted up at each acquisition, so holder and transitions together name one reign.
+
+A lease that names our own identity is taken at once: that is a restarted container, whose pod has the name
+for itself, and a kubelet starts it only when the one before it is dead. The identity must therefore never be
+that of a process that may still live: the name of a Deployment's pod is right, that of a StatefulSet's pod is
+not, for it comes back on another node. Should two processes bear one identity all the same, the older finds
+at its next renewal that the reign is no longer its own, and ends; until then both may write.
+
+A missing Lease says nothing about who still writes, as somebody may have deleted it: it is made only after
+the duration, too. A leader whose Lease is gone ends. Whoever installs Rekindle may create the Lease without
+a holder, so that the first controller need not wait. Emptying the holder by hand says that it writes no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from detectors.kubeapi import ApiError, ReplyLost
+from recover.errors import NotLeaderError
+from recover.kube.cluster import Cluster
+from recover.resources import LEASES
+from recover.settings import Settings
+from recover.telemetry import Clock
+
+__all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record", "uptime_s"]
+
+LEASE = "rekindle-controller"
+MISSING = ""
+"""The version of a Lease that is not there."""
+
+log = structlog.get_logger(__name__)
+
+
+def uptime_s() -> float:
+    """A clock that nobody sets, and that counts a machine's sleep where the kernel has such a one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class LeaseLostError(Exception):
+    """This process no longer holds the lease, and must end without a further write."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a Lease says. An empty holder: nobody holds it."""
+
+    version: str
+    holder: str
+    duration_s: float
+    transitions: int = 0
+    garbled: str = ""
+    """What could not be understood, for the log."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta
+    spec: Any = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: Any = None
+    lease_duration_seconds: Any = None
+    lease_transitions: Any = None
+
+
+def read_record(raw: bytes, *, duration_s: float) -> Record:
+    """Where a field makes no sense the careful reading holds: somebody has it, for our own duration.
+
+    Raises ReplyLost for what is no API object at all.
+    """
+    try:
+        lease = msgspec.json.decode(raw, type=_Lease)
+    except msgspec.MsgspecError as error:
+        raise ReplyLost(f"the answer is not a Lease: {error}") from error
+    version = lease.metadata.resource_version
+    if lease.spec is None:
+        return Record(version, "", duration_s)
+    if not isinstance(lease.spec, dict):
+        return Record(version, "(unreadable)", duration_s, garbled="spec")
+    spec = msgspec.convert(lease.spec, _Spec)
+    garbled = []
+    holder = spec.holder_identity
+    if holder is None:
+        holder = ""
+    elif not isinstance(holder, str):
+        garbled.append("holderIdentity")
+        holder = "(unreadable)"
+    lasts_s = spec.lease_duration_seconds
+    if not _is_count(lasts_s) or lasts_s == 0:
+        if holder:
+            garbled.append("leaseDurationSeconds")
+        lasts_s = duration_s
+    transitions = 0 if spec.lease_transitions is None else spec.lease_transitions
+    if not _is_count(transitions):
+        garbled.append("leaseTransitions")
+        transitions = 0
+    return Record(version, holder, float(lasts_s), transitions, ", ".join(garbled))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+class Elector:
+    """Takes the lease and keeps it. `leading` stays set once it is ours: losing it ends the process.
+
+    `cluster` should have a connection and a request timeout of its own, well below the renew deadline: then
+    the controller's other requests cannot hold a renewal up.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        identity: str,
+        clock: Clock,
+        uptime: Callable[[], float] = uptime_s,
+    ) -> None:
+        self._cluster = cluster
+        self._lease = settings.lease
+        self._namespace = settings.namespace
+        self._identity = identity
+        self._clock = clock
+        self._uptime = uptime
+        self._sent_s = -math.inf
+        """When the last renewal that was answered was sent."""
+        self._transitions = 0
+        self._version = MISSING
+        self._watched: Record | None = None
+        self._watched_since_s = 0.0
+        self.looked = asyncio.Event()
+        """Set once it is known whether somebody else leads."""
+        self.leading = asyncio.Event()
+
+    @property
+    def write_timeout_s(self) -> float:
+        return self._lease.write_timeout_s
+
+    def left_s(self) -> float:
+        """For so long nobody else can lead. Negative once somebody may."""
+        return self._sent_s + self._lease.duration_s - self._uptime()
+
+    def check(self) -> None:
+        """Raises NotLeaderError unless a write that is sent now is over before anybody else may lead."""
+        if self.left_s() <= self.write_timeout_s:
+            raise NotLeaderError("this controller does not hold the lease, or not for long enough")
+
+    async def run(self) -> NoReturn:
+        """Waits for the lease, then keeps it. Raises LeaseLostError when it cannot."""
+        await self._acquire()
+        log.info("leading", identity=self._identity, transitions=self._transitions)
+        self.leading.set()
+        self.looked.set()
+        while True:
+            await asyncio.sleep(self._lease.retry_s)
+            await self._renew()
+
+    # --- standing by --------------------------------------------------------------------------------------
+
+    async def _acquire(self) -> None:
+        while True:
+            wait_s = await self._try_to_acquire()
+            if self.left_s() > self.write_timeout_s:
+                return
+            await asyncio.sleep(wait_s)
+
+    async def _try_to_acquire(self) -> float:
+        """Returns in how many seconds to try again, if it is not ours now."""
+        retry_s = self._lease.retry_s
+        try:
+            record = await self._read()
+            free_in_s = self._free_in_s(record)
+            if free_in_s > 0:
+                self.looked.set()
+                return min(free_in_s, retry_s)
+            self._transitions = record.transitions + 1
+            await self._take(record.version)
+        except ApiError as error:
+            if (
+                error.status == 409
+            ):  # somebody was faster: another one, or our own write whose answer was lost
+                return retry_s / 4
+            log.warning("the lease cannot be had, trying again", why=str(error), retry_in_s=retry_s)
+        except ReplyLost as error:
+            log.warning("unknown who holds the lease, reading it again", why=str(error), retry_in_s=retry_s)
+        return retry_s
+
+    def _free_in_s(self, record: Record) -> float:
+        """Any new version begins the wait anew: equal times would prove nothing, clocks can be set back."""
+        if record.version != MISSING and record.holder in ("", self._identity):
+            return 0.0
+        before = self._watched
+        if before is None or before.version != record.version:
+            if before is None or before.holder != record.holder:
+                log.info("standing by", holder=record.holder, taken_if_silent_for_s=record.duration_s)
+            if record.garbled:
+                log.warning("fields of the Lease make no sense", name=LEASE, fields=record.garbled)
+            self._watched, self._watched_since_s = record, self._uptime()
+        return self._watched_since_s + record.duration_s - self._uptime()
+
+    async def _take(self, version: str) -> None:
+        now = self._now()
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._lease.duration_s,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": self._transitions,
+        }
+        await self._send(version, spec)
+
+    # --- leading ------------------------------------------------------------------------------------------
+
+    async def _renew(self) -> None:
+        """Until one renewal is answered. Raises LeaseLostError if that comes too late, or it is not ours."""
+        why = f"no renewal was answered for {self._lease.renew_deadline_s:g} s"
+        in_time_s = self.left_s() - self.write_timeout_s
+        if in_time_s <= 0:
+            raise LeaseLostError(why)
+        try:
+            async with asyncio.timeout(in_time_s):
+                while not await self._renewed():
+                    await asyncio.sleep(self._lease.retry_s / 4)
+        except TimeoutError as error:
+            raise LeaseLostError(why) from error
+
+    async def _renewed(self) -> bool:
+        try:
+            if self._version == MISSING:
+                self._version = (await self._read_own()).version
+            await self._send(self._version, {"renewTime": self._now()})
+        except (ApiError, ReplyLost) as error:
+            log.warning("the lease was not renewed, reading it again", why=str(error), left_s=self.left_s())
+            self._version = MISSING
+            return False
+        return True
+
+    async def _read_own(self) -> Record:
+        """Raises LeaseLostError if it is another's, or a reign of ours that this process did not begin."""
+        record = await self._read()
+        if record.version == MISSING:
+            raise LeaseLostError("the Lease was deleted")
+        if (record.holder, record.transitions) != (self._identity, self._transitions):
+            raise LeaseLostError(f"{record.holder or 'nobody'} holds it, transition {record.transitions}")
+        return record
+
+    async def release(self) -> None:
+        """After the last write: a successor need not wait. Best effort, for it runs out by itself, too."""
+        if not self.leading.is_set():
+            return
+        self._sent_s = -math.inf
+        try:
+            async with asyncio.timeout(self.write_timeout_s):
+                record = await self._read_own()
+                body = {"metadata": {"resourceVersion": record.version}, "spec": {"holderIdentity": ""}}
+                await self._cluster.patch(LEASES, LEASE, body, namespace=self._namespace)
+        except (ApiError, ReplyLost, TimeoutError, LeaseLostError) as error:
+            log.warning("the lease is not released, it runs out by itself", why=str(error))
+
+    # --- the object ---------------------------------------------------------------------------------------
+
+    async def _read(self) -> Record:
+        duration_s = float(self._lease.duration_s)
+        try:
+            raw = await self._cluster.get(LEASES, LEASE, self._namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return Record(MISSING, "(no Lease)", duration_s)
+        return read_record(raw, duration_s=duration_s)
+
+    async def _send(self, version: str, spec: dict[str, Any]) -> None:
+        """Only an answered one counts, and it counts from here."""
+        sent_s = self._uptime()
+        if version == MISSING:
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": LEASE, "namespace": self._namespace},
+                "spec": spec,
+            }
+            raw = await self._cluster.create(LEASES, body, self._namespace)
+        else:
+            body = {"metadata": {"resourceVersion": version}, "spec": spec}
+            raw = await self._cluster.patch(LEASES, LEASE, body, namespace=self._namespace)
+        self._version = read_record(raw, duration_s=0).version
+        self._sent_s = sent_s
+
+    def _now(self) -> str:
+        return self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
