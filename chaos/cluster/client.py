@@ -62,6 +62,7 @@ class Client:
     ) -> AsyncIterator[WatchEvent]:
         """As the protocol says. Version "" or "0" begins with all present objects, as an API server does."""
         await self.disturbance.before(f"WATCH {resource.path(namespace=namespace)}")
+        self._store.kind(resource)
         selects = _within(namespace, matcher(labels, fields))
         position = int(resource_version or 0)
         if position == 0:
