@@ -168,7 +168,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "made anew instead, at once.",
     ),
     Reason.FRAMEWORK_SILENT: Explanation(
-        "The job is stopped, and its framework's own controller has not prepared it for the next start.",
+        "The job's stop is not taken, or the stopped job is not prepared for its next start: its framework's "
+        "own controller does not answer.",
         "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
     ),
     Reason.RANKS_ENDED: Explanation(

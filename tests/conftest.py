@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.control_plane.build import cached
+from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, started
 
@@ -41,4 +42,11 @@ def control_plane() -> Iterator[ControlPlane]:
 def training(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane with the training-operator, which makes PyTorchJobs run."""
     with training_operator(cached(), control_plane):
+        yield control_plane
+
+
+@pytest.fixture(scope="session")
+def jobsets(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with the JobSet controller, which makes JobSets run."""
+    with jobset_controller(cached(), control_plane):
         yield control_plane

@@ -65,6 +65,8 @@ def stopping(ctx: Context) -> Step:
         verdict = may_touch(ctx.world, gang, ctx.now)
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+        if ctx.expired():
+            return _not_taken(ctx)
         scan = scan_pod.create(ctx.recovery, gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
         mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
         return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ())))
@@ -73,6 +75,22 @@ def stopping(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     rest = workload_of(gang).unfinished(gang)
     return Step(writes=tuple(rest), look_again_s=_left(ctx)) if rest else _waited(ctx)
+
+
+def _not_taken(ctx: Context) -> Step:
+    """The stop is refused each time, mostly by a webhook whose server is gone; it is tried on and on."""
+    within_s = ctx.timing.stop_deadline_s
+    message = (
+        f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
+        "framework's controller run, which answers for its webhooks too?"
+    )
+    status = msgspec.structs.replace(
+        ctx.status,
+        reason=Reason.FRAMEWORK_SILENT,
+        message=message,
+        deadline=ctx.now + timedelta(seconds=within_s),
+    )
+    return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
 
 
 def _cleared(ctx: Context) -> Step:

@@ -22,7 +22,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import LEASES
+from recover.resources import JOBSETS, LEASES
 
 __all__ = ["install_crds", "wiped"]
 
@@ -30,6 +30,7 @@ CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 SERVED_S = 20.0
+_FRAMEWORKS = (JOBSETS, PYTORCHJOBS)
 _SYSTEM = "extension-apiserver-authentication"
 
 
@@ -57,8 +58,9 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
 async def wiped(api: KubeApi) -> None:
     """Deletes what tests make, in all namespaces, whatever finalizers say; and the lease, so that the next
     controller does not wait for one that was killed."""
-    for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS, NODES):
-        if resource == PYTORCHJOBS and not await _is_served(api, resource):
+    ours = (CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS)
+    for resource in (*_FRAMEWORKS, JOBS, PODS, *ours, NODES):
+        if resource in _FRAMEWORKS and not await _is_served(api, resource):
             continue
         answer = msgspec.json.decode(await api.request("GET", resource.path()))
         for item in answer["items"]:

@@ -56,7 +56,7 @@ def _wait_until_served(plane: ControlPlane) -> None:
         try:
             urllib.request.urlopen(request, context=plane.trust(), timeout=5).close()
         except urllib.error.HTTPError as error:
-            if error.code != 404:
+            if error.code not in (404, 429):  # 429 while the API server makes room for the new kind
                 raise
             time.sleep(0.05)
         else:

@@ -1,0 +1,301 @@
+"""JobSets recovered under the real JobSet controller: no failure policy is used up, whatever it allows.
+
+Each test prints the counters of the JobSet before and after; run it with `-s` to see them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from recover.kube.cluster import JOBS, PODS
+from recover.resources import JOBSETS
+from tests.control_plane.cases import (
+    OPTED_IN,
+    RECREATE,
+    cordons,
+    ended,
+    no_trouble,
+    nodes_of,
+    patched,
+    recoveries,
+    refusals,
+    uids,
+    writes_to,
+)
+from tests.control_plane.plane import AuditedWrite, ControlPlane, Program
+from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
+
+pytestmark = pytest.mark.control_plane
+
+WIDE = ("mode=recover", "budgets.quarantined_percent_max=100")
+RANKS = 4
+NO_POLICY: dict[str, Any] = {}
+
+
+def jobset(
+    *,
+    backoff_limit: int = 0,
+    labels: Mapping[str, str] = OPTED_IN,
+    annotations: Mapping[str, str] = {},
+    dying: str = "",
+    pod: Mapping[str, Any] = {},
+    **spec: Any,
+) -> dict[str, Any]:
+    """Two Jobs of two ranks each; `dying` as in dying.yaml."""
+    container = {
+        "name": "train",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": "4"}},
+        "envFrom": [{"configMapRef": {"name": "llm-rekindle", "optional": True}}],
+    }
+    template = {
+        "metadata": {"annotations": {"dying": dying} if dying else {}},
+        "spec": {"restartPolicy": "Never", "containers": [container], **pod},
+    }
+    job = {"parallelism": 2, "completions": 2, "backoffLimit": backoff_limit, "template": template}
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"name": "llm", "labels": dict(labels), "annotations": dict(annotations)},
+        "spec": {"replicatedJobs": [{"name": "ranks", "replicas": 2, "template": {"spec": job}}], **spec},
+    }
+
+
+async def trained(stage: RealStage, job: Mapping[str, Any]) -> list[Any]:
+    """Its pods, each at step 100; a second later, for what was before the mode began never acts."""
+    await stage.create(JOBSETS, job, NAMESPACE)
+    pods = await running(stage)
+    for pod in pods:
+        await stage.steps(pod, first=1, last=100)
+    await asyncio.sleep(1)
+    await told(stage, "before")
+    return pods
+
+
+async def running(stage: RealStage, *, but: Sequence[str] = ()) -> list[Any]:
+    async def found() -> list[Any]:
+        pods = await stage.all(PODS, NAMESPACE, "jobset.sigs.k8s.io/jobset-name=llm")
+        up = [p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["uid"] not in but]
+        return up if len(up) == RANKS else []
+
+    return list(await stage.until(f"{RANKS} running pods", found))
+
+
+async def trains_again(stage: RealStage, old: Sequence[Any]) -> list[Any]:
+    """The new pods, of which one has made a step."""
+    new = await running(stage, but=uids(old))
+    await stage.steps(new[0], first=91, last=91)
+    return new
+
+
+async def told(stage: RealStage, when: str) -> dict[str, Any]:
+    """What JobSet says of itself, printed."""
+    found = await stage.get(JOBSETS, "llm", NAMESPACE)
+    status = found.get("status", {})
+    jobs = await stage.all(JOBS, NAMESPACE)
+    row = {
+        "suspend": found["spec"].get("suspend", False),
+        "restarts": status.get("restarts", 0),
+        "counted": status.get("restartsCountTowardsMax", 0),
+        "conditions": [c["reason"] for c in status.get("conditions", []) if c["status"] == "True"],
+        "failed pods": sum(job["status"].get("failed", 0) for job in jobs),
+    }
+    print(f"{when}: {row}")
+    return row
+
+
+WHOLE = {"suspend": False, "counted": 0, "conditions": [], "failed pods": 0}
+
+
+async def test_a_jobset_is_moved_off_two_nodes_in_a_row_and_nothing_is_counted(jobsets: ControlPlane) -> None:
+    async with raised(jobsets, nodes=4, settings=WIDE, agents=0) as stage:
+        first = await trained(stage, jobset(failurePolicy={"maxRestarts": 0}))
+        before = await stage.get(JOBSETS, "llm", NAMESPACE)
+        bad = first[0]["spec"]["nodeName"]
+
+        await stage.xid_79(bad)
+        second = await trains_again(stage, first)
+        await ended(stage, "llm", "Succeeded")
+
+        assert bad not in nodes_of(second)
+        assert await told(stage, "after the first") == {**WHOLE, "restarts": 1}
+        worse = second[0]["spec"]["nodeName"]
+        await stage.xid_79(worse)
+        third = await trains_again(stage, second)
+        await stage.until("two recoveries Succeeded", lambda: all_succeeded(stage, 2))
+
+        assert nodes_of(third).isdisjoint({bad, worse})
+        assert await told(stage, "after the second") == {**WHOLE, "restarts": 2}
+        after = await stage.get(JOBSETS, "llm", NAMESPACE)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert await cordons(stage) == {bad, worse}
+        no_trouble(stage)
+
+
+async def all_succeeded(stage: RealStage, count: int) -> bool:
+    phases = [recovery["status"]["phase"] for recovery in await recoveries(stage, "llm")]
+    return phases == ["Succeeded"] * count
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [NO_POLICY, {"failurePolicy": {"maxRestarts": 0}}, {"failurePolicy": {"maxRestarts": 3}}],
+    ids=["no failure policy", "no restart allowed", "three restarts allowed"],
+)
+async def test_a_crashed_rank_restarts_the_gang_before_jobset_fails_it_or_counts_a_restart(
+    jobsets: ControlPlane, policy: Mapping[str, Any]
+) -> None:
+    """With backoffLimit 0 a failed pod fails its Job, and JobSet would act on that about 1.2 s later."""
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, jobset(dying="143", **policy))
+        since, began = jobsets.audit_position(), now()
+
+        await stage.end(old[0], exit_code=1)
+        new = await trains_again(stage, old)
+        recovery = await ended(stage, "llm", "Succeeded")
+
+        assert recovery["spec"]["fault"] == "application"
+        assert {pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] for pod in new} == {"1"}
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+        (renewed,) = [write for write in jobsets.audited(since) if is_renewal(write)]
+        took_ms = (renewed.stage_timestamp - began).total_seconds() * 1000
+        print(f"from the pod's failure to the next number of restarts: {took_ms:.0f} ms")
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3, "stop, renewal, start"
+        assert await cordons(stage) == set()
+        no_trouble(stage)
+
+
+def is_renewal(write: AuditedWrite) -> bool:
+    """The controller's own write of status.restarts."""
+    written = (write.object_ref.resource, write.object_ref.subresource, write.succeeded)
+    return "rekindle-controller" in write.user.username and written == ("jobsets", "status", True)
+
+
+async def test_retries_of_the_jobs_cost_the_gang_no_wait(jobsets: ControlPlane) -> None:
+    """A Job that has seen one failed pod would wait 10 s before its next; Jobs that are made anew do not."""
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, jobset(backoff_limit=6))
+        began = now()
+
+        await stage.end(old[0], exit_code=1)
+        await trains_again(stage, old)
+        await ended(stage, "llm", "Succeeded")
+
+        took_s = (now() - began).total_seconds()
+        print(f"recovered in {took_s:.1f} s")
+        assert took_s < 8
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+
+
+async def test_a_jobset_that_tolerates_every_taint_is_kept_off_by_the_affinity_of_its_jobs(
+    jobsets: ControlPlane,
+) -> None:
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        pod = {"tolerations": [{"operator": "Exists"}]}
+        old = await trained(stage, jobset(pod=pod))
+        bad = old[0]["spec"]["nodeName"]
+
+        await stage.xid_79(bad)
+        new = await trains_again(stage, old)
+        await ended(stage, "llm", "Succeeded")
+
+        assert bad not in nodes_of(new)
+        for job in await stage.all(JOBS, NAMESPACE):
+            affinity = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+            (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            assert term["matchExpressions"][0]["values"] == [bad]
+        no_trouble(stage)
+
+
+async def test_a_jobset_that_failed_for_good_is_not_touched_or_is_made_anew_with_consent(
+    jobsets: ControlPlane,
+) -> None:
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, jobset(labels={}))
+        await stage.end(old[0], exit_code=1)
+        await stage.until("the JobSet Failed", lambda: has_failed(stage))
+        before = await stage.get(JOBSETS, "llm", NAMESPACE)
+        since = jobsets.audit_position()
+
+        await patched(stage, JOBSETS, "llm", {"metadata": {"labels": dict(OPTED_IN)}})
+        await stage.until("a refusal TerminalJob", lambda: is_refused(stage, "TerminalJob"))
+
+        assert await recoveries(stage, "llm") == []
+        assert writes_to(jobsets, since, JOBSETS, "llm") == []
+        await patched(stage, JOBSETS, "llm", {"metadata": {"annotations": RECREATE}})
+        await trains_again(stage, old)
+        await ended(stage, "llm", "Succeeded")
+
+        after = await stage.get(JOBSETS, "llm", NAMESPACE)
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert await told(stage, "made anew") == {**WHOLE, "restarts": 0}
+        no_trouble(stage)
+
+
+async def has_failed(stage: RealStage) -> bool:
+    status = (await stage.get(JOBSETS, "llm", NAMESPACE))["status"]
+    return str(status.get("terminalState")) == "Failed"
+
+
+async def is_refused(stage: RealStage, reason: str) -> bool:
+    return reason in (await refusals(stage, "llm")).values()
+
+
+async def test_a_stop_that_the_webhook_of_a_dead_controller_refuses_is_said_and_taken_when_it_is_back(
+    jobsets: ControlPlane,
+) -> None:
+    settings = (*WIDE, "timing.stop_deadline_s=2")
+    async with raised(jobsets, nodes=3, settings=settings, agents=0) as stage:
+        old = await trained(stage, jobset())
+        with dead(jobsets.programs["jobset"]):
+            await stage.xid_79(old[0]["spec"]["nodeName"])
+            await stage.until("FrameworkSilent", lambda: stands(stage, "Stopping", "FrameworkSilent"))
+            assert uids(await running(stage)) == uids(old)
+        await trains_again(stage, old)
+
+        await ended(stage, "llm", "Succeeded")
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+
+
+async def test_a_stopped_jobset_whose_controller_died_is_started_only_when_its_jobs_were_made_anew(
+    jobsets: ControlPlane,
+) -> None:
+    settings = (*WIDE, "timing.resume_deadline_s=1")
+    async with raised(jobsets, nodes=3, settings=settings, agents=0) as stage:
+        old = await trained(stage, jobset(dying="never"))
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+        await stage.until("every old pod told to end", lambda: all_ending(stage))
+        with dead(jobsets.programs["jobset"]):
+            for pod in old:
+                path = PODS.path(pod["metadata"]["name"], NAMESPACE)
+                await stage.api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+            await stage.until("FrameworkSilent", lambda: stands(stage, "Blocked", "FrameworkSilent"))
+            assert (await told(stage, "without its controller"))["suspend"] is True
+        await trains_again(stage, old)
+
+        await ended(stage, "llm", "Succeeded")
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+
+
+@contextmanager
+def dead(program: Program) -> Iterator[None]:
+    program.kill()
+    try:
+        yield
+    finally:
+        program.start()
+
+
+async def stands(stage: RealStage, phase: str, reason: str) -> bool:
+    found = [r["status"] for r in await recoveries(stage, "llm")]
+    return [(status["phase"], status.get("reason")) for status in found] == [(phase, reason)]
+
+
+async def all_ending(stage: RealStage) -> bool:
+    pods = await stage.all(PODS, NAMESPACE, "jobset.sigs.k8s.io/jobset-name=llm")
+    return all("deletionTimestamp" in pod["metadata"] for pod in pods)
