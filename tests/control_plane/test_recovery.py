@@ -1,8 +1,11 @@
-"""A recovery on a real control plane: real Job controller, real scheduler, the shipped controller process."""
+"""A recovery on a real control plane, from the kernel's record to the first new step: real Job controller,
+training-operator and scheduler, the shipped controller and agents as processes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -106,33 +109,68 @@ async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plan
         no_trouble(stage)
 
 
-async def test_a_pytorchjob_is_moved_by_the_real_training_operator(training: ControlPlane) -> None:
+def pytorchjob(name: str, workers: int) -> dict[str, Any]:
+    """A master and its workers."""
     container = {"name": "pytorch", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    replica = {
-        "replicas": 1,
-        "restartPolicy": "OnFailure",
-        "template": {"spec": {"containers": [container]}},
-    }
-    job = {
+    template = {"spec": {"containers": [container]}}
+    master = {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
+    return {
         "apiVersion": PYTORCHJOBS.api_version,
         "kind": PYTORCHJOBS.kind,
-        "metadata": {"name": "llm", "labels": {"rekindle.dev/auto-recovery": "enabled"}},
-        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
+        "metadata": {"name": name, "labels": {"rekindle.dev/auto-recovery": "enabled"}},
+        "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": {**master, "replicas": workers}}},
     }
-    async with raised(training, nodes=3, settings=["mode=recover"]) as stage:
-        old = await trained(stage, job, PYTORCHJOBS)
+
+
+async def test_an_xid_79_in_the_kernel_log_moves_a_pytorchjob_of_four_pods_off_that_node_alone(
+    training: ControlPlane,
+) -> None:
+    async with raised(training, nodes=5, settings=["mode=recover"]) as stage:
+        old = await trained(stage, pytorchjob("llm", workers=3), PYTORCHJOBS, ranks=4)
         bad = old[0]["spec"]["nodeName"]
+        before = await stage.until("nodes without a taint", lambda: untainted(stage))
 
         await stage.xid_79(bad)
-        new = await stage.running("llm", 2, but=uids(old))
+        new = await stage.running("llm", 4, but=uids(old))
 
         assert bad not in {pod["spec"]["nodeName"] for pod in new}
         assert all(pod["spec"]["containers"][0]["envFrom"] for pod in new)
+        await stage.until("Verifying", lambda: in_phase(stage, "Verifying"))
+        await asyncio.sleep(1)
+        assert await in_phase(stage, "Verifying"), "nothing has proven yet that the gang trains again"
+        stepped_at = datetime.now(UTC)
         await stage.steps(new[0], first=91, last=91)
-        assert (await succeeded(stage))["status"]["attempt"] == 1
+        status = (await succeeded(stage))["status"]
+        assert (status["attempt"], status["resumedStep"]) == (1, 91)
+        assert entered(status, "Succeeded") >= stepped_at
         await stage.until("the job Running, and neither Restarting nor Failed", lambda: runs_again(stage))
         await cordoned(stage, bad)
+        after = await nodes_as_set(stage)
+        assert {n: after[n] for n in after if n != bad} == {n: before[n] for n in before if n != bad}
         no_trouble(stage)
+
+
+async def untainted(stage: RealStage) -> dict[str, Any] | None:
+    """Kubernetes itself has done with the new nodes."""
+    nodes = await nodes_as_set(stage)
+    return None if any(node["spec"].get("taints") for node in nodes.values()) else nodes
+
+
+async def nodes_as_set(stage: RealStage) -> dict[str, Any]:
+    """All that anybody but a kubelet may say of each node."""
+    return {
+        node["metadata"]["name"]: {
+            "spec": node["spec"],
+            "labels": node["metadata"].get("labels"),
+            "annotations": node["metadata"].get("annotations"),
+        }
+        for node in await stage.all(NODES)
+    }
+
+
+def entered(status: Any, phase: str) -> datetime:
+    (at,) = (datetime.fromisoformat(row["at"]) for row in status["phases"] if row["phase"] == phase)
+    return at
 
 
 async def runs_again(stage: RealStage) -> bool:
@@ -150,7 +188,7 @@ async def test_the_pods_of_a_dead_node_are_freed_when_a_person_says_that_it_is_o
         dead = old[0]["spec"]["nodeName"]
         await stage.dies(dead)
         await stage.xid_79(dead)
-        await stage.until("Fencing", lambda: fencing(stage))
+        await stage.until("Fencing", lambda: in_phase(stage, "Fencing"))
 
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
         taints = (await stage.get(NODES, dead))["spec"]["taints"]
@@ -164,15 +202,17 @@ async def test_the_pods_of_a_dead_node_are_freed_when_a_person_says_that_it_is_o
         no_trouble(stage)
 
 
-async def fencing(stage: RealStage) -> bool:
+async def in_phase(stage: RealStage, phase: str) -> bool:
     recoveries = await stage.all(RECOVERIES, NAMESPACE)
-    return [recovery["status"]["phase"] for recovery in recoveries] == ["Fencing"]
+    return [recovery["status"]["phase"] for recovery in recoveries] == [phase]
 
 
-async def trained(stage: RealStage, job: dict[str, Any], resource: Resource = JOBS) -> list[Any]:
+async def trained(
+    stage: RealStage, job: dict[str, Any], resource: Resource = JOBS, ranks: int = 2
+) -> list[Any]:
     """The job's pods, running, at step 100."""
     await stage.create(resource, job, NAMESPACE)
-    pods = await stage.running("llm", 2)
+    pods = await stage.running("llm", ranks)
     for pod in pods:
         await stage.steps(pod, first=1, last=100)
     return pods

@@ -1,0 +1,107 @@
+"""A gang that trains and a cluster where nothing is wrong: agents and controller write nothing but the lease.
+
+REKINDLE_IDLE_S sets for how long that is watched, 15 unless set. `pytest -s` shows what was counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from recover.resources import (
+    CONFIGMAPS,
+    INCIDENTS,
+    JOBS,
+    LEASES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    RECOVERIES,
+)
+from tests.control_plane.plane import CONTROLLER, AuditedWrite, ControlPlane
+from tests.control_plane.rights import AGENT, SYSTEM
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.test_recovery import indexed_job
+
+pytestmark = pytest.mark.control_plane
+
+IDLE_S = float(os.environ.get("REKINDLE_IDLE_S", "15"))
+SETTLE_S = 3.0
+"""After the first steps: the last edges are written, and the scheduler's and Job controller's own writes."""
+AUDIT_LAG_S = 1.0
+WATCHED = (NODEHEALTHS, NODES, JOBS, PODS, INCIDENTS, RECOVERIES, CONFIGMAPS)
+OURS = {CONTROLLER: "controller", f"system:serviceaccount:{SYSTEM}:{AGENT}": "agent"}
+
+
+async def test_while_a_gang_trains_and_nothing_is_wrong_we_write_the_lease_alone(
+    control_plane: ControlPlane,
+) -> None:
+    async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
+        await stage.create(JOBS, indexed_job("llm", 2), NAMESPACE)
+        pods = await stage.running("llm", 2)
+        for pod in pods:
+            await stage.steps(pod, first=1, last=1)
+        await asyncio.sleep(SETTLE_S)
+        since, before = control_plane.audit_position(), await versions(stage)
+
+        last = await step_each_second(stage, pods, IDLE_S)
+
+        after = await versions(stage)
+        await asyncio.sleep(AUDIT_LAG_S)
+        writes = [w for w in control_plane.audited(since) if w.user.username in OURS]
+        print(f"\n{IDLE_S:g} s, {last} steps, {len(before)} objects; our requests that could write:")
+        for (user, verb, what), count in sorted(Counter(told(w) for w in writes).items()):
+            print(f"  {user:10} {verb:6} {what:28} {count}")
+        assert moved(before, after) == []
+        assert [told(w) for w in writes if not may_be_idle(w)] == []
+        await stage.xid_79(pods[0]["spec"]["nodeName"])
+        await stage.until("sign that the agent had read all steps", lambda: was_read(stage, pods[0], last))
+
+
+async def step_each_second(stage: RealStage, pods: list[Any], seconds: float) -> int:
+    """Returns the last step."""
+    begin_s, step = time.monotonic(), 1
+    while (time.monotonic() - begin_s) < seconds:
+        await asyncio.sleep(1)
+        step += 1
+        for pod in pods:
+            await stage.steps(pod, first=step, last=step)
+    return step
+
+
+async def was_read(stage: RealStage, pod: Any, step: int) -> bool:
+    return [p.last_step for p in (await stage.health(pod["spec"]["nodeName"])).pods] == [step]
+
+
+async def versions(stage: RealStage) -> dict[tuple[str, str, str], str]:
+    """The resourceVersion of each object, the lease aside."""
+    return {
+        (resource.plural, item["metadata"].get("namespace", ""), item["metadata"]["name"]): item["metadata"][
+            "resourceVersion"
+        ]
+        for resource in WATCHED
+        for item in await stage.all(resource)
+    }
+
+
+def moved(before: dict[tuple[str, str, str], str], after: dict[tuple[str, str, str], str]) -> list[Any]:
+    return [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+
+
+def told(write: AuditedWrite) -> tuple[str, str, str]:
+    what = "/".join(part for part in (write.object_ref.resource, write.object_ref.subresource) if part)
+    return OURS[write.user.username], write.verb, what
+
+
+def may_be_idle(write: AuditedWrite) -> bool:
+    """The lease, and an agent's question for its spec: an empty patch, which leaves the resourceVersion."""
+    return told(write) in {
+        ("controller", "update", LEASES.plural),
+        ("controller", "patch", LEASES.plural),
+        ("agent", "patch", f"{NODEHEALTHS.plural}/status"),
+    }
