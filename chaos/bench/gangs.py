@@ -112,10 +112,11 @@ async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen]) -> Turn:
     )
     assert resume_s is not None, "it runs again, so it was started"
     gone, running = _first(sight, _ENDED), _first(sight, {"Running"})
-    new = [seen.uid for seen in _running(sight, gang, old)]
+    new = {seen.uid for seen in _running(sight, gang, old)}
     return Turn(
         stop_s=stop_s,
-        gone_s=max(gone[uid] for uid in old),
+        # Also those that the framework had made in place of a failed one before it was told to stop.
+        gone_s=max(at_s for uid, at_s in gone.items() if uid not in new),
         resume_s=resume_s,
         running_s=max(running[uid] for uid in new),
     )

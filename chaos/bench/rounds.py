@@ -23,6 +23,9 @@ GANG = "llm"
 FELL_OFF = "GPU has fallen off the bus."
 REST_S = 1.0
 """Between two rounds: what they caused is over, and the agent's limit (20 writes in 10 s) is not met."""
+SETTLE_S = 2.0
+"""A gang runs for so long before its fault: the training-operator may send 20 requests a second, and to create
+the job has used up its reserve of 30."""
 
 ROWS: Mapping[str, tuple[str, Goal]] = {
     "finding": ("kernel line -> finding in the API", Goal(20, 100)),
@@ -87,7 +90,7 @@ async def _struck(stage: Throwaway) -> Round:
 
 async def _settled(stage: Throwaway, gang: Gang) -> Mapping[str, Seen]:
     old = await runs(stage, gang)
-    await asyncio.sleep(REST_S)
+    await asyncio.sleep(SETTLE_S)
     stage.sight.forget()
     return old
 
