@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "PatchType",
     "ReplyLost",
     "Resource",
+    "TokenSource",
     "WatchEvent",
 ]
 
@@ -80,12 +81,28 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class TokenSource(Protocol):
+    """Bearer tokens that expire and are renewed."""
+
+    async def token(self) -> str:
+        """The one of now; asked before each request. Raises nothing: the API server judges tokens."""
+        ...
+
+    def refused(self) -> None:
+        """The API server answered 401."""
+        ...
+
+
 class Credentials(msgspec.Struct, frozen=True):
-    """How to reach the API server. The token file is read again for each request: tokens rotate."""
+    """How to reach the API server. The token file is read again for each request: tokens rotate.
+
+    A client certificate is read once.
+    """
 
     server: str
     token_file: str = ""
     token: str = ""
+    tokens: TokenSource | None = None
     ca_file: str = ""
     client_cert_file: str = ""
     client_key_file: str = ""
@@ -169,12 +186,12 @@ class KubeApi:
     ) -> bytes:
         """One call; the body is encoded with msgspec. Returns the answer's bytes."""
         assert self._session is not None, "use `async with KubeApi(...)`"
-        headers = {"Accept": "application/json", **self._credentials.headers()}
         data = None
-        if body is not None:
-            data = _Body(msgspec.json.encode(body), self._may_send)
-            headers["Content-Type"] = content_type
         try:
+            headers = await self._headers()
+            if body is not None:
+                data = _Body(msgspec.json.encode(body), self._may_send)
+                headers["Content-Type"] = content_type
             async with self._session.request(
                 method,
                 self._credentials.server + path,
@@ -185,7 +202,7 @@ class KubeApi:
             ) as response:
                 payload = await response.read()
                 if response.status >= 300:
-                    raise _api_error(response, payload)
+                    raise self._refusal(response, payload)
                 if not payload or not _is_json(response):
                     raise ReplyLost(f"{method} {path}: {_what_came(response, payload)}")
                 return payload
@@ -207,11 +224,11 @@ class KubeApi:
             async with self._session.get(
                 self._credentials.server + path,
                 params=params,
-                headers={"Accept": "application/json", **self._credentials.headers()},
+                headers=await self._headers(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=silence_s),
             ) as response:
                 if response.status >= 300:
-                    raise _api_error(response, await response.read())
+                    raise self._refusal(response, await response.read())
                 if not _is_json(response):
                     payload = await response.content.read(SHOWN_BYTES_MAX)
                     raise ReplyLost(f"WATCH {path}: {_what_came(response, payload)}")
@@ -222,6 +239,17 @@ class KubeApi:
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
             raise ReplyLost(f"WATCH {path}: {type(error).__name__} {error}") from error
+
+    async def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", **self._credentials.headers()}
+        if self._credentials.tokens is not None:
+            headers["Authorization"] = f"Bearer {await self._credentials.tokens.token()}"
+        return headers
+
+    def _refusal(self, response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
+        if response.status == 401 and self._credentials.tokens is not None:
+            self._credentials.tokens.refused()
+        return _api_error(response, payload)
 
 
 class _Body(aiohttp.BytesPayload):

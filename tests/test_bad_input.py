@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from chaos.simulate.crashing import CrashPoints
 from chaos.simulate.jobs import Job
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
-from detectors.kubeapi import Resource
+from detectors.kubeapi import Resource, WatchEvent
 from detectors.settings import SettingsError
 from recover.api import Phase
 from recover.kube.auth import load_credentials
@@ -35,7 +36,6 @@ from recover.kube.cluster import (
     PODS,
     PYTORCHJOBS,
     RECOVERIES,
-    ListPage,
 )
 
 Captured = pytest.CaptureFixture[str]
@@ -195,19 +195,21 @@ ODD: dict[Resource, list[object]] = {
 
 
 class _OddLists(CrashPoints):
-    """Every list begins with objects that nobody can read."""
+    """Every watch with all objects begins with some that nobody can read."""
 
     def __init__(self, client: Client, kill: Callable[[], None]) -> None:
         super().__init__(client, kill)
         self.served: set[Resource] = set()
 
-    async def list(
-        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
-    ) -> ListPage:
-        found = await super().list(resource, namespace=namespace, labels=labels, limit=limit, page=page)
-        odd = [msgspec.Raw(msgspec.json.encode(body)) for body in ODD.get(resource, [])]
-        self.served |= {resource} & ODD.keys()
-        return msgspec.structs.replace(found, items=[*odd, *found.items])
+    async def watch(
+        self, resource: Resource, *, initial: bool = False, **asked: Any
+    ) -> AsyncIterator[WatchEvent]:
+        if initial:
+            for body in ODD.get(resource, []):
+                self.served.add(resource)
+                yield WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(body)))
+        async for event in super().watch(resource, initial=initial, **asked):
+            yield event
 
 
 def test_objects_that_cannot_be_read_keep_no_other_from_being_recovered() -> None:

@@ -1,18 +1,34 @@
 """Who we are to the API server: in-cluster, or a kubeconfig as kubectl reads it.
 
 The kubeconfig is read by kubernetes-asyncio, which knows exec plugins, client certificates and inline data;
-what it finds becomes the few fields that our own client needs.
+what it finds becomes the few fields that our own client needs. Tokens that expire are renewed by it, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
 
 from detectors.kubeapi import Credentials
 from detectors.settings import SettingsError
 
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
 __all__ = ["load_credentials"]
+
+RENEW_PAUSE_S = 10.0
+"""Between two runs of an exec plugin: kubernetes-asyncio takes a token for expired five minutes early, and so
+one that lives shorter for expired at once."""
+RENEW_S_MAX = 10.0
+
+log = structlog.get_logger(__name__)
 
 
 async def load_credentials(
@@ -42,7 +58,7 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
 
     configuration = client.Configuration()
     try:
-        await config.load_kube_config(
+        loader = await config.load_kube_config(
             config_file=path, context=context or None, client_configuration=configuration
         )
     except yaml.YAMLError as error:
@@ -51,11 +67,55 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         raise SettingsError(f"kubeconfig {path}: {error}") from error
     except (AttributeError, TypeError, KeyError) as error:  # the reader takes the file's shape for granted
         raise SettingsError(f"kubeconfig {path}: not the shape of a kubeconfig") from error
-    token = (configuration.api_key or {}).get("BearerToken", "").removeprefix("Bearer ")
     return Credentials(
         server=configuration.host.rstrip("/"),
-        token=token,
+        tokens=_Renewed(loader, configuration, path) if _token_of(configuration) else None,
         ca_file=configuration.ssl_ca_cert or "",
         client_cert_file=configuration.cert_file or "",
         client_key_file=configuration.key_file or "",
     )
+
+
+class _Renewed:
+    """The token of a kubeconfig. It is loaded again when it is about to expire, where the kubeconfig says
+    when, and when the API server refuses it. Meanwhile, and while that fails, the old one is used."""
+
+    def __init__(self, loader: KubeConfigLoader, configuration: Configuration, path: str) -> None:
+        self._loader = loader
+        self._configuration = configuration
+        self._path = path
+        self._refused = False
+        self._loaded_at_s = time.monotonic()
+
+    async def token(self) -> str:
+        if self._is_due():
+            self._loaded_at_s = time.monotonic()
+            await self._load()
+        return _token_of(self._configuration)
+
+    def refused(self) -> None:
+        self._refused = True
+
+    def _is_due(self) -> bool:
+        if time.monotonic() - self._loaded_at_s < RENEW_PAUSE_S:
+            return False
+        return self._refused or hasattr(self._loader, "exec_plugin_expiry") or bool(self._loader.provider)
+
+    async def _load(self) -> None:
+        from kubernetes_asyncio import config  # noqa: PLC0415
+
+        if self._refused:
+            vars(self._loader).pop("exec_plugin_expiry", None)
+        self._refused = False
+        try:
+            async with asyncio.timeout(RENEW_S_MAX):
+                await self._loader.load_and_set(self._configuration)
+        except (config.ConfigException, OSError, ValueError, KeyError) as error:
+            log.warning(
+                "token not renewed, going on with the old one", kubeconfig=self._path, error=str(error)
+            )
+
+
+def _token_of(configuration: Configuration) -> str:
+    key: str = (configuration.api_key or {}).get("BearerToken", "")
+    return key.removeprefix("Bearer ")

@@ -102,8 +102,8 @@ async def test_all_connections_of_controller_and_agents_are_cut_each_second(plan
         await asyncio.sleep(OUTAGE_S / 3)
         await gang.chooses()
         await gang.steps_on()
-        await gang.ends_well()
         await gang.rest_of_the_disturbance()
+        await gang.ends_well()
 
 
 class Gang:
@@ -187,7 +187,7 @@ class Gang:
             yield
 
     async def rest_of_the_disturbance(self) -> None:
-        await asyncio.sleep(max(0.0, self._disturbed_until - time.monotonic()))
+        await asyncio.sleep(max(0.0, self._disturbed_until + CUT_EVERY_S - time.monotonic()))
 
     async def until(self, what: str, found: Callable[[], Awaitable[Any]]) -> Any:
         """As the stage's, and an API server that does not answer is waited for."""

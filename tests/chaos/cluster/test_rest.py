@@ -65,7 +65,9 @@ async def test_a_kubeconfig_leads_our_own_client_here(server: Server, tmp_path: 
     path = tmp_path / "kubeconfig"
     write_kubeconfig(path, server.url, "secret")
     credentials = await load_credentials(kubeconfig=str(path))
-    assert (credentials.server, credentials.token) == (server.url, "secret")
+    assert credentials.server == server.url
+    assert credentials.tokens is not None
+    assert await credentials.tokens.token() == "secret"
     assert path.stat().st_mode & 0o077 == 0
 
 
