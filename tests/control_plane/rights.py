@@ -6,7 +6,6 @@ The tests run controller and agents with exactly these.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import yaml
 
 from detectors.kubeapi import ApiError, KubeApi
 from detectors.resource import Resource
-from recover.resources import INCIDENTS
+from recover.resources import INCIDENTS, LEASES
 
 __all__ = ["AGENT", "BINDINGS", "CONTROLLER_NAME", "ROLES", "SYSTEM", "install_rights", "manifests", "token"]
 
@@ -36,6 +35,7 @@ _POLICIES = Resource(
 )
 _KINDS = (
     _ACCOUNTS,
+    LEASES,
     ROLES,
     BINDINGS,
     Resource(_RBAC, "v1", "roles", "Role"),
@@ -62,8 +62,11 @@ async def install_rights(api: KubeApi) -> None:
     """Namespace rekindle-system and the CRDs must be there. Returns when the policies refuse."""
     for body in manifests():
         kind = _OF_KIND[body["apiVersion"], body["kind"]]
-        with contextlib.suppress(ApiError):  # there from an earlier test
+        try:
             await api.request("POST", kind.path(namespace=body["metadata"].get("namespace", "")), body=body)
+        except ApiError as error:
+            if not error.exists:  # from an earlier test
+                raise
     async with asyncio.timeout(IN_FORCE_S):
         while await _an_administrator_may_write(api):
             await asyncio.sleep(0.05)

@@ -38,8 +38,6 @@ from detectors.contract import (
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES, PODS
-from recover.kube.lease import LEASE
-from recover.resources import LEASES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
@@ -232,7 +230,6 @@ async def raised(
         for name in (NAMESPACE, SYSTEM):
             await _there(api, NAMESPACES, {"metadata": {"name": name}})
         await install_rights(api)
-        await _there(api, LEASES, {"metadata": {"name": LEASE}}, SYSTEM)
         stack.push_async_callback(wiped, api)
         controller = await start_controller(api, plane, settings)
         stack.push_async_callback(controller.stop)
@@ -285,6 +282,6 @@ async def _all_covered(stage: RealStage) -> bool:
     return True
 
 
-async def _there(api: KubeApi, resource: Resource, body: Any, namespace: str = "") -> None:
+async def _there(api: KubeApi, resource: Resource, body: Any) -> None:
     with contextlib.suppress(ApiError):
-        await api.request("POST", resource.path(namespace=namespace), body=body)
+        await api.request("POST", resource.path(), body=body)

@@ -212,8 +212,7 @@ async def test_the_controller_writes_what_it_must_remember(control_plane: Contro
         "a NodeHealth": ("POST", NODEHEALTHS.path(), body(NODEHEALTHS, "n3")),
         "a NodeHealth's spec": ("PATCH", OWN, {"spec": {"request": "r1"}}),
         "a cordon": ("PATCH", NODES.path("n1"), {"spec": {"unschedulable": True}}),
-        "the lease": ("POST", LEASES.path(namespace=SYSTEM), body(LEASES, "rekindle-controller")),
-        "its renewal": ("PATCH", LEASES.path("rekindle-controller", SYSTEM), {"spec": {}}),
+        "the lease": ("PATCH", LEASES.path("rekindle-controller", SYSTEM), {"spec": {}}),
     }
     async with calling(control_plane) as callers:
         assert await answers(await callers.controller(), asked) == all_answer(asked, "ok")
