@@ -256,6 +256,8 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> `namespace/name` -> recovery; one whose gang was made anew stands under both uids."""
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound there."""
+    departed: Mapping[str, Mapping[str, Pod]] = {}
+    """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
 

@@ -36,6 +36,8 @@ from recover.workloads import WORKLOADS
 __all__ = ["Observer", "Table"]
 
 TOMBSTONES_MAX = 10_000
+DEPARTED_MAX = 16
+"""Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -169,6 +171,7 @@ class Observer:
         self._notify = changed
         self._gangs: dict[str, Gang] = {}
         self._pods_of: dict[str, dict[str, Pod]] = {}
+        self._departed: dict[str, dict[str, Pod]] = {}
         self._gangs_on: dict[str, frozenset[str]] = {}
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
@@ -237,6 +240,7 @@ class Observer:
             recoveries=self.recoveries.rows,
             recoveries_of=self._recoveries_of,
             gangs_on=self._gangs_on,
+            departed=self._departed,
             parts_of=self._parts_of,
         )
 
@@ -265,6 +269,9 @@ class Observer:
             self._parts_of.setdefault(new.part_of, {})[new.ref.uid] = new
         elif new is not None:
             self._gangs[new.ref.uid] = new
+        for gang in (old, new):
+            if gang is not None and not self._is_to_run(gang.ref.uid):
+                self._departed.pop(gang.ref.uid, None)
         self._notify()
 
     def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
@@ -283,6 +290,8 @@ class Observer:
             siblings.pop(old.uid, None)
             if not siblings:
                 self._pods_of.pop(old.owner_uid, None)
+            if (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
+                self._remember(old)
         if new is not None:
             if decode.SCAN_OF in new.labels and not new.owner_uid:
                 self._scans[key] = new
@@ -292,6 +301,20 @@ class Observer:
             if pod is not None and pod.node and pod.owner_uid:
                 self._index_place(pod.owner_uid, pod.node)
         self._notify()
+
+    def _is_to_run(self, gang_uid: str) -> bool:
+        gang = self._gangs.get(gang_uid)
+        return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
+
+    def _remember(self, pod: Pod) -> None:
+        """A rank may vanish before it is clear that its job has not ended, and its peers do not show it.
+
+        This is lost when the controller starts anew; then the ranks that wait for their peer tell by a hang.
+        """
+        departed = self._departed.setdefault(pod.owner_uid, {})
+        departed[pod.uid] = pod
+        if len(departed) > DEPARTED_MAX:
+            del departed[next(iter(departed))]
 
     def _index_place(self, gang_uid: str, node: str) -> None:
         here = any(pod.node == node for pod in self._pods_of.get(gang_uid, {}).values())

@@ -124,6 +124,7 @@ class Worlds:
         self.health = {name: self._covered(name) for name in self.nodes}
         self.gangs: dict[str, Gang] = {}
         self.pods: dict[str, dict[str, Pod]] = {}
+        self.departed: dict[str, dict[str, Pod]] = {}
         self.incidents: dict[str, Incident] = {}
         self.recoveries: dict[str, Recovery] = {}
         self.scans: dict[str, Pod] = {}
@@ -308,6 +309,7 @@ class Worlds:
             recoveries=self.recoveries,
             recoveries_of=recoveries_of,
             gangs_on=gangs_on,
+            departed=self.departed,
         )
 
     def decide(self) -> Decision:

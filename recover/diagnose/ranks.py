@@ -14,7 +14,7 @@ from recover.diagnose.model import Loss
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
-__all__ = ["is_dead", "leftover", "losses", "new_pods", "since", "stalled_at"]
+__all__ = ["departed", "is_dead", "leftover", "losses", "new_pods", "since", "stalled_at"]
 
 
 def since(history: list[Recovery]) -> datetime | None:
@@ -36,9 +36,29 @@ def new_pods(world: World, gang: Gang) -> list[Pod]:
 
     Told by uid and not by time: the controller's clock and the API server's need not agree.
     """
-    kept = {left for r in world.history(gang.ref.uid) for left in r.status.leftovers}
+    kept = _leftovers(world, gang)
     pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
     return sorted(pods, key=lambda pod: pod.name)
+
+
+def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
+    """Deleted pods that are gone, while peers of theirs among `pods` are still there. Where none is, the
+    framework has made the whole gang anew by itself."""
+    kept = _leftovers(world, gang)
+    oldest = min((p.created for p in pods if p.created and not p.ended), default=None)
+    return [
+        pod
+        for pod in world.departed.get(gang.ref.uid, {}).values()
+        if pod.namespace == gang.ref.namespace
+        and leftover(pod) not in kept
+        and pod.deleting_since is not None
+        and oldest is not None
+        and oldest < pod.deleting_since
+    ]
+
+
+def _leftovers(world: World, gang: Gang) -> set[str]:
+    return {left for r in world.history(gang.ref.uid) for left in r.status.leftovers}
 
 
 def leftover(pod: Pod) -> str:
@@ -62,7 +82,7 @@ def _by_itself(loss: Loss) -> bool:
 
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
-    if pod.phase is PodPhase.SUCCEEDED:
+    if pod.phase is PodPhase.SUCCEEDED and not _was_told_to_end(pod):
         return None
     ended = next((c for c in pod.containers if c.exit_code not in (None, 0)), None)
 
@@ -87,6 +107,12 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     if ended is not None:
         return lost(_code(ended), ended.finished_at, in_place=True)
     return None
+
+
+def _was_told_to_end(pod: Pod) -> bool:
+    """It was deleted before it ended, so an exit with 0 says only that it ended in good order."""
+    ends = [c.finished_at for c in pod.containers if c.finished_at is not None]
+    return pod.deleting_since is not None and bool(ends) and max(ends) >= pod.deleting_since
 
 
 def _code(container: Container | None) -> str:
@@ -129,9 +155,15 @@ def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
 
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:
-    """When the last readable rank stalled, if all of them have; None if any goes on or none is readable."""
+    """When the last readable rank stalled, if all of them have; None if any goes on or none is readable.
+
+    The agent of a dead node tells nothing any more: its last word is no sign that its rank goes on.
+    """
     latest: datetime | None = None
     for pod in pods:
+        node = world.nodes.get(pod.node)
+        if node is not None and not node.ready:
+            continue
         progress = world.progress(pod)
         if progress is None or progress.first_step is None:
             continue

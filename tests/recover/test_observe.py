@@ -224,3 +224,18 @@ def test_an_incident_of_a_newer_version_with_a_fault_unknown_here_is_counted_as_
 
     assert made.unreadable()["Incident"] == 1
     assert set(seen(made).nodes) == {"n1"}
+
+
+def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to_run() -> None:
+    made = observer()
+    running = {"parallelism": 2, "template": {"spec": {}}}
+    job = raw("llm", 1, uid="job-uid", spec=running)
+    put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
+
+    made.pods.apply(event("DELETED", "a", 4))
+    put(made, (PODS, pod("b", 5, uid="anew")))
+    assert [p.uid for p in seen(made).departed["job-uid"].values()] == ["a-uid", "b-uid"]
+
+    put(made, (JOBS, raw("llm", 6, uid="job-uid", spec={**running, "suspend": True})))
+    made.pods.apply(event("DELETED", "b", 7))
+    assert seen(made).departed == {}

@@ -1,0 +1,99 @@
+"""Ranks that are lost without a Failed pod to show for it: taken away, gone, or silent on a dead node."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from detectors.contract import Edge, Fault
+from recover.api import Blame
+from recover.model import Container, Pod, PodPhase
+from tests.builders import NOW, Worlds, cluster, gang
+
+
+def deleted(world: Worlds, rank: int, *, ago_s: float = 3.0, gone: bool, exit_code: int | None = None) -> Pod:
+    """Somebody has deleted the rank's pod; where it is `gone`, only the controller's own memory has it."""
+    pods = world.pods["llm-uid"]
+    pod = pods[f"llm-{rank}-uid"]
+    at = world.now - timedelta(seconds=ago_s)
+    pod = msgspec.structs.replace(pod, deleting_since=at)
+    if exit_code is not None:
+        pod = ended(pod, exit_code, at + timedelta(seconds=1))
+    if gone:
+        del pods[pod.uid]
+        world.departed["llm-uid"] = {pod.uid: pod}
+    else:
+        pods[pod.uid] = pod
+    return pod
+
+
+def ended(pod: Pod, exit_code: int, at: datetime) -> Pod:
+    container = Container(name="train", running=False, exit_code=exit_code, finished_at=at)
+    phase = PodPhase.FAILED if exit_code else PodPhase.SUCCEEDED
+    return msgspec.structs.replace(pod, phase=phase, containers=(container,))
+
+
+@pytest.mark.parametrize("exit_code", [None, 143, 0])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_rank_that_was_told_to_go_is_lost_whatever_it_exits_with(gone: bool, exit_code: int | None) -> None:
+    world = cluster().running(gang("llm", ranks=4))
+    deleted(world, 2, gone=gone, exit_code=exit_code)
+
+    plan = world.decide()
+
+    assert plan.restarts == ["llm"]
+    assert plan.incident.spec.fault is Fault.HOST
+    assert plan.incident.status.blame is Blame.UNKNOWN
+    assert [suspect.node for suspect in plan.incident.status.suspects] == ["n2"]
+    assert plan.cordons == []
+
+
+def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:
+    """Its job's own end comes by another watch."""
+    world = cluster().running(gang("llm", ranks=4))
+    deleted(world, 2, ago_s=0.4, gone=True)
+
+    early = world.decide()
+
+    assert early.restarts == []
+    assert early.plan.look_again_s is not None
+    assert world.later(1.0).decide().restarts == ["llm"]
+
+
+def test_a_rank_that_was_made_anew_beside_its_old_peers_is_lost_all_the_same() -> None:
+    """It has joined nobody: the others lost their peer, and wait for the old one."""
+    world = cluster().running(gang("llm", ranks=4))
+    pod = deleted(world, 2, gone=True)
+    new = msgspec.structs.replace(pod, uid="anew", deleting_since=None, created=NOW)
+    world.pods["llm-uid"][new.uid] = new
+
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_gang_that_its_framework_has_made_anew_as_a_whole_has_lost_nobody() -> None:
+    world = cluster().running(gang("llm", ranks=4), stepping=False)
+    deleted(world, 2, gone=True)
+    pods = world.pods["llm-uid"]
+    for uid, pod in list(pods.items()):
+        pods[uid] = msgspec.structs.replace(pod, created=NOW)
+
+    assert world.decide().incidents == []
+
+
+def test_a_rank_that_ended_well_and_was_tidied_away_later_is_not_lost() -> None:
+    world = cluster().running(gang("llm", ranks=4))
+    pod = deleted(world, 2, gone=True)
+    world.departed["llm-uid"] = {pod.uid: ended(pod, 0, world.now - timedelta(seconds=60))}
+
+    assert world.decide().incidents == []
+
+
+def test_a_hang_is_seen_though_the_agent_of_a_dead_node_can_no_longer_tell_it() -> None:
+    world = cluster(nodes=5).running(gang("llm", ranks=4)).stall()
+    silent = world.pods["llm-uid"]["llm-2-uid"]
+    world.progress(silent, Edge.STEPPING, at=world.now - timedelta(minutes=20))
+
+    assert world.decide().restarts == []
+    assert world.not_ready("n2").decide().restarts == ["llm"]
