@@ -1,0 +1,189 @@
+"""Jobs for the cases of a recovery, and what is asked of them: on real controllers, without agents. The test
+says the steps of a rank itself, as the agent of its node would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from detectors.resource import Resource
+from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import NAMESPACE, RealStage
+
+__all__ = [
+    "RECREATE",
+    "cordons",
+    "ended",
+    "incident_of",
+    "indexed_job",
+    "no_trouble",
+    "nodes_of",
+    "patched",
+    "pods_of",
+    "pytorchjob",
+    "recovered",
+    "recoveries",
+    "refusals",
+    "trained",
+    "uids",
+    "writes_to",
+]
+
+OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
+RECREATE = {"rekindle.dev/on-terminal": "recreate"}
+
+
+def indexed_job(
+    name: str,
+    *,
+    ranks: int = 2,
+    gpus: int = 8,
+    dying: str = "",
+    labels: Mapping[str, str] = OPTED_IN,
+    annotations: Mapping[str, str] = {},
+    pod: Mapping[str, Any] = {},
+    **spec: Any,
+) -> dict[str, Any]:
+    """`dying` as in dying.yaml; `pod` and `spec` go into the pod's and the job's spec."""
+    return {
+        "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": ranks,
+            "parallelism": ranks,
+            "template": {
+                "metadata": {"annotations": {"dying": dying} if dying else {}},
+                "spec": {"restartPolicy": "Never", "containers": [_container("train", gpus)], **pod},
+            },
+            **spec,
+        },
+    }
+
+
+def pytorchjob(
+    name: str,
+    restart_policy: str,
+    *,
+    dying: str = "",
+    labels: Mapping[str, str] = OPTED_IN,
+    annotations: Mapping[str, str] = {},
+    finalizers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A master and a worker."""
+    meta = {"annotations": {"dying": dying} if dying else {}, "finalizers": list(finalizers)}
+    template = {"metadata": meta, "spec": {"containers": [_container("pytorch", 8)]}}
+    replica = {"replicas": 1, "restartPolicy": restart_policy, "template": template}
+    return {
+        "apiVersion": PYTORCHJOBS.api_version,
+        "kind": PYTORCHJOBS.kind,
+        "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
+        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
+    }
+
+
+def _container(name: str, gpus: int) -> dict[str, Any]:
+    return {"name": name, "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+
+
+async def trained(stage: RealStage, job: Mapping[str, Any], resource: Resource = JOBS) -> list[Any]:
+    """The new job's pods, each at step 100."""
+    await stage.create(resource, job, NAMESPACE)
+    pods = await stage.running(job["metadata"]["name"], 2)
+    for pod in pods:
+        await stage.steps(pod, first=1, last=100)
+    return pods
+
+
+async def recovered(stage: RealStage, job: str, old: Sequence[Any]) -> Any:
+    """The Recovery once the job's new pods run and have made a step: Succeeded."""
+    new = await stage.running(job, len(old), but=uids(old))
+    await stage.steps(new[0], first=91, last=91)
+    return await ended(stage, job, "Succeeded")
+
+
+async def ended(stage: RealStage, job: str, phase: str, reason: str | None = None) -> Any:
+    """The job's only Recovery, once it has come to that phase."""
+
+    async def found() -> Any:
+        mine = await recoveries(stage, job)
+        assert len(mine) <= 1, [r["metadata"]["name"] for r in mine]
+        return next((r for r in mine if r["status"]["phase"] == phase), None)
+
+    recovery = await stage.until(f"{phase} of {job}", found)
+    assert reason is None or recovery["status"].get("reason") == reason, recovery["status"]
+    return recovery
+
+
+async def recoveries(stage: RealStage, job: str) -> list[Any]:
+    return [r for r in await stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == job]
+
+
+async def refusals(stage: RealStage, job: str) -> dict[str, str]:
+    """Why the job was not restarted: the reason of each refusal, by incident."""
+    return {
+        incident["metadata"]["name"]: record["reason"]
+        for incident in await stage.all(INCIDENTS)
+        for record in incident.get("status", {}).get("actions", [])
+        if record["action"] == "restart-gang"
+        and record["target"].endswith(f"/{job}")
+        and record["outcome"] == "refused"
+    }
+
+
+async def incident_of(stage: RealStage, recovery: Any) -> Any:
+    return await stage.get(INCIDENTS, recovery["spec"]["incident"])
+
+
+async def cordons(stage: RealStage) -> set[str]:
+    return {n["metadata"]["name"] for n in await stage.all(NODES) if n["spec"].get("unschedulable")}
+
+
+async def pods_of(stage: RealStage, job: str) -> list[Any]:
+    return [
+        pod
+        for pod in await stage.all(PODS, NAMESPACE)
+        if any(owner["name"] == job for owner in pod["metadata"].get("ownerReferences", []))
+    ]
+
+
+async def patched(
+    stage: RealStage, resource: Resource, name: str, body: Any, *, manager: str = "", subresource: str = ""
+) -> None:
+    """By a person or another controller, of that field manager."""
+    path = resource.path(name, NAMESPACE, subresource)
+    await stage.api.request(
+        "PATCH",
+        path,
+        body=body,
+        content_type="application/merge-patch+json",
+        params={"fieldManager": manager} if manager else {},
+    )
+
+
+def writes_to(plane: ControlPlane, since: int, resource: Resource, name: str) -> list[str]:
+    """What the controller has written to that object: verbs of the requests that were answered well."""
+    return [
+        write.verb
+        for write in plane.audited(since)
+        if "rekindle-controller" in write.user.username
+        and (write.object_ref.resource, write.object_ref.name) == (resource.plural, name)
+        and write.succeeded
+    ]
+
+
+def uids(pods: Sequence[Any]) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in pods]
+
+
+def nodes_of(pods: Sequence[Any]) -> set[str]:
+    return {pod["spec"]["nodeName"] for pod in pods}
+
+
+def no_trouble(stage: RealStage) -> None:
+    """Nothing was refused, forbidden or unreadable."""
+    lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
+    assert [line for line in lines if line["level"] in ("warning", "error")] == []
