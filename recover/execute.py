@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, assert_never
@@ -24,8 +24,9 @@ from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
 from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
 from recover.kube.limiter import Limiter, Urgency
+from recover.model import Gang, Node
 from recover.objects import shortened
-from recover.observe import Observer
+from recover.observe import Observer, Table
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Executor"]
@@ -35,6 +36,9 @@ LOOK_AGAIN_S = 0.2
 
 STALE_S = 0.02
 """After a failed precondition: the object has been read again, so the next decision can be made at once."""
+
+CONFLICTS_MAX = 3
+"""A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Held around each request or pair of requests, and not while waiting to try again."""
@@ -65,16 +69,20 @@ class Executor:
         chains = [chain for chain in plan.chains if chain]
         if not chains:
             return plan.look_again_s
-        outcomes = await asyncio.gather(*(self._chain(chain) for chain in chains))
+        seen = {id(a): self._seen(a) for a in plan.actions if isinstance(a, Patch)}
+        outcomes = await asyncio.gather(*(self._chain(chain, seen) for chain in chains))
         waits = [wait for wait in (*outcomes, plan.look_again_s) if wait is not None]
         return min(waits, default=None)
 
-    async def _chain(self, chain: tuple[Action, ...]) -> float | None:
+    async def _chain(self, chain: tuple[Action, ...], seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # what was begun first is finished first
+        chain = tuple(
+            sorted(chain, key=lambda action: isinstance(action, Emit))
+        )  # nothing waits for an Event
         for number, action in enumerate(chain):
             urgency = min(_urgency(later) for later in chain[number:])  # what an act waits for is as urgent
             try:
-                await self._write(action, partial(self.limiter.slot, urgency, order))
+                await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
             except Transient as error:
                 log.info("write not done, looking again", what=_what(action), why=str(error))
                 return error.retry_in_s
@@ -83,7 +91,7 @@ class Executor:
                 return 60.0
         return None
 
-    async def _write(self, action: Action, slot: Slot) -> None:
+    async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
         if isinstance(action, Emit):
             await self._emit(action, slot)
             return
@@ -97,7 +105,7 @@ class Executor:
             ):
                 with attempt:
                     async with slot():
-                        await self._apply(action)
+                        await self._apply(action, seen)
             outcome = "done"
         except ReplyLost as error:
             outcome = "unknown"
@@ -116,14 +124,14 @@ class Executor:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
 
-    async def _apply(self, action: Create | Ensure | Patch | Delete) -> None:
+    async def _apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> None:
         match action:
             case Create():
                 await self._create(action)
             case Ensure():
                 await self._ensure(action)
             case Patch():
-                await self._patch(action)
+                await self._patch_as_seen(action, seen)
             case Delete():
                 try:
                     await self._cluster.delete(
@@ -168,6 +176,29 @@ class Executor:
             if not error.not_found:
                 raise
             await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
+
+    async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
+        """A conflict over what no decision reads, as a framework's own counters, is no reason to decide anew:
+        the same patch goes to the new version at once."""
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return await self._patch(action)
+            except ApiError as error:
+                if seen is None or not error.stale:
+                    raise
+                await self._read_again(action)
+                now = self._seen(action)
+                if now is None or msgspec.structs.replace(seen, version=now.version) != now:
+                    raise
+                action = msgspec.structs.replace(action, version=now.version)
+        return await self._patch(action)
+
+    def _seen(self, action: Patch) -> Node | Gang | None:
+        """What decisions know of the object, if others write to it too and its version is a precondition."""
+        key = f"{action.namespace}/{action.name}" if action.namespace else action.name
+        tables: tuple[Table[Node] | Table[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
+        rows = (table.rows.get(key) for table in tables if table.resource == action.resource)
+        return next(rows, None) if action.version else None
 
     async def _patch(self, action: Patch) -> None:
         metadata: dict[str, Any] = dict(action.body.get("metadata", {}))

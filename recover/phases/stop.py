@@ -45,8 +45,7 @@ def planned(ctx: Context) -> Step:
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
     return Step(
-        status=moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status),
-        writes=(ctx.event(EventReason.RECOVERY_STARTED, cause.summary),),
+        status=moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status)
     )
 
 
@@ -69,7 +68,8 @@ def stopping(ctx: Context) -> Step:
             return _not_taken(ctx)
         scan = scan_pod.create(ctx.recovery, gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
         mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
-        return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ())))
+        told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
+        return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ()), told))
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError, ReplyLost
+from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.execute import Executor
-from recover.kube.cluster import CONFIGMAPS, INCIDENTS, PODS, RECOVERIES
+from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES, PODS, RECOVERIES
 from recover.observe import Observer
 from recover.settings import Settings
 from recover.telemetry import Metrics
@@ -26,11 +27,15 @@ SPEC = {
 }
 
 
-def execute(cluster: Scripted, *chains: tuple[Action, ...]) -> tuple[float | None, Observer]:
+def execute(
+    cluster: Scripted, *chains: tuple[Action, ...], known: Sequence[tuple[Resource, bytes]] = ()
+) -> tuple[float | None, Observer]:
     """Runs the plan in virtual time; returns when to look again, and the caches."""
 
     async def main(clock: Clock) -> tuple[float | None, Observer]:
         observer = Observer(cluster, Settings(), lambda: None)
+        for resource, there in known:
+            observer.absorb(resource, there)
         executor = Executor(cluster, observer, Metrics(), clock)
         return await executor.run(Plan(chains=chains, look_again_s=45.0)), observer
 
@@ -50,6 +55,40 @@ def test_a_write_carries_its_preconditions_and_its_answer_is_known_at_once() -> 
     assert cluster.bodies[0]["metadata"] == {"uid": "r1-uid", "resourceVersion": "7"}
     assert observer.recoveries.rows["ml/r1"].status.phase == "Stopping"
     assert wait == 45.0
+
+
+def test_events_are_written_last_so_that_no_act_waits_for_them() -> None:
+    cluster = Scripted()
+    told = Emit(reason="NodeQuarantined", message="m", regarding={"name": "n1", "uid": "u"}, key="k")
+
+    execute(cluster, (told, patch("r1")))
+
+    assert [method for method, _ in cluster.calls] == ["patch", "create"]
+
+
+@pytest.mark.parametrize(
+    ("there", "patched"),
+    [
+        (
+            raw(
+                "n1", 8, namespace="", status={"conditions": [{"type": "MemoryPressure", "status": "False"}]}
+            ),
+            2,
+        ),
+        (raw("n1", 8, namespace="", spec={"unschedulable": True}), 1),
+    ],
+)
+def test_a_conflict_over_what_no_decision_reads_is_tried_again_at_once_and_any_other_decided_anew(
+    there: bytes, patched: int
+) -> None:
+    cluster = Scripted(patch=[CONFLICT], get=[there])
+    cordon = Patch(what="w", resource=NODES, name="n1", uid="n1-uid", version="7", body={"spec": {}})
+
+    wait, _ = execute(cluster, (cordon,), known=[(NODES, raw("n1", 7, namespace=""))])
+
+    versions = [body["metadata"]["resourceVersion"] for body in cluster.bodies]
+    assert versions == ["7", "8"][:patched]
+    assert (wait == 45.0) is (patched == 2)
 
 
 def test_a_chain_ends_at_its_first_failure_and_the_others_go_on() -> None:
