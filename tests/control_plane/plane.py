@@ -188,6 +188,14 @@ class ControlPlane:
         file.write_text(f"{user}-token", encoding="utf-8")
         return file
 
+    def client_certificate(self, user: str) -> tuple[Path, Path]:
+        """A certificate of that user, and its key, signed by the authority that the API server believes."""
+        certificate, key = self.folder / f"{user}.crt", self.folder / f"{user}.key"
+        command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={user}"]
+        command += ["-CA", str(self.ca_file), "-CAkey", str(self.folder / "tls.key")]
+        _openssl([*command, "-keyout", str(key), "-out", str(certificate)])
+        return certificate, key
+
     def kubeconfig(self, user: str = ADMIN) -> Path:
         document = {
             "apiVersion": "v1",
@@ -229,19 +237,25 @@ def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator
 
 
 def _lay_files(plane: ControlPlane) -> None:
-    """A key with a certificate that vouches for itself (it also signs service account tokens), and tokens."""
+    """A key with a certificate that vouches for itself, and tokens. It also signs the tokens of service
+    accounts and the certificates of users."""
     subject = ["-subj", "/CN=rekindle-control-plane", "-addext", "subjectAltName=IP:127.0.0.1"]
     usage = ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command += ["-nodes", "-days", "2", *subject, *usage]
-    command += ["-keyout", str(plane.folder / "tls.key"), "-out", str(plane.ca_file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise PlaneError(f"openssl made no certificate:\n{done.stderr[-1000:]}")
+    command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", *subject, *usage]
+    _openssl([*command, "-keyout", str(plane.folder / "tls.key"), "-out", str(plane.ca_file)])
     rows = [f'{user}-token,{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
     (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
     (plane.folder / "audit-policy.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
     (plane.folder / "audit.log").touch()
+
+
+_NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+
+
+def _openssl(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise PlaneError(f"openssl made no certificate:\n{done.stderr[-1000:]}")
 
 
 def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
@@ -266,6 +280,7 @@ def _api_server(programs: Programs, plane: ControlPlane, etcd: str) -> list[str]
         f"--secure-port={port}",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
+        f"--client-ca-file={certificate}",
         f"--token-auth-file={plane.folder / 'tokens.csv'}",
         f"--service-account-key-file={certificate}",
         f"--service-account-signing-key-file={key}",

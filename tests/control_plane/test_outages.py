@@ -71,27 +71,28 @@ def plane() -> Iterator[ControlPlane]:
         yield own
 
 
-async def test_the_api_server_is_killed_while_the_scan_chooses(plane: ControlPlane) -> None:
-    async with training(plane) as gang:
-        await gang.loses_a_gpu()
-        scan = await gang.until("running scan pod", gang.running_scan)
-
-        await gang.outage("API server dead", plane.programs["kube-apiserver"])
-
-        await gang.stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=CHOSEN, found=1)))
-        await gang.steps_on()
-        await gang.ends_well()
-
-
-async def test_etcd_is_killed_while_the_first_step_is_awaited(plane: ControlPlane) -> None:
+async def test_the_api_server_is_killed_while_the_first_step_is_awaited(plane: ControlPlane) -> None:
     """The step is made while nobody can be told of it: the agent keeps it."""
     async with training(plane) as gang:
         await gang.loses_a_gpu()
         await gang.chooses()
         new = await gang.until("new pods", gang.new_pods)
 
-        await gang.outage("etcd dead", plane.programs["etcd"], meanwhile=lambda: gang.prints(new[0]))
+        killed = plane.programs["kube-apiserver"]
+        await gang.outage("API server dead", killed, meanwhile=lambda: gang.prints(new[0]))
 
+        await gang.ends_well()
+
+
+async def test_etcd_is_killed_while_the_scan_chooses(plane: ControlPlane) -> None:
+    async with training(plane) as gang:
+        await gang.loses_a_gpu()
+        await gang.until("running scan pod", gang.running_scan)
+
+        await gang.outage("etcd dead", plane.programs["etcd"])
+
+        await gang.chooses()
+        await gang.steps_on()
         await gang.ends_well()
 
 
