@@ -30,14 +30,13 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 import structlog
 
-from detectors.kubeapi import ApiError, ReplyLost
+from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.errors import NotLeaderError
-from recover.kube.cluster import Cluster
 from recover.resources import LEASES
 from recover.settings import Settings
 from recover.telemetry import Clock
@@ -125,22 +124,32 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+class LeaseApi(Protocol):
+    """The part of Cluster by which the lease is read and written."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes: ...
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes: ...
+
+    async def patch(self, resource: Resource, name: str, body: Any, *, namespace: str = "") -> bytes: ...
+
+
 class Elector:
     """Takes the lease and keeps it. `leading` stays set once it is ours: losing it ends the process.
 
-    `cluster` should have a connection and a request timeout of its own, well below the renew deadline: then
+    `api` should have a connection and a request timeout of its own, well below the renew deadline: then
     the controller's other requests cannot hold a renewal up.
     """
 
     def __init__(
         self,
-        cluster: Cluster,
+        api: LeaseApi,
         settings: Settings,
         identity: str,
         clock: Clock,
         uptime: Callable[[], float] = uptime_s,
     ) -> None:
-        self._cluster = cluster
+        self._api = api
         self._lease = settings.lease
         self._namespace = settings.namespace
         self._identity = identity
@@ -240,13 +249,18 @@ class Elector:
         why = f"no renewal was answered for {self._lease.renew_deadline_s:g} s"
         in_time_s = self.left_s() - self.write_timeout_s
         if in_time_s <= 0:
-            raise LeaseLostError(why)
+            raise self._lost(why)
         try:
             async with asyncio.timeout(in_time_s):
                 while not await self._renewed():
                     await asyncio.sleep(self._lease.retry_s / 4)
         except TimeoutError as error:
-            raise LeaseLostError(why) from error
+            raise self._lost(why) from error
+
+    def _lost(self, why: str) -> LeaseLostError:
+        """No write is sent from now on, whoever handles the error."""
+        self._sent_s = -math.inf
+        return LeaseLostError(why)
 
     async def _renewed(self) -> bool:
         try:
@@ -263,9 +277,9 @@ class Elector:
         """Raises LeaseLostError if it is another's, or a reign of ours that this process did not begin."""
         record = await self._read()
         if record.version == MISSING:
-            raise LeaseLostError("the Lease was deleted")
+            raise self._lost("the Lease was deleted")
         if (record.holder, record.transitions) != (self._identity, self._transitions):
-            raise LeaseLostError(f"{record.holder or 'nobody'} holds it, transition {record.transitions}")
+            raise self._lost(f"{record.holder or 'nobody'} holds it, transition {record.transitions}")
         return record
 
     async def release(self) -> None:
@@ -277,7 +291,7 @@ class Elector:
             async with asyncio.timeout(self.write_timeout_s):
                 record = await self._read_own()
                 body = {"metadata": {"resourceVersion": record.version}, "spec": {"holderIdentity": ""}}
-                await self._cluster.patch(LEASES, LEASE, body, namespace=self._namespace)
+                await self._api.patch(LEASES, LEASE, body, namespace=self._namespace)
         except (ApiError, ReplyLost, TimeoutError, LeaseLostError) as error:
             log.warning("the lease is not released, it runs out by itself", why=str(error))
 
@@ -286,7 +300,7 @@ class Elector:
     async def _read(self) -> Record:
         duration_s = float(self._lease.duration_s)
         try:
-            raw = await self._cluster.get(LEASES, LEASE, self._namespace)
+            raw = await self._api.get(LEASES, LEASE, self._namespace)
         except ApiError as error:
             if not error.not_found:
                 raise
@@ -303,10 +317,10 @@ class Elector:
                 "metadata": {"name": LEASE, "namespace": self._namespace},
                 "spec": spec,
             }
-            raw = await self._cluster.create(LEASES, body, self._namespace)
+            raw = await self._api.create(LEASES, body, self._namespace)
         else:
             body = {"metadata": {"resourceVersion": version}, "spec": spec}
-            raw = await self._cluster.patch(LEASES, LEASE, body, namespace=self._namespace)
+            raw = await self._api.patch(LEASES, LEASE, body, namespace=self._namespace)
         self._version = read_record(raw, duration_s=0).version
         self._sent_s = sent_s
 

@@ -1,0 +1,72 @@
+"""The lease's rough way to the API server: requests and answers are late or lost, or overtake each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from chaos.cluster.client import Client
+from detectors.kubeapi import ApiError, ReplyLost, Resource
+
+__all__ = ["Rough", "Trouble"]
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next so many requests meet. One that arrives late does so `there_s` after its sender was told
+    that no answer came."""
+
+    requests: int
+    there_s: float
+    back_s: float
+    fate: Literal["arrives", "is lost", "arrives late", "answer is lost"]
+
+
+class Rough:
+    """The part of Cluster that the lease needs."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._troubles: deque[Trouble] = deque()
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def meets(self, trouble: Trouble) -> None:
+        self._troubles.extend([trouble] * trouble.requests)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        return await self._sent(lambda: self._client.get(resource, name, namespace))
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+        return await self._sent(lambda: self._client.create(resource, body, namespace))
+
+    async def patch(self, resource: Resource, name: str, body: Any, *, namespace: str = "") -> bytes:
+        return await self._sent(lambda: self._client.patch(resource, name, body, namespace=namespace))
+
+    async def _sent(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
+        if not self._troubles:
+            return await request()
+        trouble = self._troubles.popleft()
+        if trouble.fate == "arrives late":
+            late = asyncio.create_task(self._later(request, trouble.there_s))
+            self._under_way.add(late)
+            late.add_done_callback(self._under_way.discard)
+            await asyncio.sleep(trouble.back_s)
+            raise ReplyLost("it will arrive when nobody waits for it any more")
+        await asyncio.sleep(trouble.there_s)
+        if trouble.fate == "is lost":
+            raise ReplyLost("it never arrived")
+        answer = await request()
+        await asyncio.sleep(trouble.back_s)
+        if trouble.fate == "answer is lost":
+            raise ReplyLost("it arrived, and its answer did not")
+        return answer
+
+    async def _later(self, request: Callable[[], Awaitable[bytes]], after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        try:
+            await request()
+        except ApiError:
+            return

@@ -1,0 +1,190 @@
+"""Whose turn it is to write, and how much less is written while the API server is overloaded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from chaos.cluster.virtual import Clock, run
+from detectors.kubeapi import ApiError
+from recover.kube.limiter import SLOTS_MAX, Limiter, Urgency
+from recover.telemetry import Metrics
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+WRITE_S = 0.01
+
+
+class Desk:
+    """Writes that take 10 ms each, and in which order they went out."""
+
+    def __init__(self) -> None:
+        self.limiter = Limiter(Metrics())
+        self.sent: list[str] = []
+        self.most_in_flight = 0
+
+    async def write(
+        self, name: str, urgency: Urgency, order: int = 0, *, refused: ApiError | None = None
+    ) -> None:
+        try:
+            async with self.limiter.slot(urgency, order):
+                self.sent.append(name)
+                self.most_in_flight = max(self.most_in_flight, self.limiter.in_flight)
+                await asyncio.sleep(WRITE_S)
+                if refused is not None:
+                    raise refused
+        except ApiError:
+            return
+
+    async def burst(self, count: int, *, refused: ApiError | None = None) -> None:
+        await asyncio.gather(*(self.write(str(n), Urgency.ACT, refused=refused) for n in range(count)))
+
+
+def overload(retry_after_s: float | None = None, status: int = 429) -> ApiError:
+    return ApiError(status, "TooManyRequests", "slow down", retry_after_s)
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def played(story: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
+    async def main(_: Clock) -> None:
+        await story(Desk())
+
+    run(main, start=START)
+
+
+def test_eight_writes_are_under_way_at_once_and_no_more() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.burst(100)
+
+        assert desk.most_in_flight == SLOTS_MAX == 8
+        assert now_s() == pytest.approx(WRITE_S * 13)  # 100 by 8: nothing but the slots holds them back
+        assert desk.limiter.in_flight == 0
+
+    played(story)
+
+
+def test_an_act_overtakes_the_reports_that_wait() -> None:
+    async def story(desk: Desk) -> None:
+        reports = [asyncio.create_task(desk.write("report", Urgency.REPORT)) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert desk.limiter.waiting() == {Urgency.REPORT: 12}
+        await desk.write("act", Urgency.ACT)
+
+        assert desk.sent.index("act") == SLOTS_MAX
+        await asyncio.gather(*reports)
+        assert len(desk.sent) == 21
+
+    played(story)
+
+
+def test_what_was_begun_first_is_finished_first() -> None:
+    async def story(desk: Desk) -> None:
+        writes = [desk.write(f"other {n}", Urgency.ACT, order=n + 2) for n in range(20)]
+        tasks = [asyncio.create_task(write) for write in writes]
+        await asyncio.sleep(0)
+        await desk.write("first chain's second write", Urgency.ACT, order=1)
+
+        assert desk.sent.index("first chain's second write") == SLOTS_MAX
+        await asyncio.gather(*tasks)
+
+    played(story)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_burst_that_is_refused_halves_the_slots_once(status: int) -> None:
+    async def story(desk: Desk) -> None:
+        await desk.burst(8, refused=overload(status=status))
+        assert desk.limiter.slots == 4
+
+        await desk.burst(4, refused=overload(status=status))
+        assert desk.limiter.slots == 2
+
+    played(story)
+
+
+def test_one_slot_always_stays() -> None:
+    async def story(desk: Desk) -> None:
+        for _ in range(10):
+            await desk.burst(1, refused=overload())
+        assert desk.limiter.slots == 1
+        await desk.burst(1)
+
+    played(story)
+
+
+def test_slots_come_back_one_at_a_time_and_not_beyond_eight() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.burst(8, refused=overload())
+        grown = []
+        for _ in range(6):
+            await desk.burst(desk.limiter.slots)
+            grown.append(desk.limiter.slots)
+        assert grown == [5, 6, 7, 8, 8, 8]
+
+    played(story)
+
+
+def test_a_failed_precondition_is_no_overload() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.burst(8, refused=ApiError(409, "Conflict", "stale"))
+        assert desk.limiter.slots == SLOTS_MAX
+
+    played(story)
+
+
+@pytest.mark.parametrize(("asked_s", "waited_s"), [(3.0, 3.0), (3600.0, 30.0)])
+def test_nothing_is_sent_before_the_time_that_the_server_asks_for(asked_s: float, waited_s: float) -> None:
+    async def story(desk: Desk) -> None:
+        await desk.burst(1, refused=overload(asked_s))
+        await desk.burst(1)
+        assert now_s() == pytest.approx(waited_s + 2 * WRITE_S)
+
+    played(story)
+
+
+def test_a_shorter_wait_does_not_end_a_longer_one() -> None:
+    async def story(desk: Desk) -> None:
+        for retry_after_s in (5.0, 1.0):
+            asyncio.get_running_loop().create_task(
+                desk.write("refused", Urgency.ACT, refused=overload(retry_after_s))
+            )
+        await asyncio.sleep(2 * WRITE_S)
+        await desk.burst(1)
+        assert now_s() == pytest.approx(5 + 2 * WRITE_S)
+
+    played(story)
+
+
+def test_whoever_is_cancelled_while_waiting_or_writing_leaves_no_slot_taken() -> None:
+    async def story(desk: Desk) -> None:
+        writes = [asyncio.create_task(desk.write(str(n), Urgency.ACT)) for n in range(20)]
+        await asyncio.sleep(0)
+        for write in writes:
+            write.cancel()
+        await asyncio.gather(*writes, return_exceptions=True)
+        assert desk.limiter.in_flight == 0
+        await desk.burst(100)
+        assert desk.most_in_flight == SLOTS_MAX
+
+    played(story)
+
+
+def test_a_turn_that_comes_to_one_who_is_cancelled_at_that_moment_goes_to_the_next() -> None:
+    async def story(desk: Desk) -> None:
+        writing = [asyncio.create_task(desk.write(str(n), Urgency.ACT)) for n in range(SLOTS_MAX)]
+        await asyncio.sleep(0)
+        cancelled = asyncio.create_task(desk.write("cancelled", Urgency.ACT))
+        following = asyncio.create_task(desk.write("following", Urgency.ACT))
+        await asyncio.sleep(0)
+        writing[0].add_done_callback(lambda _: cancelled.cancel())
+        await asyncio.gather(*writing, following)
+        assert "following" in desk.sent
+        assert desk.limiter.in_flight == 0
+
+    played(story)
