@@ -15,6 +15,7 @@ from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
 from recover.settings import Settings, Timing
+from recover.workloads import workload_of
 
 __all__ = ["Context", "Step", "condition", "moved", "next_attempt", "status_patch"]
 
@@ -56,6 +57,13 @@ class Context(msgspec.Struct, frozen=True):
         """Pods of the gang of which something still runs, or may."""
         pods = self.world.pods(self.gang.ref.uid)
         return sorted((p for p in pods if not p.ended), key=lambda p: p.name)
+
+    def remaining(self) -> list[Pod]:
+        """Old pods that must be gone before the gang may start: besides those that live, all whose names the
+        new ones take. An operator counts an ended pod of that name as the new rank's own failure."""
+        if not workload_of(self.gang).reuses_names or self.gang.terminal is not None:
+            return self.living()
+        return sorted(self.world.pods(self.gang.ref.uid), key=lambda p: p.name)
 
     def node_of(self, pod: Pod) -> Node | None:
         return self.world.nodes.get(pod.node)

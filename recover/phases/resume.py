@@ -49,7 +49,7 @@ def _start(ctx: Context) -> Step:
     if not gang.suspended and gang.terminal is None:
         message = f"{ctx.somebody()} has started {gang.ref} before its checkpoint was chosen"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    living = ctx.living()
+    living = ctx.remaining()
     if living and ctx.expired():
         names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
         message = f"{len(living)} old pod(s) live again or still, and nothing is started over them: {names}"

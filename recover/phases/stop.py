@@ -105,7 +105,7 @@ def _cleared(ctx: Context) -> Step:
 
 
 def _waited(ctx: Context) -> Step:
-    living = ctx.living()
+    living = ctx.remaining()
     if not living:
         return Step(status=_ended(ctx))
     if all(ctx.is_lost(pod) for pod in living):
@@ -124,13 +124,13 @@ def fencing(ctx: Context) -> Step:
     if not ctx.gang.suspended and ctx.gang.terminal is None:
         message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    living = ctx.living()
+    living = ctx.remaining()
     if not living:
         return Step(status=_ended(ctx))
     writes: list[Action] = []
     unproven: list[Pod] = []
     for pod in living:
-        if ctx.is_lost(pod) and _proof(ctx, pod):
+        if ctx.is_lost(pod) and (pod.ended or _proof(ctx, pod)):
             writes += _freed(pod)
         else:
             unproven.append(pod)

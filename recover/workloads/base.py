@@ -53,6 +53,9 @@ class Workload(Protocol):
     """One framework. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
 
     resource: Resource
+    reuses_names: bool
+    """New pods take the names of the old ones, so those must be gone, not only ended, before the start. Its
+    stop deletes pods that have ended, too."""
 
     def parse(self, raw: bytes) -> Gang: ...
 

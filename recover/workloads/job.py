@@ -60,6 +60,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 class Job(StopsAtOnce):
     resource = JOBS
+    reuses_names = False
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_Job)

@@ -82,6 +82,7 @@ class _JobSet(msgspec.Struct, frozen=True):
 
 class JobSet:
     resource = JOBSETS
+    reuses_names = False
 
     def parse(self, raw: bytes) -> Gang:
         jobset = msgspec.json.decode(raw, type=_JobSet)

@@ -58,6 +58,7 @@ class _PyTorchJob(msgspec.Struct, frozen=True):
 
 class PyTorchJob(StopsAtOnce):
     resource = PYTORCHJOBS
+    reuses_names = True
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_PyTorchJob)

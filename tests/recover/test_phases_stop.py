@@ -7,9 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from recover.actions import Delete
 from recover.api import Phase
 from recover.model import PodPhase, Taint, Terminal, Volume, VolumeKind
 from recover.reasons import Reason
+from recover.resources import JOBS
 from tests.acting import (
     acts,
     advanced,
@@ -50,7 +52,9 @@ def test_a_gang_that_somebody_starts_again_right_after_the_stop_is_left_to_them(
 
 
 def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
+    """A batch/v1 Job keeps them for ever, and its new pods bear names of their own."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    world.change_gang(resource=JOBS)
     advanced(world, Phase.STOPPING)
     step(world)
     end_pods(world, keep_failed=True)
@@ -59,6 +63,37 @@ def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
 
     assert [p.phase for p in world.pods["llm-uid"].values()] == [PodPhase.FAILED]
     assert only_recovery(world).status.phase is Phase.CHOOSING
+
+
+def test_an_ended_pod_whose_name_the_new_one_takes_must_be_gone() -> None:
+    """The training-operator would count it as the new rank's own failure."""
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+
+    assert acts(look(world)) == []
+    assert only_recovery(world).status.phase is Phase.STOPPING
+
+    world.pods["llm-uid"].clear()
+    step(world)
+    assert only_recovery(world).status.phase is Phase.CHOOSING
+
+
+def test_an_ended_pod_on_a_dead_node_gives_its_name_free_without_a_proof() -> None:
+    """Nothing of it runs; only its node could have removed it."""
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+    world.not_ready("n1")
+    step(world)
+
+    (freed,) = look(world).actions
+
+    assert only_recovery(world).status.phase is Phase.FENCING
+    assert isinstance(freed, Delete)
+    assert (freed.name, freed.grace_s) == ("llm-worker-1", 0)
 
 
 def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
