@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recover.kube.cluster import JOBS, PODS
+from recover.kube.cluster import JOBS, NODES, PODS
 from recover.resources import JOBSETS
 from tests.control_plane.cases import (
     OPTED_IN,
@@ -34,6 +34,8 @@ pytestmark = pytest.mark.control_plane
 
 WIDE = ("mode=recover", "budgets.quarantined_percent_max=100")
 RANKS = 4
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+OF_LLM = "jobset.sigs.k8s.io/jobset-name=llm"
 NO_POLICY: dict[str, Any] = {}
 
 
@@ -66,10 +68,10 @@ def jobset(
     }
 
 
-async def trained(stage: RealStage, job: Mapping[str, Any]) -> list[Any]:
+async def trained(stage: RealStage, job: Mapping[str, Any], ranks: int = RANKS) -> list[Any]:
     """Its pods, each at step 100; a second later, for what was before the mode began never acts."""
     await stage.create(JOBSETS, job, NAMESPACE)
-    pods = await running(stage)
+    pods = await running(stage, ranks)
     for pod in pods:
         await stage.steps(pod, first=1, last=100)
     await asyncio.sleep(1)
@@ -77,18 +79,18 @@ async def trained(stage: RealStage, job: Mapping[str, Any]) -> list[Any]:
     return pods
 
 
-async def running(stage: RealStage, *, but: Sequence[str] = ()) -> list[Any]:
+async def running(stage: RealStage, ranks: int = RANKS, *, but: Sequence[str] = ()) -> list[Any]:
     async def found() -> list[Any]:
-        pods = await stage.all(PODS, NAMESPACE, "jobset.sigs.k8s.io/jobset-name=llm")
+        pods = await stage.all(PODS, NAMESPACE, OF_LLM)
         up = [p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["uid"] not in but]
-        return up if len(up) == RANKS else []
+        return up if len(up) == ranks else []
 
-    return list(await stage.until(f"{RANKS} running pods", found))
+    return list(await stage.until(f"{ranks} running pods", found))
 
 
 async def trains_again(stage: RealStage, old: Sequence[Any]) -> list[Any]:
     """The new pods, of which one has made a step."""
-    new = await running(stage, but=uids(old))
+    new = await running(stage, len(old), but=uids(old))
     await stage.steps(new[0], first=91, last=91)
     return new
 
@@ -212,6 +214,55 @@ async def test_a_jobset_that_tolerates_every_taint_is_kept_off_by_the_affinity_o
         no_trouble(stage)
 
 
+async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come_back_together(
+    jobsets: ControlPlane,
+) -> None:
+    """While the JobSet is suspended only the leader's Job is there; those of the ranks come after the start."""
+    job = jobset()
+    (ranks,) = job["spec"]["replicatedJobs"]
+    spec = ranks["template"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    pod = {"restartPolicy": "Never", "containers": [{**container, "resources": {}}]}
+    led = {**spec, "parallelism": 1, "completions": 1, "template": {"spec": pod}}
+    leader = {"name": "leader", "replicas": 1, "template": {"spec": led}}
+    waiting = {**ranks, "dependsOn": [{"name": "leader", "status": "Ready"}]}
+    job["spec"]["replicatedJobs"] = [leader, waiting]
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, job, RANKS + 1)
+        since = jobsets.audit_position()
+
+        (led_pod,) = [p for p in old if p["metadata"]["name"].startswith("llm-leader")]
+        await stage.end(led_pod, exit_code=1)
+        await trains_again(stage, old)
+        await ended(stage, "llm", "Succeeded")
+
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+        no_trouble(stage)
+
+
+async def test_a_jobset_with_a_rank_on_a_dead_node_goes_on_elsewhere_once_a_person_says_that_it_is_off(
+    jobsets: ControlPlane,
+) -> None:
+    """Its Job is deleted in the foreground and waits for that rank's pod, which nobody ends."""
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, jobset())
+        dead_node = old[0]["spec"]["nodeName"]
+        await stage.dies(dead_node)
+        await stage.xid_79(dead_node)
+        await ended(stage, "llm", "Fencing")
+
+        taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
+        taints = (await stage.get(NODES, dead_node))["spec"]["taints"]
+        await stage.patch(NODES, dead_node, {"spec": {"taints": [*taints, taint]}})
+        new = await trains_again(stage, old)
+        await ended(stage, "llm", "Succeeded")
+
+        assert dead_node not in nodes_of(new)
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+        no_trouble(stage)
+
+
 async def test_a_jobset_that_failed_for_good_is_not_touched_or_is_made_anew_with_consent(
     jobsets: ControlPlane,
 ) -> None:
@@ -297,5 +348,5 @@ async def stands(stage: RealStage, phase: str, reason: str) -> bool:
 
 
 async def all_ending(stage: RealStage) -> bool:
-    pods = await stage.all(PODS, NAMESPACE, "jobset.sigs.k8s.io/jobset-name=llm")
+    pods = await stage.all(PODS, NAMESPACE, OF_LLM)
     return all("deletionTimestamp" in pod["metadata"] for pod in pods)
