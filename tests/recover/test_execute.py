@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.errors import NotLeaderError
 from recover.execute import Executor
 from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES, PODS, RECOVERIES
+from recover.kube.limiter import SLOTS_MAX
 from recover.observe import Observer
 from recover.settings import Settings
 from recover.telemetry import Metrics
@@ -28,7 +32,10 @@ SPEC = {
 
 
 def execute(
-    cluster: Scripted, *chains: tuple[Action, ...], known: Sequence[tuple[Resource, bytes]] = ()
+    cluster: Scripted,
+    *chains: tuple[Action, ...],
+    known: Sequence[tuple[Resource, bytes]] = (),
+    metrics: Metrics | None = None,
 ) -> tuple[float | None, Observer]:
     """Runs the plan in virtual time; returns when to look again, and the caches."""
 
@@ -36,7 +43,7 @@ def execute(
         observer = Observer(cluster, Settings(), lambda: None)
         for resource, there in known:
             observer.absorb(resource, there)
-        executor = Executor(cluster, observer, Metrics(), clock)
+        executor = Executor(cluster, observer, metrics or Metrics(), clock)
         return await executor.run(Plan(chains=chains, look_again_s=45.0)), observer
 
     return run(main, start=START)
@@ -181,6 +188,59 @@ def test_an_overloaded_server_is_asked_again_a_few_times_and_then_later() -> Non
     assert len([c for c in cluster.calls if c[0] == "patch"]) == 4
     assert wait is not None
     assert wait < 1
+
+
+def test_a_write_that_the_lease_does_not_allow_is_no_success_and_ends_its_chain() -> None:
+    cluster = Scripted(patch=[NotLeaderError("not the leader")])
+    metrics = Metrics()
+
+    wait, _ = execute(cluster, (patch(), patch("r2")), metrics=metrics)
+
+    assert cluster.calls == [("patch", "r1")]
+    assert wait == 1.0
+    labels = {"what": "w", "outcome": "unfinished"}
+    assert metrics.registry.get_sample_value("rekindle_writes_total", labels) == 1
+
+
+class Slow(Scripted):
+    """Each creation takes a while, so that others wait for their turn."""
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+        answer = await super().create(resource, body, namespace)
+        await asyncio.sleep(0.01)
+        return answer
+
+
+def report(name: str) -> Create:
+    return Create(what="c", resource=INCIDENTS, name=name, body={"metadata": {"name": name}})
+
+
+def test_what_stops_a_gang_overtakes_the_reports_of_others() -> None:
+    cluster = Slow()
+
+    execute(cluster, *[(report("i"),)] * 20, (patch("act"),))
+
+    assert cluster.calls.index(("patch", "act")) == SLOTS_MAX
+
+
+def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:
+    cluster = Slow()
+
+    execute(cluster, *[(report("i"),)] * 20, (report("first"), patch("act")))
+
+    assert cluster.calls.index(("create", "first")) == SLOTS_MAX
+
+
+def test_a_retry_after_of_the_server_holds_all_writes_back() -> None:
+    cluster = Scripted(patch=[ApiError(429, "TooManyRequests", "slow down", 7.0)])
+
+    async def main(clock: Clock) -> float:
+        observer = Observer(cluster, Settings(), lambda: None)
+        await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((patch(),),)))
+        return (clock.now() - START).total_seconds()
+
+    assert run(main, start=START) >= 7.0
+    assert cluster.calls == [("patch", "r1")] * 2
 
 
 def test_what_is_gone_already_is_deleted() -> None:
