@@ -217,7 +217,7 @@ async def test_a_jobset_that_tolerates_every_taint_is_kept_off_by_the_affinity_o
 async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come_back_together(
     jobsets: ControlPlane,
 ) -> None:
-    """While the JobSet is suspended only the leader's Job is there; those of the ranks come after the start."""
+    """While the JobSet is suspended only the leader has its Job; those of the ranks come after the start."""
     job = jobset()
     (ranks,) = job["spec"]["replicatedJobs"]
     spec = ranks["template"]["spec"]
