@@ -68,20 +68,21 @@ def pytorchjob(
     name: str,
     restart_policy: str,
     *,
+    workers: int = 1,
     dying: str = "",
     labels: Mapping[str, str] = OPTED_IN,
     annotations: Mapping[str, str] = {},
     finalizers: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A master and a worker."""
+    """A master and its workers."""
     meta = {"annotations": {"dying": dying} if dying else {}, "finalizers": list(finalizers)}
     template = {"metadata": meta, "spec": {"containers": [_container("pytorch", 8)]}}
-    replica = {"replicas": 1, "restartPolicy": restart_policy, "template": template}
+    master = {"replicas": 1, "restartPolicy": restart_policy, "template": template}
     return {
         "apiVersion": PYTORCHJOBS.api_version,
         "kind": PYTORCHJOBS.kind,
         "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
-        "spec": {"pytorchReplicaSpecs": {"Master": replica, "Worker": replica}},
+        "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": {**master, "replicas": workers}}},
     }
 
 
@@ -89,10 +90,12 @@ def _container(name: str, gpus: int) -> dict[str, Any]:
     return {"name": name, "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
 
 
-async def trained(stage: RealStage, job: Mapping[str, Any], resource: Resource = JOBS) -> list[Any]:
+async def trained(
+    stage: RealStage, job: Mapping[str, Any], resource: Resource = JOBS, ranks: int = 2
+) -> list[Any]:
     """The new job's pods, each at step 100."""
     await stage.create(resource, job, NAMESPACE)
-    pods = await stage.running(job["metadata"]["name"], 2)
+    pods = await stage.running(job["metadata"]["name"], ranks)
     for pod in pods:
         await stage.steps(pod, first=1, last=100)
     return pods

@@ -23,10 +23,10 @@ from recover.resources import (
     PODS,
     RECOVERIES,
 )
+from tests.control_plane.cases import indexed_job
 from tests.control_plane.plane import CONTROLLER, AuditedWrite, ControlPlane
 from tests.control_plane.rights import AGENT, SYSTEM
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
-from tests.control_plane.test_recovery import indexed_job
 
 pytestmark = pytest.mark.control_plane
 
@@ -42,7 +42,7 @@ async def test_while_a_gang_trains_and_nothing_is_wrong_we_write_the_lease_alone
     control_plane: ControlPlane,
 ) -> None:
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        await stage.create(JOBS, indexed_job("llm", 2), NAMESPACE)
+        await stage.create(JOBS, indexed_job("llm"), NAMESPACE)
         pods = await stage.running("llm", 2)
         for pod in pods:
             await stage.steps(pod, first=1, last=1)

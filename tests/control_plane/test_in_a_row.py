@@ -15,9 +15,9 @@ import pytest
 
 from detectors.resource import Resource
 from recover.resources import JOBS, PYTORCHJOBS, RECOVERIES
+from tests.control_plane.cases import indexed_job, pytorchjob, uids
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
-from tests.control_plane.test_recovery import indexed_job, pytorchjob, uids
 
 pytestmark = pytest.mark.control_plane
 
@@ -36,11 +36,13 @@ STEPS = 100
 async def test_an_indexed_job_is_recovered_again_and_again_and_counts_nothing(
     control_plane: ControlPlane,
 ) -> None:
-    await recover_in_a_row(control_plane, JOBS, indexed_job("llm", RANKS), job_counters)
+    await recover_in_a_row(control_plane, JOBS, indexed_job("llm", ranks=RANKS), job_counters)
 
 
 async def test_a_pytorchjob_is_recovered_again_and_again_and_counts_nothing(training: ControlPlane) -> None:
-    await recover_in_a_row(training, PYTORCHJOBS, pytorchjob("llm", RANKS - 1), pytorchjob_counters)
+    await recover_in_a_row(
+        training, PYTORCHJOBS, pytorchjob("llm", "OnFailure", workers=RANKS - 1), pytorchjob_counters
+    )
 
 
 async def recover_in_a_row(

@@ -8,12 +8,21 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 import pytest
 
-from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
 from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from tests.control_plane.cases import (
+    RECREATE,
+    cordons,
+    ended,
+    indexed_job,
+    no_trouble,
+    nodes_of,
+    pytorchjob,
+    trained,
+    uids,
+)
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -24,41 +33,34 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 CHECKPOINTS = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}
 
 
-def indexed_job(name: str, ranks: int) -> dict[str, Any]:
-    """Its checkpoints lie on NFS, which nothing mounts here."""
+def checkpointing_job() -> dict[str, Any]:
+    """Its checkpoints lie on NFS, which nothing mounts here; its ranks read what a recovery tells them."""
     container = {
         "name": "train",
         "image": "none",
         "resources": {"limits": {"nvidia.com/gpu": "8"}},
-        "envFrom": [{"configMapRef": {"name": f"{name}-rekindle", "optional": True}}],
+        "envFrom": [{"configMapRef": {"name": "llm-rekindle", "optional": True}}],
         "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
     }
-    pod = {"restartPolicy": "Never", "containers": [container], "volumes": [CHECKPOINTS]}
-    return {
-        "metadata": {"name": name, "labels": {"rekindle.dev/auto-recovery": "enabled"}},
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": ranks,
-            "parallelism": ranks,
-            "backoffLimit": 6,
-            "template": {"spec": pod},
-        },
-    }
+    annotations = {"rekindle.dev/checkpoint": "/checkpoints;format=rekindle-sharded"}
+    return indexed_job(
+        "llm", annotations=annotations, pod={"containers": [container], "volumes": [CHECKPOINTS]}
+    )
 
 
 async def test_an_indexed_job_is_moved_off_a_node_whose_gpu_fell_off_the_bus(
     control_plane: ControlPlane,
 ) -> None:
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await trained(stage, indexed_job("llm", 2))
+        old = await trained(stage, indexed_job("llm"))
         bad = old[0]["spec"]["nodeName"]
 
         await stage.xid_79(bad)
         new = await stage.running("llm", 2, but=uids(old))
 
-        assert bad not in {pod["spec"]["nodeName"] for pod in new}
+        assert bad not in nodes_of(new)
         await stage.steps(new[0], first=91, last=91)
-        recovery = await succeeded(stage)
+        recovery = await ended(stage, "llm", "Succeeded")
         assert (recovery["status"]["attempt"], recovery["status"]["resumedStep"]) == (1, 91)
         assert reasons(recovery)["CheckpointVerified"] == "CheckpointUnverified"
         job = await stage.get(JOBS, "llm", NAMESPACE)
@@ -70,11 +72,9 @@ async def test_an_indexed_job_is_moved_off_a_node_whose_gpu_fell_off_the_bus(
 async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_its_choice_is_used(
     control_plane: ControlPlane,
 ) -> None:
-    job = indexed_job("llm", 2)
-    job["metadata"]["annotations"] = {"rekindle.dev/checkpoint": "/checkpoints;format=rekindle-sharded"}
     chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await trained(stage, job)
+        old = await trained(stage, checkpointing_job())
         await stage.xid_79(old[0]["spec"]["nodeName"])
 
         scan = await stage.until("running scan pod", lambda: running_scan(stage))
@@ -84,7 +84,7 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
         new = await stage.running("llm", 2, but=uids(old))
         await stage.steps(new[0], first=91, last=91)
 
-        recovery = await succeeded(stage)
+        recovery = await ended(stage, "llm", "Succeeded")
         assert recovery["status"]["checkpoint"]["step"] == 90
         environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
         assert environment["REKINDLE_RESUME_STEP"] == "90"
@@ -93,54 +93,40 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
 
 
 async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plane: ControlPlane) -> None:
-    """The Job keeps the Failed pod, and waits 10 s of its own before it starts anew."""
+    """The job consents to be made anew, so that it need not wait 10 s for a failure that was counted."""
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await trained(stage, indexed_job("llm", 2))
+        old = await trained(stage, indexed_job("llm", annotations=RECREATE))
         await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
 
         await stage.end(old[0], exit_code=1)
         new = await stage.running("llm", 2, but=uids(old))
         await stage.steps(new[0], first=91, last=91)
 
-        recovery = await succeeded(stage)
+        recovery = await ended(stage, "llm", "Succeeded")
         assert recovery["status"]["attempt"] == 1
-        assert [n for n in await stage.all(NODES) if n["spec"].get("unschedulable")] == []
-        assert (await stage.get(JOBS, "llm", NAMESPACE))["status"]["failed"] == 1
+        assert await cordons(stage) == set()
         no_trouble(stage)
-
-
-def pytorchjob(name: str, workers: int) -> dict[str, Any]:
-    """A master and its workers."""
-    container = {"name": "pytorch", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    template = {"spec": {"containers": [container]}}
-    master = {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
-    return {
-        "apiVersion": PYTORCHJOBS.api_version,
-        "kind": PYTORCHJOBS.kind,
-        "metadata": {"name": name, "labels": {"rekindle.dev/auto-recovery": "enabled"}},
-        "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": {**master, "replicas": workers}}},
-    }
 
 
 async def test_an_xid_79_in_the_kernel_log_moves_a_pytorchjob_of_four_pods_off_that_node_alone(
     training: ControlPlane,
 ) -> None:
     async with raised(training, nodes=5, settings=["mode=recover"]) as stage:
-        old = await trained(stage, pytorchjob("llm", workers=3), PYTORCHJOBS, ranks=4)
+        old = await trained(stage, pytorchjob("llm", "OnFailure", workers=3), PYTORCHJOBS, ranks=4)
         bad = old[0]["spec"]["nodeName"]
         before = await stage.until("nodes without a taint", lambda: untainted(stage))
 
         await stage.xid_79(bad)
         new = await stage.running("llm", 4, but=uids(old))
 
-        assert bad not in {pod["spec"]["nodeName"] for pod in new}
+        assert bad not in nodes_of(new)
         assert all(pod["spec"]["containers"][0]["envFrom"] for pod in new)
         await stage.until("Verifying", lambda: in_phase(stage, "Verifying"))
         await asyncio.sleep(1)
         assert await in_phase(stage, "Verifying"), "nothing has proven yet that the gang trains again"
         stepped_at = datetime.now(UTC)
         await stage.steps(new[0], first=91, last=91)
-        status = (await succeeded(stage))["status"]
+        status = (await ended(stage, "llm", "Succeeded"))["status"]
         assert (status["attempt"], status["resumedStep"]) == (1, 91)
         assert entered(status, "Succeeded") >= stepped_at
         await stage.until("the job Running, and neither Restarting nor Failed", lambda: runs_again(stage))
@@ -179,26 +165,31 @@ async def runs_again(stage: RealStage) -> bool:
     return held == ["Created", "Running"]
 
 
-async def test_the_pods_of_a_dead_node_are_freed_when_a_person_says_that_it_is_off(
+async def test_the_pods_of_dead_nodes_are_freed_once_a_person_proves_that_they_are_off(
     control_plane: ControlPlane,
 ) -> None:
-    """An API server lets a pod be set Failed and removed though its kubelet never answers."""
-    async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
-        old = await trained(stage, indexed_job("llm", 2))
-        dead = old[0]["spec"]["nodeName"]
-        await stage.dies(dead)
-        await stage.xid_79(dead)
-        await stage.until("Fencing", lambda: in_phase(stage, "Fencing"))
+    """By the taint, or by deleting the Node. An API server lets a pod be set Failed and removed though its
+    kubelet never answers."""
+    settings = ["mode=recover", "budgets.quarantined_percent_max=100", "budgets.pool_percent_max=100"]
+    async with raised(control_plane, nodes=6, settings=settings) as stage:
+        old = {job: await trained(stage, indexed_job(job)) for job in ("llm", "vlm")}
+        tainted, deleted = (old[job][0]["spec"]["nodeName"] for job in old)
+        await asyncio.gather(stage.dies(tainted), stage.dies(deleted))
+        for node in (tainted, deleted):
+            await stage.xid_79(node)
+        for job in old:
+            await ended(stage, job, "Fencing")
 
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
-        taints = (await stage.get(NODES, dead))["spec"]["taints"]
-        await stage.patch(NODES, dead, {"spec": {"taints": [*taints, taint]}})
-        new = await stage.running("llm", 2, but=uids(old))
-        await stage.steps(new[0], first=91, last=91)
+        taints = (await stage.get(NODES, tainted))["spec"]["taints"]
+        await stage.patch(NODES, tainted, {"spec": {"taints": [*taints, taint]}})
+        await stage.api.request("DELETE", NODES.path(deleted))
 
-        recovery = await succeeded(stage)
-        assert "Fencing" in [entered["phase"] for entered in recovery["status"]["phases"]]
-        assert dead not in {pod["spec"]["nodeName"] for pod in new}
+        for job, pods in old.items():
+            new = await stage.running(job, 2, but=uids(pods))
+            assert not nodes_of(new) & {tainted, deleted}
+            await stage.steps(new[0], first=91, last=91)
+            await ended(stage, job, "Succeeded")
         no_trouble(stage)
 
 
@@ -207,32 +198,9 @@ async def in_phase(stage: RealStage, phase: str) -> bool:
     return [recovery["status"]["phase"] for recovery in recoveries] == [phase]
 
 
-async def trained(
-    stage: RealStage, job: dict[str, Any], resource: Resource = JOBS, ranks: int = 2
-) -> list[Any]:
-    """The job's pods, running, at step 100."""
-    await stage.create(resource, job, NAMESPACE)
-    pods = await stage.running("llm", ranks)
-    for pod in pods:
-        await stage.steps(pod, first=1, last=100)
-    return pods
-
-
 async def running_scan(stage: RealStage) -> Any:
     scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
     return next((scan for scan in scans if scan["status"]["phase"] == "Running"), None)
-
-
-async def succeeded(stage: RealStage) -> Any:
-    async def done() -> Any:
-        (recovery,) = await stage.all(RECOVERIES, NAMESPACE)
-        return recovery if recovery["status"]["phase"] == "Succeeded" else None
-
-    return await stage.until("Succeeded", done)
-
-
-def uids(pods: list[Any]) -> list[str]:
-    return [pod["metadata"]["uid"] for pod in pods]
 
 
 def reasons(recovery: Any) -> dict[str, str]:
@@ -259,9 +227,3 @@ async def told(stage: RealStage, bad: str) -> None:
     events = [e for e in await stage.all(EVENTS) if e.get("reportingController") == "rekindle.dev/controller"]
     assert {"RecoverySucceeded"} <= {event["reason"] for event in events}
     no_trouble(stage)
-
-
-def no_trouble(stage: RealStage) -> None:
-    """Nothing was refused, forbidden or unreadable."""
-    lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
-    assert [line for line in lines if line["level"] in ("warning", "error")] == []
