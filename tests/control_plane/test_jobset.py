@@ -28,7 +28,7 @@ from tests.control_plane.cases import (
     writes_to,
 )
 from tests.control_plane.plane import AuditedWrite, ControlPlane, Program
-from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
+from tests.control_plane.stage import NAMESPACE, RealStage, now, raised, start_controller
 
 pytestmark = pytest.mark.control_plane
 
@@ -295,6 +295,31 @@ async def has_failed(stage: RealStage) -> bool:
 
 async def is_refused(stage: RealStage, reason: str) -> bool:
     return reason in (await refusals(stage, "llm")).values()
+
+
+@pytest.mark.parametrize("writes", [1, 2], ids=["suspended", "renewed"])
+async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_repeats_no_write(
+    jobsets: ControlPlane, writes: int
+) -> None:
+    """Killed as soon as that many of its writes are in the audit log: the next one mostly is not."""
+    async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, jobset(dying="143"))
+        since = jobsets.audit_position()
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+        while len(writes_to(jobsets, since, JOBSETS, "llm")) < writes:
+            await asyncio.sleep(0.002)
+        await stage.controller.kill()
+        await told(stage, "killed")
+
+        again = await start_controller(stage.api, jobsets, WIDE)
+        try:
+            await trains_again(stage, old)
+            await ended(stage, "llm", "Succeeded")
+        finally:
+            await again.stop()
+
+        assert await told(stage, "after") == {**WHOLE, "restarts": 1}
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3
 
 
 async def test_a_stop_that_the_webhook_of_a_dead_controller_refuses_is_said_and_taken_when_it_is_back(
