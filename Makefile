@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with the locked dependencies and this package
 
@@ -41,6 +41,10 @@ rungs: $(STAMP) # The rungs above `make test`. One that does not exist yet says 
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
+
+bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
+	$(BIN)/python -m tests.control_plane.build
+	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
 soak: $(STAMP) ## The demo's two stories 20 times in a row, and the controller killed 3 times in each state
 	$(BIN)/rekindle demo --repeat 20

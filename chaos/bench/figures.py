@@ -22,6 +22,7 @@ class Goal(msgspec.Struct, frozen=True):
 
 class Row(msgspec.Struct, frozen=True):
     name: str
+    words: str
     rounds: int
     p50_ms: float
     p99_ms: float
@@ -60,9 +61,10 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
-def row(name: str, seconds: Sequence[float], goal: Goal = Goal()) -> Row:  # noqa: B008  (it is frozen)
+def row(name: str, words: str, seconds: Sequence[float], goal: Goal = Goal()) -> Row:  # noqa: B008  (it is frozen)
     return Row(
         name=name,
+        words=words,
         rounds=len(seconds),
         p50_ms=_ms(percentile(seconds, 50)),
         p99_ms=_ms(percentile(seconds, 99)),
@@ -84,7 +86,7 @@ def table(title: str, rows: Sequence[Row]) -> Table:
     made.add_column("goals", no_wrap=True)
     for r in rows:
         made.add_row(
-            r.name,
+            r.words,
             str(r.rounds),
             _judged(r.p50_ms, r.goal.p50_ms),
             _judged(r.p99_ms, r.goal.p99_ms),

@@ -128,13 +128,15 @@ async def measure(
     hops: list[Hop] = []
     not_measured = []
     async with raised(kubeconfig, folder, nodes=nodes, settings=settings) as stage:
-        rows.append(row("a write answered -> the observer sees it", await _own_delay(stage)))
+        rows.append(row("observer", "a write answered -> the observer sees it", await _own_delay(stage)))
         for kind in only or ROUNDS:
             if kind == "pytorchjob" and not await is_served(stage.api, PYTORCHJOBS):
                 not_measured.append("PyTorchJob: the training-operator is not installed")
                 continue
             times, writes = await _rounds(stage, ROUNDS[kind], rounds)
-            rows += [row(words, times[name], goal) for name, (words, goal) in ROWS.items() if name in times]
+            rows += [
+                row(name, words, times[name], goal) for name, (words, goal) in ROWS.items() if name in times
+            ]
             hops += [Hop(kind, what, round(1000 * percentile(at, 50), 1)) for what, at in writes.items()]
     return Loop(nodes, tuple(settings), tuple(rows), tuple(hops), tuple(not_measured), machine(load_before))
 

@@ -24,8 +24,8 @@ FELL_OFF = "GPU has fallen off the bus."
 REST_S = 1.0
 """Between two rounds: what they caused is over, and the agent's limit (20 writes in 10 s) is not met."""
 SETTLE_S = 2.0
-"""A gang runs for so long before its fault: the training-operator may send 20 requests a second, and to create
-the job has used up its reserve of 30."""
+"""A gang runs for so long before its fault: the training-operator may send 20 requests a second, and the
+job's creation has used up its reserve of 30."""
 
 ROWS: Mapping[str, tuple[str, Goal]] = {
     "finding": ("kernel line -> finding in the API", Goal(20, 100)),

@@ -22,7 +22,7 @@ from chaos.children import Child, spawn
 from chaos.cluster.host import Host
 from chaos.stage import StageError
 from detectors.contract import Coverage, CoverageState, NodeHealthStatus, Source
-from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch, Resource
+from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from recover.crds import manifests
 from recover.kube.auth import load_credentials
@@ -44,6 +44,8 @@ from recover.settings import Settings
 __all__ = ["GPUS_PER_NODE", "NAMESPACE", "Throwaway", "is_served", "raised"]
 
 NAMESPACE = "rekindle-bench"
+PREFIX = "bench-"
+"""Of the names of nodes."""
 GPUS_PER_NODE = 8
 KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
@@ -61,7 +63,7 @@ class Throwaway:
         self.api = api
         self.sight = sight
         self.folder = folder
-        self.nodes = [f"bench-{number:05}" for number in range(1, nodes + 1)]
+        self.nodes = [f"{PREFIX}{number:05}" for number in range(1, nodes + 1)]
         self.struck = self.nodes[0]
         self.host = Host(folder / self.struck, self.struck, GPUS_PER_NODE, lambda: datetime.now(UTC))
         self.children: dict[str, Child] = {}
@@ -95,27 +97,18 @@ class Throwaway:
         address = self.host.gpus[0].pci.rsplit(".", 1)[0]
         self.host.append_kmsg(f"NVRM: Xid (PCI:{address}): {xid}, {words}")
 
-    async def start_agent(self, credentials: Credentials) -> None:
-        command = [sys.executable, "-m", "detectors.cli", "agent", "--node", self.struck]
-        command += ["--host-root", str(self.host.root), "--server", credentials.server]
-        command += ["--token-file", self._token(credentials), "--ca-file", credentials.ca_file]
+    async def start_agent(self, daemon: list[str]) -> None:
+        """`daemon`: where the API server is, and who we are to it."""
+        command = [sys.executable, "-m", "detectors.cli", "agent", "--node", self.struck, *daemon]
         # A real GPU of this machine must not take the place of the simulated ones.
-        command += ["--listen", "127.0.0.1:0", "--set", "nvml.enabled=false"]
+        command += ["--host-root", str(self.host.root), "--set", "nvml.enabled=false"]
         self.children["agent"] = await spawn("agent", command, self.folder / "agent.log")
 
-    async def start_controller(self, credentials: Credentials, settings: Iterable[str]) -> None:
-        command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
-        command += ["--server", credentials.server, "--ca-file", credentials.ca_file]
-        command += ["--token-file", self._token(credentials)]
+    async def start_controller(self, daemon: list[str], settings: Iterable[str]) -> None:
+        command = [sys.executable, "-m", "detectors.cli", "controller", *daemon]
         for setting in settings:
             command += ["--set", setting]
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
-
-    def _token(self, credentials: Credentials) -> str:
-        file = self.folder / "token"
-        file.write_text(credentials.token, encoding="utf-8")
-        file.chmod(0o600)
-        return str(file)
 
     def last_lines(self) -> str:
         return "\n".join(f"{name}:\n{child.last_lines(8)}" for name, child in self.children.items())
@@ -133,10 +126,14 @@ async def raised(
     Raises StageError, before anything was changed, for a cluster that is no throwaway.
     """
     credentials = await load_credentials(kubeconfig=str(kubeconfig))
-    if not credentials.token:
+    token = folder / "token"
+    if credentials.tokens is None:
         raise StageError(
             f"{kubeconfig}: its user has no token, and the agent knows no other way to say who it is"
         )
+    token.write_text(await credentials.tokens.token(), encoding="utf-8")
+    daemon = ["--server", credentials.server, "--ca-file", credentials.ca_file, "--token-file", str(token)]
+    daemon += ["--listen", "127.0.0.1:0"]
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(credentials))
         await _refuse_others(api)
@@ -145,7 +142,7 @@ async def raised(
         stage = Throwaway(api, await stack.enter_async_context(_seeing(kubeconfig, folder)), folder, nodes)
         stack.push_async_callback(stage.stop)
         try:
-            await _set(stage, credentials, settings)
+            await _set(stage, daemon, settings)
             yield stage
         except StageError as error:
             raise StageError(f"{error}\n{stage.last_lines()}") from error
@@ -155,12 +152,12 @@ def _seeing(kubeconfig: Path, folder: Path) -> contextlib.AbstractAsyncContextMa
     return observing(kubeconfig, folder / "observer.log")
 
 
-async def _set(stage: Throwaway, credentials: Credentials, settings: Sequence[str]) -> None:
+async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> None:
     sight, nodes = stage.sight, set(stage.nodes)
     boots = {name: str(uuid.uuid4()) for name in stage.nodes}
     stage.host.boot(boots[stage.struck])
     await _each(stage.create(NODES, _gpu_node(name, boot_id)) for name, boot_id in boots.items())
-    await stage.start_controller(credentials, settings)
+    await stage.start_controller(daemon, settings)
     await sight.until(
         "ready nodes with their NodeHealths",
         lambda: (
@@ -170,7 +167,7 @@ async def _set(stage: Throwaway, credentials: Credentials, settings: Sequence[st
         START_S,
     )
     await _each(_covered(stage, name) for name in stage.nodes[1:])
-    await stage.start_agent(credentials)
+    await stage.start_agent(daemon)
     await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
     # Kubelets write whole seconds, and what seems to come from before the mode began never acts.
     await asyncio.sleep(1.0)
@@ -260,15 +257,18 @@ async def is_served(api: KubeApi, resource: Resource) -> bool:
 
 
 async def _wiped(api: KubeApi) -> None:
-    """Everything that a bench makes, also what a killed one left. Incidents, Recoveries and NodeHealths of a
-    throwaway cluster are nobody else's."""
-    everywhere = (RECOVERIES, INCIDENTS, NODES, NODEHEALTHS)
-    own = ((resource, NAMESPACE) for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS))
-    for resource, namespace in (*own, *((resource, "") for resource in everywhere)):
-        items = await _items(api, resource)
-        found = [i["metadata"] for i in items if not namespace or i["metadata"]["namespace"] == namespace]
-        await _each(_removed(api, resource, meta) for meta in found)
+    """Everything that a bench makes, also what a killed one left."""
+    for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS):
+        found = [item["metadata"] for item in await _items(api, resource)]
+        await _each(_removed(api, resource, meta) for meta in found if _is_ours(resource, meta))
     await _removed(api, CONFIGMAPS, {"name": STATE, "namespace": Settings().namespace})
+
+
+def _is_ours(resource: Resource, meta: dict[str, Any]) -> bool:
+    """An Incident of a throwaway cluster is about our nodes and jobs: there are no others."""
+    if resource.namespaced:
+        return bool(meta["namespace"] == NAMESPACE)
+    return resource == INCIDENTS or bool(meta["name"].startswith(PREFIX))
 
 
 async def _removed(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> None:

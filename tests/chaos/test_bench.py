@@ -16,8 +16,14 @@ import pytest
 from rich.console import Console
 
 from chaos.bench import BENCHES
+from chaos.bench.figures import Goal, percentile, row, table
 from chaos.bench.footprint import Footprint, Share, tell
 from chaos.bench.processes import family, usage
+from chaos.bench.throwaway import raised
+from chaos.cluster.rest import write_kubeconfig
+from chaos.cluster.world import Shape, process_cluster
+from chaos.stage import StageError
+from recover.kube.cluster import JOBS, NAMESPACES, NODES
 
 MIB = 1024 * 1024
 
@@ -147,3 +153,46 @@ def test_the_footprint_is_of_real_daemons_and_shows_no_idle_write(capsys: pytest
     for daemon in (found.agent, found.controller):
         assert daemon.rss_bytes_max > daemon.pss_bytes_max > 10 * MIB
         assert daemon.cpu_percent_of_core < 50
+
+
+# --- figures, and whose cluster it is ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(50, 2.0), (75, 3.0), (99, 4.0), (1, 1.0)])
+def test_a_percentile_is_a_value_that_was_measured(percent: float, expected: float) -> None:
+    assert percentile([4.0, 1.0, 3.0, 2.0], percent) == expected
+
+
+@pytest.mark.parametrize(
+    ("goal", "missed"), [(Goal(), 0), (Goal(20, 30), 0), (Goal(19.9, 30), 1), (Goal(19.9, 29.9), 2)]
+)
+def test_each_missed_goal_of_a_row_is_shown_beside_its_figure(goal: Goal, missed: int) -> None:
+    console = Console(file=io.StringIO(), width=120)
+
+    console.print(table("t", [row("cordon", "kernel line -> cordon", [0.01, 0.02, 0.03], goal)]))
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("missed") == missed
+
+
+@pytest.mark.parametrize("foreign", ["node", "job"])
+async def test_a_cluster_that_is_no_throwaway_is_refused_before_anything_is_changed(
+    foreign: str, tmp_path: Path
+) -> None:
+    async with process_cluster(tmp_path / "hosts", Shape(nodes=int(foreign == "node"))) as cluster:
+        assert cluster.server is not None
+        kubeconfig = tmp_path / "kubeconfig"
+        write_kubeconfig(kubeconfig, cluster.server.url, "admin")
+        if foreign == "job":
+            admin = cluster.client("admin")
+            await admin.create(NAMESPACES, {"metadata": {"name": "ml"}})
+            template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+            await admin.create(JOBS, {"metadata": {"name": "llm"}, "spec": {"template": template}}, "ml")
+        before = len(cluster.store.audit)
+
+        with pytest.raises(StageError, match="n1 has no label" if foreign == "node" else "Job ml/llm"):
+            async with raised(kubeconfig, tmp_path, nodes=5, settings=[]):
+                pass
+
+        assert not any(e.changed for e in cluster.store.audit[before:] if e.user == "admin")
+        assert len(cluster.store.objects(NODES)) == int(foreign == "node")

@@ -1,0 +1,41 @@
+"""`rekindle bench loop` on the real control plane: every row is measured, and nothing is left behind."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from chaos.bench import BENCHES
+from chaos.bench.loop import Loop
+from chaos.bench.rounds import ROWS
+from detectors.kubeapi import KubeApi
+from recover.kube.cluster import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from tests.control_plane.plane import ControlPlane
+
+pytestmark = pytest.mark.control_plane
+
+ROUNDS = 2
+
+
+def test_every_row_is_measured_by_the_real_programs(
+    training: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["--kubeconfig", str(training.kubeconfig()), "--nodes", "8", f"--rounds={ROUNDS}", "--json"]
+
+    status = BENCHES["loop"].run(args)
+
+    printed = capsys.readouterr()
+    assert status == 0, printed.err
+    found = msgspec.json.decode(printed.out, type=Loop)
+    assert found.not_measured == ()
+    measured = {row.name: row for row in found.rows if row.rounds == ROUNDS}
+    assert set(measured) == set(ROWS)
+    assert 0 < measured["crash stop"].p50_ms < measured["crash running"].p50_ms
+    assert {hop.what for hop in found.hops} >= {"quarantine-node", "stop-gang", "start-gang"}
+
+
+async def test_nothing_of_it_is_left(training: ControlPlane) -> None:
+    async with KubeApi(training.credentials()) as api:
+        for resource in (NODES, PODS, PYTORCHJOBS, INCIDENTS, RECOVERIES):
+            answer = msgspec.json.decode(await api.request("GET", resource.path()))
+            assert answer["items"] == []
