@@ -1,0 +1,146 @@
+"""Nodes that fall silent under a gang: what is left alone, what proves that a node is off, and that the gang
+goes on elsewhere. The 300 s without any proof are waited for in virtual time, in tests/chaos.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.contract import Edge
+from detectors.kubeapi import MergePatch
+from detectors.resource import Resource
+from recover.kube.cluster import JOBS, NODES
+from tests.control_plane.cases import (
+    ended,
+    incident_of,
+    indexed_job,
+    no_trouble,
+    nodes_of,
+    pods_of,
+    recovered,
+    recoveries,
+    refusals,
+    trained,
+    uids,
+    writes_to,
+)
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
+
+pytestmark = pytest.mark.control_plane
+
+SETTINGS = ("mode=recover", "budgets.quarantined_percent_max=100")
+OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CLAIM = {"name": "scratch", "persistentVolumeClaim": {"claimName": "scratch"}}
+
+
+def on(*hosts: str) -> dict[str, Any]:
+    """A pod's spec that leaves it only these nodes."""
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_is_never_stopped(
+    control_plane: ControlPlane,
+) -> None:
+    """Three gangs of two ranks, one rank of each on a node that dies. Two of them hang; the proofs that their
+    nodes are off are the out-of-service taint and the deleted Node."""
+    async with raised(control_plane, nodes=8, settings=SETTINGS, agents=0) as stage:
+        hosts = {"tainted": ("n1", "n2"), "deleted": ("n3", "n4"), "trains": ("n5", "n6")}
+        old = {}
+        for name, (dead, alive) in hosts.items():
+            old[name] = await trained(stage, indexed_job(name, pod=on(dead, alive, "n7", "n8")))
+            assert dead in nodes_of(old[name])
+        since = control_plane.audit_position()
+
+        await asyncio.gather(*(stage.dies(dead) for dead, _ in hosts.values()))
+        await stage.until("refusals StillTraining", lambda: all_are_left_alone(stage, list(hosts)))
+        assert await recoveries(stage, "trains") == []
+
+        for name in ("tainted", "deleted"):
+            await hangs(stage, old[name])
+            await ended(stage, name, "Fencing")
+        await stage.steps(next(p for p in old["trains"] if p["spec"]["nodeName"] != "n5"), 1, 160)
+        taints = (await stage.get(NODES, "n1"))["spec"].get("taints", [])
+        await stage.patch(NODES, "n1", {"spec": {"taints": [*taints, OUT_OF_SERVICE]}})
+        await stage.api.request("DELETE", NODES.path("n3"))
+
+        for name in ("tainted", "deleted"):
+            recovery = await recovered(stage, name, old[name])
+            assert (await incident_of(stage, recovery))["status"]["blame"] == "node"
+            assert hosts[name][0] not in nodes_of(await pods_of(stage, name))
+        assert writes_to(control_plane, since, JOBS, "trains") == []
+        assert uids(await pods_of(stage, "trains")) == uids(old["trains"])
+        no_trouble(stage)
+
+
+async def all_are_left_alone(stage: RealStage, jobs: list[str]) -> bool:
+    found = [list((await refusals(stage, job)).values()) for job in jobs]
+    return found == [["StillTraining"]] * len(jobs)
+
+
+async def hangs(stage: RealStage, pods: list[Any]) -> None:
+    """The rank on the living node waits for its peer; nobody tells of the one on the dead node."""
+    for pod in pods:
+        ready = next(
+            c["status"]
+            for c in (await stage.get(NODES, pod["spec"]["nodeName"]))["status"]["conditions"]
+            if c["type"] == "Ready"
+        )
+        if ready == "True":
+            health = await stage.health(pod["spec"]["nodeName"])
+            stalled = [msgspec.structs.replace(p, edge=Edge.STALLED, at=now()) for p in health.pods]
+            await stage.publish(pod["spec"]["nodeName"], pods=stalled)
+
+
+async def test_a_dead_node_that_nothing_proves_off_keeps_a_gang_with_a_claim_down_and_asks_a_person(
+    control_plane: ControlPlane,
+) -> None:
+    """Neither the wait nor its end frees a pod that may still write to a volume of its own."""
+    settings = (*SETTINGS, "timing.fence_wait_s=2")
+    async with raised(control_plane, nodes=5, settings=settings, agents=0) as stage, a_claim(stage):
+        safe = await trained(stage, indexed_job("safe", pod=on("n1", "n2", "n5")))
+        pod = {**on("n3", "n4", "n5"), "volumes": [CLAIM]}
+        held = await trained(stage, indexed_job("held", pod=pod))
+        dead = {name: pods[0]["spec"]["nodeName"] for name, pods in (("safe", safe), ("held", held))}
+        await asyncio.gather(*(stage.dies(node) for node in set(dead.values())))
+
+        await hangs(stage, safe)
+        await hangs(stage, held)
+        blocked = await ended(stage, "held", "Blocked", "NeedsFencingProof")
+        await recovered(stage, "safe", safe)
+
+        assert dead["held"] in blocked["status"]["message"]
+        assert dead["safe"] not in nodes_of(await pods_of(stage, "safe"))
+        assert (await stage.get(JOBS, "held", NAMESPACE))["spec"]["suspend"] is True
+        kept = [p for p in await pods_of(stage, "held") if p["spec"]["nodeName"] == dead["held"]]
+        assert [p["status"]["phase"] for p in kept] == ["Running"]
+
+
+@asynccontextmanager
+async def a_claim(stage: RealStage) -> AsyncIterator[None]:
+    """Bound by hand to a volume, so that the scheduler lets its pods start; both are removed again."""
+    size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
+    volume = {"capacity": size, "nfs": {"server": "nfs.example", "path": "/scratch"}}
+    asked = {"resources": {"requests": size}, "volumeName": "scratch"}
+    shared = {"accessModes": modes, "storageClassName": ""}
+    specs = {VOLUMES: {**volume, **shared}, CLAIMS: {**asked, **shared}}
+    for resource, spec in specs.items():
+        await stage.create(resource, {"metadata": {"name": "scratch"}, "spec": spec}, NAMESPACE)
+    try:
+        yield
+    finally:
+        for resource in specs:
+            path = resource.path("scratch", NAMESPACE)
+            body = {"metadata": {"finalizers": None}}
+            await stage.api.request("DELETE", path)
+            await stage.api.request("PATCH", path, body=body, content_type=MergePatch)
