@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
+from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity, SubjectKind
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.model import Gang, Node, World
@@ -86,7 +86,8 @@ def _diagnosis(
         evidence=tuple(_evidence(node, f) for f in findings[:16]),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, stopped or gang.ref.uid in dead, due, now) for gang, stopped in _victims(world, node)
+            _harm(gang, stopped or gang.ref.uid in dead, due, now)
+            for gang, stopped in _victims(world, node, of_devices=_of_devices(findings))
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
         stale=first.first_seen < world.mode_since,
@@ -124,11 +125,17 @@ def _due(
     return now if settled or settles_at is None else settles_at
 
 
-def _victims(world: World, node: Node) -> Iterator[tuple[Gang, bool]]:
+def _of_devices(findings: list[Finding]) -> bool:
+    return all(finding.subject.kind is SubjectKind.DEVICE for finding in findings)
+
+
+def _victims(world: World, node: Node, *, of_devices: bool) -> Iterator[tuple[Gang, bool]]:
     """Gangs with ranks there, and whether each is stopped already: any fault of a node where its ranks ran,
-    seen before the resume, keeps the gang off that node."""
+    seen before the resume, keeps the gang off that node. A leader without devices suffers from none."""
     for gang in world.victims_on(node.name):
-        yield gang, False
+        here = [p for p in world.pods(gang.ref.uid) if p.node == node.name and not p.ended]
+        if any(p.accelerators for p in here) or not of_devices:
+            yield gang, False
     for recovery in world.recoveries.values():
         stopped = world.gangs.get(recovery.gang_uid)
         if (

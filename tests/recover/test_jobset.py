@@ -278,6 +278,20 @@ def test_a_forged_label_reaches_no_gang_of_another_namespace_and_no_pod_that_no_
     assert world.pods("llm-uid") == []
 
 
+@pytest.mark.parametrize(("accelerators", "restarts"), [(8, ["llm"]), (0, [])], ids=["a rank", "a leader"])
+def test_a_gang_that_has_no_more_than_a_leader_without_devices_on_a_node_trains_on_when_one_breaks_there(
+    accelerators: int, restarts: list[str]
+) -> None:
+    world = cluster(nodes=8).running(gang()).finding(on="n1")
+    for uid, found in world.pods["llm-uid"].items():
+        if found.node == "n1":
+            world.pods["llm-uid"][uid] = msgspec.structs.replace(found, accelerators=accelerators)
+
+    decision = world.decide()
+
+    assert (decision.cordons, decision.restarts) == (["n1"], restarts)
+
+
 # --- the recovery of one ----------------------------------------------------------------------------------
 
 
