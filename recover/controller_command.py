@@ -90,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _main(options: argparse.Namespace, settings: Settings) -> None:
+    if not settings.lease.is_in_order:
+        raise SettingsError(f"{settings.lease}: expected duration_s > renew_deadline_s > retry_s")
     host, _, port = options.listen.rpartition(":")
     if not port.isdigit():
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")

@@ -103,9 +103,10 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_s: PositiveSeconds = 2.0
     """Between two renewals, and between two looks of one that stands by."""
 
-    def __post_init__(self) -> None:
-        if not self.duration_s > self.renew_deadline_s > self.retry_s:
-            raise ValueError("expected duration_s > renew_deadline_s > retry_s")
+    @property
+    def is_in_order(self) -> bool:
+        """Looked at when all of them are known: overrides come one by one."""
+        return self.duration_s > self.renew_deadline_s > self.retry_s
 
     @property
     def write_timeout_s(self) -> float:

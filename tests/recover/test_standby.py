@@ -1,0 +1,98 @@
+"""A controller that stands by: ready and warm, and it writes nothing until it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from chaos.cluster.client import Client
+from chaos.cluster.store import MemoryCluster
+from chaos.cluster.virtual import real_clock
+from recover.app import Controller
+from recover.kube.cluster import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES
+from recover.mode import STATE
+from recover.settings import Settings
+from recover.telemetry import Metrics
+from recover.web import serve
+
+NAMESPACE = Settings().namespace
+NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+
+
+class Lab:
+    """A controller that is not leading yet, in a cluster with one GPU node that has no NodeHealth."""
+
+    def __init__(self, url: str, store: MemoryCluster, client: Client, controller: Controller) -> None:
+        self.store = store
+        self.client = client
+        self.controller = controller
+        self._url = url
+
+    async def asked(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self._url + path) as answer:
+            return answer.status, await answer.text()
+
+    async def until_there(self) -> None:
+        """The first thing that a leader writes there."""
+        async with asyncio.timeout(20):
+            while not self.store.objects(NODEHEALTHS):
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def standing_by() -> AsyncIterator[Lab]:
+    clock = real_clock()
+    store = MemoryCluster(clock.now)
+    store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    store.create(NODES, NODE)
+    client = Client(store, "controller")
+    controller = Controller(client, Settings(), Metrics(), clock, asyncio.Event())
+    runner = await serve(controller, "127.0.0.1", 0)
+    working = asyncio.create_task(controller.run())
+    try:
+        yield Lab(f"http://127.0.0.1:{runner.addresses[0][1]}", store, client, controller)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await runner.cleanup()
+
+
+async def test_it_is_ready_says_that_it_stands_by_and_writes_nothing() -> None:
+    async with standing_by() as lab:
+        await asyncio.wait_for(lab.controller.ready.wait(), 20)
+        await asyncio.sleep(0.2)
+
+        assert await lab.asked("/readyz") == (200, "ok, standing by\n")
+        assert "rekindle_leader 0.0" in (await lab.asked("/metrics"))[1]
+        assert "n1" in lab.controller.observer.nodes.rows
+        assert lab.store.audit == []
+
+
+async def test_as_soon_as_it_leads_it_works_and_says_so() -> None:
+    async with standing_by() as lab:
+        await asyncio.wait_for(lab.controller.ready.wait(), 20)
+
+        lab.controller.leading.set()
+        await lab.until_there()
+
+        assert lab.store.read(CONFIGMAPS, STATE, NAMESPACE)
+        assert await lab.asked("/readyz") == (200, "ok, leading\n")
+        assert "rekindle_leader 1.0" in (await lab.asked("/metrics"))[1]
+
+
+async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -> None:
+    """Its watches may lag: here by an hour."""
+    async with standing_by() as lab:
+        await asyncio.wait_for(lab.controller.ready.wait(), 20)
+        lab.client.disturbance.watch_lag_s = 3600
+        lab.store.create(NODES, {**NODE, "metadata": {"name": "n2"}})
+        await asyncio.sleep(0.2)
+        assert "n2" not in lab.controller.observer.nodes.rows
+
+        lab.controller.leading.set()
+        await lab.until_there()
+
+        assert {"n1", "n2"} == {o["metadata"]["name"] for o in lab.store.objects(NODEHEALTHS)}
