@@ -1,6 +1,6 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
-training-operator beside it, so that PyTorchJobs run.
+training-operator beside it, so that PyTorchJobs run; `--jobsets` the JobSet controller.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from chaos.children import die_with
 from tests.control_plane.build import BuildError, cached
+from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, PlaneError, started
 
@@ -33,6 +34,8 @@ def main(args: list[str]) -> int:
             plane = stack.enter_context(started(cached(), controllers=True))
             if options.training:
                 stack.enter_context(training_operator(cached(), plane))
+            if options.jobsets:
+                stack.enter_context(jobset_controller(cached(), plane))
             return _for_command(command, plane.kubeconfig()) if command else _for_people(plane)
     except (BuildError, PlaneError) as error:
         print(f"control plane: {error}", file=sys.stderr)
@@ -42,6 +45,7 @@ def main(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.control_plane.up", description=__doc__)
     parser.add_argument("--training", action="store_true", help="with the training-operator")
+    parser.add_argument("--jobsets", action="store_true", help="with the JobSet controller")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
     return parser
 
