@@ -175,22 +175,22 @@ async def nothing_written_late(
     """By the API server's own clock, which received each renewal after it was sent: the deadline that the
     process goes by is a little earlier still."""
     await asyncio.sleep(0.3)  # the audit log lags
+    deadline = renewals(plane.audited(), stopped)[-1] + timedelta(seconds=DURATION_S)
     writes = plane.audited(since)
-    deadline = renewals(writes, stopped)[-1] + timedelta(seconds=DURATION_S)
     took_over = renewals(writes, other)[0]
     last = max((w.stage_timestamp for w in works(writes, stopped)), default=None)
     print(
-        f"round {number}: the stopped leader made {len(works(writes, stopped))} writes, "
-        f"the last {_before(last, deadline)} its deadline; the other took over "
-        f"{(took_over - deadline).total_seconds():.2f} s after it and made {len(works(writes, other))}"
+        f"round {number}: {len(works(writes, stopped))} writes of the stopped one{_until(last, deadline)}; "
+        f"the other took over {(took_over - deadline).total_seconds():.2f} s after its deadline "
+        f"and made {len(works(writes, other))}"
     )
     assert last is None or last <= deadline
     assert took_over > deadline
     assert all(w.request_received_timestamp >= took_over for w in works(writes, other))
 
 
-def _before(last: datetime | None, deadline: datetime) -> str:
-    return "none" if last is None else f"{(deadline - last).total_seconds():.2f} s before"
+def _until(last: datetime | None, deadline: datetime) -> str:
+    return "" if last is None else f", the last {(deadline - last).total_seconds():.2f} s before its deadline"
 
 
 async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: ControlPlane) -> None:

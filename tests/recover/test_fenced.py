@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from chaos.cluster.client import Client
+from chaos.cluster.rest import serve
 from chaos.cluster.store import MemoryCluster
-from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ReplyLost
+from chaos.cluster.virtual import Clock, real_clock, run
+from detectors.kubeapi import Credentials, KubeApi, ReplyLost
 from recover.errors import NotLeaderError
 from recover.kube.cluster import CONFIGMAPS, NAMESPACES, PODS
 from recover.kube.fenced import Fenced
 from recover.kube.lease import LEASE, Elector
+from recover.kube.rest import RestCluster
 from recover.resources import LEASES
 from recover.settings import Settings
 
@@ -116,3 +118,24 @@ def test_at_the_end_the_writes_under_way_are_answered_first_and_no_new_one_is_se
         assert writing.done()
 
     played(story)
+
+
+async def test_a_request_whose_turn_comes_too_late_is_not_sent_although_it_was_begun_in_time() -> None:
+    """The last look is taken when the body goes out, after all waiting for a connection."""
+    store = MemoryCluster(real_clock().now)
+    allowed = True
+
+    def may_send() -> None:
+        if not allowed:
+            raise NotLeaderError("too late")
+
+    async with serve(store) as up, KubeApi(Credentials(up.url), may_send=may_send) as api:
+        cluster = RestCluster(api)
+        await cluster.create(NAMESPACES, {"metadata": {"name": "in-time"}})
+        allowed = False
+        for _ in range(2):  # over the connection that is there, then over a new one
+            with pytest.raises(ReplyLost):
+                await cluster.create(NAMESPACES, {"metadata": {"name": "late"}})
+        await cluster.get(NAMESPACES, "in-time")
+
+    assert [entry.name for entry in store.audit] == ["in-time"]
