@@ -7,6 +7,7 @@ Source of the rules: Kubernetes 1.36 API validation, read and run against a real
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 __all__ = [
@@ -26,6 +27,7 @@ EVICTION_AFTER_S = 300
 """What the DefaultTolerationSeconds admission gives a pod that says nothing itself."""
 GRACE_S = 30
 BACKOFF_LIMIT = 6
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _GATED_FIELDS = ("nodeSelector", "affinity")
 _SUSPENDED_POD_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
 
@@ -147,6 +149,9 @@ def _drop_placement(template: dict[str, Any]) -> None:
 
 def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
     spec = new.get("spec", {})
+    for field in ("acquireTime", "renewTime"):
+        if spec.get(field) is not None and not _MICRO_TIME.fullmatch(spec[field]):
+            return f'spec.{field}: Invalid value: "{spec[field]}": must have six decimals of a second'
     if spec.get("leaseDurationSeconds", 1) <= 0:
         return "spec.leaseDurationSeconds: Invalid value: must be greater than 0"
     if spec.get("leaseTransitions", 0) < 0:

@@ -78,12 +78,13 @@ class MemoryCluster:
             self.create(NAMESPACES, {"metadata": {"name": name}})
 
     def add_crd(self, crd: Object) -> None:
-        """Validates objects of that kind from now on."""
+        """Validates objects of that kind from now on, which is also where its history begins."""
         spec = crd["spec"]
         for resource in KINDS:
             if (resource.group, resource.plural) == (spec["group"], spec["names"]["plural"]):
                 served = next(v for v in spec["versions"] if v["name"] == resource.version)
                 self._schemas[resource] = served["schema"]["openAPIV3Schema"]
+                self._history[resource].oldest = self.version
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -204,8 +205,7 @@ class MemoryCluster:
             return old
         metadata.validate(resource, new["metadata"])
         self._validate(resource, old.body, new)
-        stored = self._put(resource, old, new)
-        return self._remove(resource, stored) if may_go(kind, new) else stored
+        return self._remove(resource, old, new) if may_go(kind, new) else self._put(resource, old, new)
 
     def _patched(self, resource: Resource, old: Object, body: Any, patch_type: str) -> Object:
         name = old["metadata"]["name"]
@@ -235,7 +235,7 @@ class MemoryCluster:
             finalizers.append(FOREGROUND)
         grace_s = grace_s_of(kind, old.body, options)
         if not finalizers and grace_s == 0:
-            return self._remove(resource, old)
+            return self._remove(resource, old, old.body)
         known_s = meta.get("deletionGracePeriodSeconds")
         if known_s is not None and grace_s >= known_s and finalizers == meta.get("finalizers", []):
             return old
@@ -272,10 +272,10 @@ class MemoryCluster:
         self._history[resource].append(Change(self.version, key, old, stored, stored))
         return stored
 
-    def _remove(self, resource: Resource, old: Stored) -> Stored:
+    def _remove(self, resource: Resource, old: Stored, last_body: Object) -> Stored:
         key = _key(old.body)
         del self._objects[resource][key]
-        last = self._at_next_version(old.body)
+        last = self._at_next_version(last_body)
         self._history[resource].append(Change(self.version, key, old, None, last))
         return last
 

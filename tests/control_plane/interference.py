@@ -25,7 +25,7 @@ class Wire:
     """A TCP connection to here goes on to the API server byte by byte, so TLS stays from end to end.
 
     `asked` counts at least the requests: TLS records with data from the client. A short request is one
-    record, one with a body two; a connection that brings none counts as one.
+    record, one with a body two; a connection counts as its first, for it may be refused before it brings one.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -82,10 +82,11 @@ class Wire:
 
 
 class _Records:
-    """Counts the TLS records with application data in a stream. The first ends the handshake."""
+    """Counts the TLS records with application data in a stream, but the first two: the end of the handshake,
+    and the first request."""
 
     def __init__(self) -> None:
-        self._handshake = True
+        self._uncounted = 2
         self._rest = b""
         self._skip_bytes = 0
 
@@ -95,8 +96,8 @@ class _Records:
         while len(data) >= _HEADER_BYTES:
             length = _HEADER_BYTES + int.from_bytes(data[3:5], "big")
             if data[0] == _APPLICATION_DATA:
-                count += not self._handshake
-                self._handshake = False
+                count += self._uncounted == 0
+                self._uncounted = max(0, self._uncounted - 1)
             self._skip_bytes = max(0, length - len(data))
             data = data[length:]
         self._rest = data

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import yaml
@@ -144,6 +145,7 @@ class ControlPlane:
         self.folder = folder
         self.url = f"https://127.0.0.1:{port}"
         self.ca_file = folder / "tls.crt"
+        self.etcd_url = ""
         self.programs: dict[str, Program] = {}
         """By name, as `kube-apiserver`."""
 
@@ -159,6 +161,20 @@ class ControlPlane:
         """Raises PlaneError if the API server ends, or is not ready within READY_S."""
         for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
             _wait_until_answered(self, path)
+
+    def lose_history(self) -> None:
+        """Old versions are gone, for lists and watches: etcd is compacted, as an API server does it every
+        five minutes, and the API server starts anew, for it remembers what etcd has forgotten."""
+        revision = self._ask_etcd("range", {"key": "AA=="})["header"]["revision"]
+        self._ask_etcd("compaction", {"revision": revision, "physical": True})
+        self.programs["kube-apiserver"].kill()
+        self.programs["kube-apiserver"].start()
+        self.wait_until_ready()
+
+    def _ask_etcd(self, call: str, body: dict[str, Any]) -> Any:
+        request = urllib.request.Request(f"{self.etcd_url}/v3/kv/{call}", data=msgspec.json.encode(body))
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return msgspec.json.decode(answer.read())
 
     def audit_position(self) -> int:
         """Where the audit log ends now, for a later `audited`."""
@@ -224,8 +240,8 @@ def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         plane = ControlPlane(folder, port or free_port())
         _lay_files(plane)
-        etcd = _etcd(stack, programs, plane)
-        command = _api_server(programs, plane, etcd)
+        plane.etcd_url = _etcd(stack, programs, plane)
+        command = _api_server(programs, plane)
         if not controllers:  # nobody makes the service account that pods are given
             command.append("--disable-admission-plugins=ServiceAccount")
         plane.run(stack, command)
@@ -270,12 +286,12 @@ def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
     return client
 
 
-def _api_server(programs: Programs, plane: ControlPlane, etcd: str) -> list[str]:
+def _api_server(programs: Programs, plane: ControlPlane) -> list[str]:
     key, certificate = str(plane.folder / "tls.key"), str(plane.ca_file)
     port = plane.url.rpartition(":")[2]
     return [
         programs.path("kube-apiserver"),
-        f"--etcd-servers={etcd}",
+        f"--etcd-servers={plane.etcd_url}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         f"--tls-cert-file={certificate}",

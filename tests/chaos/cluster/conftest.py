@@ -5,21 +5,25 @@ is right.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
 
 from chaos.cluster.client import Client
+from chaos.cluster.kinds import KINDS
 from chaos.cluster.rest import serve
 from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import Credentials, KubeApi
+from detectors.kubeapi import ApiError, Credentials, KubeApi, Resource
 from recover.crds import manifests
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
 
+SERVED_S = 20.0
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
@@ -38,20 +42,70 @@ REAL = pytest.param("real API server", marks=pytest.mark.control_plane)
 
 @pytest.fixture(params=["in process", "over HTTP", REAL])
 async def cluster(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIterator[Cluster]:
+    if request.param == "in process":
+        _install_crds(store)
+        yield Client(store, "tester")
+        return
+    async with _reached(request, store) as api:
+        yield RestCluster(api)
+
+
+@pytest.fixture(params=["over HTTP", REAL])
+async def rest(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIterator[KubeApi]:
+    """For what only a request can say."""
+    async with _reached(request, store) as api:
+        yield api
+
+
+@asynccontextmanager
+async def _reached(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIterator[KubeApi]:
     if request.param == "real API server":
         plane: ControlPlane = request.getfixturevalue("api_server")
         async with KubeApi(plane.credentials(), timeout_s=10.0) as api:
             await install_crds(api)
-            yield RestCluster(api)
+            yield api
             await wiped(api)
         return
-    for crd in manifests():
-        store.add_crd(crd)
-    if request.param == "in process":
-        yield Client(store, "tester")
-        return
+    _install_crds(store)
     async with (
         serve(store, users={"secret": "tester"}) as server,
         KubeApi(Credentials(server.url, token="secret"), timeout_s=5.0) as api,
     ):
-        yield RestCluster(api)
+        yield api
+
+
+def _install_crds(store: MemoryCluster) -> None:
+    for crd in manifests():
+        store.add_crd(crd)
+
+
+@pytest.fixture
+def lose_history(
+    request: pytest.FixtureRequest, cluster: Cluster, store: MemoryCluster
+) -> Callable[[], Awaitable[None]]:
+    """Compaction: from then on the cluster knows no older version than the present one."""
+
+    async def simulated() -> None:
+        for resource in KINDS:
+            store.history(resource).forget()
+
+    async def real() -> None:
+        plane: ControlPlane = request.getfixturevalue("api_server")
+        plane.lose_history()  # in this thread: a program dies with the thread that has started it
+        async with asyncio.timeout(SERVED_S):
+            for resource in KINDS:
+                while not await _is_served(cluster, resource):
+                    await asyncio.sleep(0.05)
+
+    return real if request.node.callspec.params["cluster"] == "real API server" else simulated
+
+
+async def _is_served(cluster: Cluster, resource: Resource) -> bool:
+    """An API server that has just started refuses to list or watch for a moment (429)."""
+    try:
+        await cluster.list(resource, limit=1)
+    except ApiError as error:
+        if error.status not in (404, 429):
+            raise
+        return error.not_found
+    return True

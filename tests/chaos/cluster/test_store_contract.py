@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, JsonPatch, WatchEvent
+from detectors.kubeapi import ApiError, JsonPatch
 from recover.kube.cluster import CONFIGMAPS, EVENTS, JOBS, NODES, PODS, Cluster
 
 NS = "default"
@@ -29,18 +28,6 @@ def job(name: str) -> dict[str, Any]:
 
 def read(raw: bytes) -> Any:
     return msgspec.json.decode(raw)
-
-
-async def events_until(watch: AsyncIterator[WatchEvent], count: int) -> list[tuple[str, str]]:
-    """Type and name of the next `count` events, bookmarks aside."""
-    found: list[tuple[str, str]] = []
-    async for event in watch:
-        if event.type != "BOOKMARK":
-            found.append((event.type, read(event.object)["metadata"]["name"]))
-        if len(found) == count:
-            break
-    await watch.aclose()  # type: ignore[attr-defined]
-    return found
 
 
 async def test_a_created_object_has_uid_version_and_time(cluster: Cluster) -> None:
@@ -141,6 +128,34 @@ async def test_a_json_patch_applies_only_if_its_tests_hold(cluster: Cluster) -> 
     assert read(answer)["data"] == {"x": "2"}
 
 
+async def test_a_json_patch_of_what_is_not_there_is_invalid(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a", x="1"), NS)
+    for change in ({"op": "remove", "path": "/data/y"}, {"op": "replace", "path": "/data/y/z", "value": ""}):
+        with pytest.raises(ApiError) as refused:
+            await cluster.patch(CONFIGMAPS, "a", [change], namespace=NS, patch_type=JsonPatch)
+        assert refused.value.status == 422
+
+
+async def test_a_json_patch_may_test_the_version_that_it_was_made_for(cluster: Cluster) -> None:
+    version = read(await cluster.create(CONFIGMAPS, config("a", x="1"), NS))["metadata"]["resourceVersion"]
+    patch = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/metadata/annotations", "value": {"by": "us"}},
+    ]
+    answer = read(await cluster.patch(CONFIGMAPS, "a", patch, namespace=NS, patch_type=JsonPatch))
+    assert answer["metadata"]["annotations"] == {"by": "us"}
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(CONFIGMAPS, "a", patch, namespace=NS, patch_type=JsonPatch)
+    assert refused.value.status == 422
+
+
+async def test_a_patch_cannot_rename(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a"), NS)
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(CONFIGMAPS, "a", {"metadata": {"name": "b"}}, namespace=NS)
+    assert refused.value.status == 400
+
+
 async def test_a_patch_that_changes_nothing_writes_nothing(cluster: Cluster) -> None:
     before = read(await cluster.create(CONFIGMAPS, config("a", x="1"), NS))
     after = read(await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS))
@@ -194,89 +209,6 @@ async def test_the_environment_of_a_suspended_job_cannot_change_but_its_affinity
     affinity = {"spec": {"template": {"spec": {"affinity": {"nodeAffinity": required}}}}}
     answer = read(await cluster.patch(JOBS, "j", affinity, namespace=NS))
     assert answer["spec"]["template"]["spec"]["affinity"]["nodeAffinity"] == required
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ("app=llm", ["a", "b"]),
-        ("app==llm,rank!=0", ["b"]),
-        ("rank in (0, 2)", ["a", "c"]),
-        ("app notin (llm)", ["c", "d"]),
-        ("app", ["a", "b", "c"]),
-        ("!app", ["d"]),
-    ],
-)
-async def test_a_list_takes_label_selectors(cluster: Cluster, selector: str, expected: list[str]) -> None:
-    for name, labels in {
-        "a": {"app": "llm", "rank": "0"},
-        "b": {"app": "llm", "rank": "1"},
-        "c": {"app": "other", "rank": "2"},
-        "d": {"rank": "3"},
-    }.items():
-        await cluster.create(CONFIGMAPS, config(name, labels), NS)
-    page = await cluster.list(CONFIGMAPS, namespace=NS, labels=selector)
-    assert [read(bytes(item))["metadata"]["name"] for item in page.items] == expected
-
-
-async def test_a_selector_that_cannot_be_read_is_a_bad_request(cluster: Cluster) -> None:
-    with pytest.raises(ApiError) as refused:
-        await cluster.list(CONFIGMAPS, namespace=NS, labels="a in b")
-    assert refused.value.status == 400
-
-
-async def test_pages_show_the_list_as_it_was_at_the_first_page(cluster: Cluster) -> None:
-    for name in "abc":
-        await cluster.create(CONFIGMAPS, config(name), NS)
-    first = await cluster.list(CONFIGMAPS, namespace=NS, limit=2)
-    await cluster.delete(CONFIGMAPS, "c", namespace=NS)
-    await cluster.create(CONFIGMAPS, config("d"), NS)
-
-    second = await cluster.list(CONFIGMAPS, namespace=NS, limit=2, page=first.next_page)
-
-    assert [read(bytes(i))["metadata"]["name"] for i in (*first.items, *second.items)] == ["a", "b", "c"]
-    assert second.resource_version == first.resource_version
-    assert second.next_page == ""
-
-
-async def test_a_watch_tells_what_happened_since_that_version(cluster: Cluster) -> None:
-    await cluster.create(CONFIGMAPS, config("before"), NS)
-    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
-    await cluster.create(CONFIGMAPS, config("a"), NS)
-    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
-    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
-
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=5)
-
-    assert await events_until(watch, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-
-
-async def test_an_object_that_leaves_the_selector_is_deleted_for_the_watch(cluster: Cluster) -> None:
-    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
-    await cluster.create(CONFIGMAPS, config("a", {"app": "llm"}), NS)
-    await cluster.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "other"}}}, namespace=NS)
-    await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
-    await cluster.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "llm"}}}, namespace=NS)
-
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, labels="app=llm", resource_version=version, timeout_s=5)
-
-    assert await events_until(watch, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
-
-
-async def test_the_event_of_a_deletion_carries_the_version_of_the_deletion(cluster: Cluster) -> None:
-    made = read(await cluster.create(CONFIGMAPS, config("a"), NS))["metadata"]["resourceVersion"]
-    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=made, timeout_s=5)
-    event = await anext(watch)
-    await watch.aclose()  # type: ignore[attr-defined]
-    assert int(read(event.object)["metadata"]["resourceVersion"]) > int(made)
-
-
-async def test_a_short_watch_without_news_ends_after_its_time_and_says_nothing(cluster: Cluster) -> None:
-    """Bookmarks come each minute: a reader that counts on one at the end finds itself listing again."""
-    version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=1)
-    assert [event async for event in watch] == []
 
 
 async def test_a_delete_with_a_failed_precondition_is_a_conflict(cluster: Cluster) -> None:
@@ -337,6 +269,17 @@ async def test_a_finalizer_keeps_an_object_until_it_is_taken_off(cluster: Cluste
     assert refused.value.not_found
 
 
+async def test_what_is_being_deleted_gains_no_finalizer(cluster: Cluster) -> None:
+    body = config("a")
+    body["metadata"]["finalizers"] = ["test/hold"]
+    await cluster.create(CONFIGMAPS, body, NS)
+    await cluster.delete(CONFIGMAPS, "a", namespace=NS)
+    more = {"metadata": {"finalizers": ["test/hold", "test/more"]}}
+    with pytest.raises(ApiError) as refused:
+        await cluster.patch(CONFIGMAPS, "a", more, namespace=NS)
+    assert refused.value.status == 422
+
+
 async def test_a_pod_may_lose_scheduling_gates_but_not_gain_them(cluster: Cluster) -> None:
     await cluster.create(PODS, pod("p", schedulingGates=[{"name": "hold"}]), NS)
     with pytest.raises(ApiError) as refused:
@@ -344,13 +287,6 @@ async def test_a_pod_may_lose_scheduling_gates_but_not_gain_them(cluster: Cluste
     assert refused.value.status == 422
     answer = read(await cluster.patch(PODS, "p", {"spec": {"schedulingGates": None}}, namespace=NS))
     assert "schedulingGates" not in answer["spec"]
-
-
-async def test_a_cluster_wide_list_shows_all_namespaces(cluster: Cluster) -> None:
-    await cluster.create(CONFIGMAPS, config("rekindle-a", {"mine": "yes"}), NS)
-    await cluster.create(CONFIGMAPS, config("rekindle-b", {"mine": "yes"}), "kube-system")
-    page = await cluster.list(CONFIGMAPS, labels="mine=yes")
-    assert [read(bytes(i))["metadata"]["namespace"] for i in page.items] == ["default", "kube-system"]
 
 
 async def test_a_node_keeps_the_status_that_it_is_registered_with(cluster: Cluster) -> None:
