@@ -16,11 +16,24 @@ from detectors.kubeapi import ApiError, KubeApi
 from detectors.resource import Resource
 from recover.resources import INCIDENTS, LEASES
 
-__all__ = ["AGENT", "BINDINGS", "CONTROLLER_NAME", "ROLES", "SYSTEM", "install_rights", "manifests", "token"]
+__all__ = [
+    "AGENT",
+    "AGENT_USER",
+    "BINDINGS",
+    "CONTROLLER_NAME",
+    "CONTROLLER_USER",
+    "SYSTEM",
+    "install_rights",
+    "manifests",
+    "token",
+]
 
 SYSTEM = "rekindle-system"
 AGENT = "rekindle-agent"
 CONTROLLER_NAME = "rekindle-controller"
+AGENT_USER = f"system:serviceaccount:{SYSTEM}:{AGENT}"
+CONTROLLER_USER = f"system:serviceaccount:{SYSTEM}:{CONTROLLER_NAME}"
+"""As the policies and the audit log name them."""
 IN_FORCE_S = 20.0
 TOKEN_S = 24 * 3600
 

@@ -24,8 +24,8 @@ from recover.resources import (
     RECOVERIES,
 )
 from tests.control_plane.cases import indexed_job
-from tests.control_plane.plane import CONTROLLER, AuditedWrite, ControlPlane
-from tests.control_plane.rights import AGENT, SYSTEM
+from tests.control_plane.plane import AuditedWrite, ControlPlane
+from tests.control_plane.rights import AGENT_USER, CONTROLLER_USER
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
@@ -35,7 +35,7 @@ SETTLE_S = 3.0
 """After the first steps: the last edges are written, and the scheduler's and Job controller's own writes."""
 AUDIT_LAG_S = 1.0
 WATCHED = (NODEHEALTHS, NODES, JOBS, PODS, INCIDENTS, RECOVERIES, CONFIGMAPS)
-OURS = {CONTROLLER: "controller", f"system:serviceaccount:{SYSTEM}:{AGENT}": "agent"}
+OURS = {CONTROLLER_USER: "controller", AGENT_USER: "agent"}
 
 
 async def test_while_a_gang_trains_and_nothing_is_wrong_we_write_the_lease_alone(
