@@ -44,6 +44,10 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
     suspend: bool = False
     template: PodTemplate = PodTemplate()
 
+    @property
+    def ranks(self) -> int:
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
 
 class _Status(msgspec.Struct, rename="camel", frozen=True):
     conditions: list[ConditionView] = []
@@ -71,7 +75,7 @@ class Job(StopsAtOnce):
             self.resource,
             suspended=job.spec.suspend,
             terminal=terminal_of(status.conditions, succeeded="Complete", failed=("Failed", "FailureTarget")),
-            size=job.spec.parallelism,
+            size=job.spec.ranks,
             templates={"": job.spec.template.spec},
             failures=status.failed,
             done_ranks=",".join(filter(None, (status.completed_indexes, status.failed_indexes))),

@@ -122,3 +122,12 @@ def test_a_gang_that_tolerates_every_taint_is_kept_off_a_cordoned_node_by_affini
     (start,) = [a for a in look(world).actions if getattr(a, "what", "") == "start-gang"]
 
     assert ("n1" in str(start.body)) is avoided
+
+
+@pytest.mark.parametrize(("spec", "ranks"), [({}, 1), ({"completions": 2}, 2), ({"completions": 9}, 4)])
+def test_a_job_has_no_more_ranks_than_completions(spec: dict[str, int], ranks: int) -> None:
+    """Kubernetes makes no pod beyond them, and a recovery would wait for it."""
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+    body = {"metadata": meta, "spec": {"parallelism": 4, **spec} if spec else {}}
+
+    assert Job().parse(msgspec.json.encode(body)).size == ranks
