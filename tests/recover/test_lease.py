@@ -146,7 +146,10 @@ def test_a_lease_without_a_holder_is_taken_at_once_and_renewed() -> None:
 def test_a_foreign_lease_is_taken_only_after_it_was_watched_unchanged_for_its_duration() -> None:
     async def story(lab: Lab) -> None:
         lab.edit(
-            holderIdentity="b", leaseDurationSeconds=40, leaseTransitions=7, renewTime="2020-01-01T00:00:00Z"
+            holderIdentity="b",
+            leaseDurationSeconds=40,
+            leaseTransitions=7,
+            renewTime="2020-01-01T00:00:00.000000Z",
         )
         a = lab.process("a")
 
