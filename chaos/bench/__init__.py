@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from chaos.bench import footprint, loop
+from chaos.bench import footprint, gang, loop
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -17,4 +17,4 @@ class Bench(Protocol):
     def run(self, args: list[str], /) -> int: ...
 
 
-BENCHES: Mapping[str, Bench] = {"footprint": footprint, "loop": loop}
+BENCHES: Mapping[str, Bench] = {"footprint": footprint, "gang": gang, "loop": loop}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chaos.bench.observer import GONE, Seen
-from chaos.bench.sight import Sight
+from chaos.bench.sight import LIMIT_S, Sight
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway
 from detectors.contract import key
 from detectors.kubeapi import Resource
@@ -40,8 +40,9 @@ class Turn(msgspec.Struct, frozen=True):
     """All new pods ran."""
 
 
-def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE) -> Gang:
-    template = {"spec": {"containers": [_container("pytorch", gpus)]}}
+def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
+    """`preferred`: a node on which ranks shall run as long as they may."""
+    template = {"spec": {"containers": [_container("pytorch", gpus)], **_affinity(preferred)}}
     replica = {"restartPolicy": "OnFailure", "template": template}
     replicas = {"Master": {**replica, "replicas": 1}, "Worker": {**replica, "replicas": ranks - 1}}
     body = {
@@ -54,12 +55,7 @@ def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE) -> Gang:
 
 
 def indexed_job(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
-    """`preferred`: a node on which a rank shall run as long as one may."""
-    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container("train", gpus)]}
-    if preferred:
-        there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [preferred]}
-        term = {"weight": 100, "preference": {"matchExpressions": [there]}}
-        pod["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod = {"restartPolicy": "Never", "containers": [_container("train", gpus)], **_affinity(preferred)}
     spec = {
         "completionMode": "Indexed",
         "completions": ranks,
@@ -70,6 +66,14 @@ def indexed_job(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: 
     return Gang(JOBS, name, ranks, {"metadata": _metadata(name), "spec": spec})
 
 
+def _affinity(preferred: str) -> dict[str, Any]:
+    if not preferred:
+        return {}
+    there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [preferred]}
+    term = {"weight": 100, "preference": {"matchExpressions": [there]}}
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
 def _metadata(name: str) -> dict[str, Any]:
     return {"name": name, "namespace": NAMESPACE, "labels": {key("auto-recovery"): "enabled"}}
 
@@ -78,12 +82,11 @@ def _container(name: str, gpus: int) -> dict[str, Any]:
     return {"name": name, "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
 
 
-async def runs(stage: Throwaway, gang: Gang) -> dict[str, Seen]:
+async def runs(stage: Throwaway, gang: Gang, limit_s: float = LIMIT_S) -> dict[str, Seen]:
     """Creates the gang; its pods by uid, once all of them run."""
     await stage.create(gang.resource, gang.body, NAMESPACE)
-    await stage.sight.until(
-        f"{gang.ranks} running pods", lambda: len(_running(stage.sight, gang)) == gang.ranks
-    )
+    what = f"{gang.ranks} running pods"
+    await stage.sight.until(what, lambda: len(_running(stage.sight, gang)) == gang.ranks, limit_s)
     return {seen.uid: seen for seen in _running(stage.sight, gang)}
 
 
@@ -100,10 +103,10 @@ async def crash(stage: Throwaway, pod: Seen) -> None:
     await stage.patch(PODS, pod.name, {"status": status}, namespace=NAMESPACE, subresource="status")
 
 
-async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen]) -> Turn:
+async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: float = LIMIT_S) -> Turn:
     """Waits until the gang runs again, all of it, and reads off when each stretch ended."""
     sight = stage.sight
-    await sight.until("gang running again", lambda: len(_running(sight, gang, old)) == gang.ranks)
+    await sight.until("gang running again", lambda: len(_running(sight, gang, old)) == gang.ranks, limit_s)
     stop_s = await sight.moment("stop", gang.resource.plural, gang.name, "suspended")
     resume_s = Sight.when(
         s

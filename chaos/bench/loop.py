@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
+from chaos.bench.arguments import add_cluster, count
 from chaos.bench.figures import Machine, Row, machine, percentile, row, table
 from chaos.bench.observer import POKE
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
@@ -80,35 +80,17 @@ def _parser() -> argparse.ArgumentParser:
         "cluster with any other node or job is refused.",
         epilog="Exit status: 0 measured (a missed goal is shown, not judged), 1 not measurable, 2 usage.",
     )
+    add_cluster(parser)
     parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        default=os.environ.get("KUBECONFIG", ""),
-        help="of the throwaway control plane, whose user has a token (default $KUBECONFIG)",
+        "--nodes", type=count(RANKS + 1, 10_000), default=250, metavar="N", help="default %(default)s"
     )
     parser.add_argument(
-        "--nodes", type=_count(RANKS + 1), default=250, metavar="N", help="default %(default)s"
+        "--rounds", type=count(1, 10_000), default=50, metavar="N", help="of each kind (default %(default)s)"
     )
     parser.add_argument(
-        "--rounds", type=_count(1), default=50, metavar="N", help="of each kind (default %(default)s)"
+        "--only", action="append", choices=ROUNDS, default=[], help="this kind of rounds; may be repeated"
     )
-    parser.add_argument(
-        "--only", action="append", choices=[*ROUNDS], default=[], help="this kind of rounds; may be repeated"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="GROUP.FIELD=VALUE", help="a setting of the controller"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     return parser
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def count(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= 10_000:
-            raise argparse.ArgumentTypeError(f"{text}: expected a number, {least} to 10000")
-        return int(text)
-
-    return count
 
 
 # --- measuring ----------------------------------------------------------------------------------------------
@@ -159,28 +141,15 @@ async def _rounds(
     times: dict[str, list[float]] = {}
     writes: dict[str, list[float]] = {}
     for _ in range(rounds):
-        before = len(_written(stage))
+        before = len(stage.written())
         played = await play(stage)
         for name, value_s in played.times_s.items():
             times.setdefault(name, []).append(value_s)
-        for what, at_s in _written(stage)[before:]:
+        for what, at_s in stage.written()[before:]:
             writes.setdefault(what, []).append(at_s - played.began_s)
         await undone(stage)
     often = {what: at_s for what, at_s in writes.items() if len(at_s) > rounds / 2}
     return times, dict(sorted(often.items(), key=lambda item: percentile(item[1], 50)))
-
-
-class _Line(msgspec.Struct):
-    event: str = ""
-    what: str = ""
-    at: str = ""
-
-
-def _written(stage: Throwaway) -> list[tuple[str, float]]:
-    """What the controller's log says that it wrote, and when that was answered."""
-    lines = stage.children["controller"].log.read_bytes().splitlines()
-    decoded = (msgspec.json.decode(line, type=_Line) for line in lines if line.endswith(b"}"))
-    return [(d.what, datetime.fromisoformat(d.at).timestamp()) for d in decoded if d.event == "written"]
 
 
 # --- telling ------------------------------------------------------------------------------------------------

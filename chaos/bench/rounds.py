@@ -16,7 +16,7 @@ from chaos.stage import StageError
 from detectors.kubeapi import Resource
 from recover.kube.cluster import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
-__all__ = ["RANKS", "ROUNDS", "ROWS", "Round", "undone"]
+__all__ = ["FELL_OFF", "RANKS", "ROUNDS", "ROWS", "Round", "undone"]
 
 RANKS = 4
 GANG = "llm"

@@ -15,7 +15,7 @@ from chaos.bench.observer import GONE, READY, Seen, command
 from chaos.children import die_with
 from chaos.stage import StageError
 
-__all__ = ["Sight", "observing"]
+__all__ = ["LIMIT_S", "Sight", "observing"]
 
 LIMIT_S = 60.0
 LINE_BYTES_MAX = 1024 * 1024

@@ -56,6 +56,12 @@ _CRDS = Resource(
 )
 
 
+class _Line(msgspec.Struct):
+    event: str = ""
+    what: str = ""
+    at: str = ""
+
+
 class Throwaway:
     """What a bench may touch. The node `struck` has a real agent; of the others there is only the object."""
 
@@ -109,6 +115,12 @@ class Throwaway:
         for setting in settings:
             command += ["--set", setting]
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
+
+    def written(self) -> list[tuple[str, float]]:
+        """What the controller's log says that it wrote, Events left out, and when that was answered."""
+        lines = self.children["controller"].log.read_bytes().splitlines()
+        decoded = (msgspec.json.decode(line, type=_Line) for line in lines if line.endswith(b"}"))
+        return [(d.what, datetime.fromisoformat(d.at).timestamp()) for d in decoded if d.event == "written"]
 
     def last_lines(self) -> str:
         return "\n".join(f"{name}:\n{child.last_lines(8)}" for name, child in self.children.items())
@@ -247,10 +259,11 @@ async def _prepared(api: KubeApi) -> None:
 
 
 async def is_served(api: KubeApi, resource: Resource) -> bool:
+    """A kind that was just installed is unknown at first, then `storage is (re)initializing` (429)."""
     try:
         await api.request("GET", resource.path(), params={"limit": "1"})
     except ApiError as error:
-        if not error.not_found:
+        if error.status not in (404, 429):
             raise
         return False
     return True
