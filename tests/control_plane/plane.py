@@ -32,7 +32,6 @@ from tests.control_plane.build import Programs
 
 __all__ = [
     "ADMIN",
-    "CONTROLLER",
     "AuditedWrite",
     "ControlPlane",
     "PlaneError",
@@ -46,10 +45,9 @@ READY_S = 60.0
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
-CONTROLLER = "system:serviceaccount:rekindle-system:rekindle-controller"
-"""The user that the chart's policies name. Its token here is static; rights.py asks for real ones."""
-USERS = {ADMIN: "system:masters", CONTROLLER: "", "nobody": ""}
-"""User -> group. The token of a user is the user's name with `-token` behind it."""
+USERS = {ADMIN: "system:masters", "nobody": ""}
+"""User -> group. The token of a user is the user's name with `-token` behind it. Controller and agents have
+real tokens of their ServiceAccounts; rights.py asks for them."""
 
 
 AUDIT_POLICY = """
@@ -198,11 +196,6 @@ class ControlPlane:
 
     def trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
-
-    def token_file(self, user: str) -> Path:
-        file = self.folder / f"{user}.token"
-        file.write_text(f"{user}-token", encoding="utf-8")
-        return file
 
     def client_certificate(self, user: str) -> tuple[Path, Path]:
         """A certificate of that user, and its key, signed by the authority that the API server believes."""
