@@ -123,7 +123,9 @@ class Throwaway:
         return [(d.what, datetime.fromisoformat(d.at).timestamp()) for d in decoded if d.event == "written"]
 
     def last_lines(self) -> str:
-        return "\n".join(f"{name}:\n{child.last_lines(8)}" for name, child in self.children.items())
+        observer = (self.folder / "observer.log").read_text(encoding="utf-8", errors="replace")[-2000:]
+        tails = {"observer": observer} | {name: child.last_lines(8) for name, child in self.children.items()}
+        return "\n".join(f"{name}:\n{tail}" for name, tail in tails.items())
 
     async def stop(self) -> None:
         await asyncio.gather(*(child.stop() for child in self.children.values()))
@@ -170,14 +172,12 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
     stage.host.boot(boots[stage.struck])
     await _each(stage.create(NODES, _gpu_node(name, boot_id)) for name, boot_id in boots.items())
     await stage.start_controller(daemon, settings)
-    await sight.until(
-        "ready nodes with their NodeHealths",
-        lambda: (
-            nodes <= {s.name for s in sight.all(NODES.plural) if "ready" in s.facts}
-            and nodes <= {s.name for s in sight.all(NODEHEALTHS.plural)}
-        ),
-        START_S,
-    )
+
+    def lacking(kind: str, *facts: str) -> set[str]:
+        return nodes - {seen.name for seen in sight.all(kind) if {*facts} <= {*seen.facts}}
+
+    await sight.until("NodeHealths of all nodes", lambda: not lacking(NODEHEALTHS.plural), START_S)
+    await sight.until("nodes that are all ready", lambda: not lacking(NODES.plural, "ready"), START_S)
     await _each(_covered(stage, name) for name in stage.nodes[1:])
     await stage.start_agent(daemon)
     await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
