@@ -110,7 +110,7 @@ async def measure(
     hops: list[Hop] = []
     not_measured = []
     async with raised(kubeconfig, folder, nodes=nodes, settings=settings) as stage:
-        rows.append(row("observer", "a write answered -> the observer sees it", await _own_delay(stage)))
+        rows += await _yardsticks(stage)
         for kind in only or ROUNDS:
             if kind == "pytorchjob" and not await is_served(stage.api, PYTORCHJOBS):
                 not_measured.append("PyTorchJob: the training-operator is not installed")
@@ -123,15 +123,21 @@ async def measure(
     return Loop(nodes, tuple(settings), tuple(rows), tuple(hops), tuple(not_measured), machine(load_before))
 
 
-async def _own_delay(stage: Throwaway) -> list[float]:
-    """How much later than the writer the observer learns of a write; every row holds it once."""
-    delays = []
+async def _yardsticks(stage: Throwaway) -> list[Row]:
+    """What one write costs here and now, and how much later than its writer the observer learns of it: every
+    row below holds the second once, and as many of the first as the loop has writes in a row."""
+    writes, delays = [], []
     for number in range(POKES):
+        sent_s = time.time()
         await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"annotations": {POKE: str(number)}}})
         answered_s = time.time()
         seen_s = await stage.sight.moment("poke", NAMESPACES.plural, NAMESPACE, str(number))
+        writes.append(answered_s - sent_s)
         delays.append(seen_s - answered_s)
-    return delays
+    return [
+        row("write", "one bare write, sent -> answered", writes),
+        row("observer", "  answered -> the observer sees it", delays),
+    ]
 
 
 async def _rounds(
