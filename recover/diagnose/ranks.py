@@ -16,6 +16,9 @@ from recover.settings import Timing
 
 __all__ = ["departed", "is_dead", "leftover", "losses", "new_pods", "since", "stalled_at"]
 
+_SIGTERM = 143
+"""Exit code of an orderly stop."""
+
 
 def since(history: list[Recovery]) -> datetime | None:
     """What happened before this belongs to an earlier attempt: the last stop or resume that we made."""
@@ -75,15 +78,13 @@ def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
 def _by_itself(loss: Loss) -> bool:
     """Of losses in one second, one by a signal or for memory came first: who loses a peer exits by himself.
 
-    The API keeps whole seconds. 143 is the SIGTERM of an orderly stop.
+    The API keeps whole seconds.
     """
     code = loss.code.removeprefix("exit-")
-    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != 143)
+    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)
 
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
-    if pod.phase is PodPhase.SUCCEEDED and not _was_told_to_end(pod):
-        return None
     ended = next((c for c in pod.containers if c.exit_code not in (None, 0)), None)
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
@@ -98,8 +99,10 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             propagated=_propagated(world.progress(pod)),
         )
 
-    if pod.deleting_since is not None:
+    if _was_told_to_end(pod):
         return lost("deleted", pod.deleting_since)
+    if pod.phase is PodPhase.SUCCEEDED:
+        return None
     if pod.phase is PodPhase.FAILED:
         return lost(_code(ended), ended.finished_at if ended else None)
     if pod.node and pod.node not in world.nodes:
@@ -110,9 +113,16 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
 
 
 def _was_told_to_end(pod: Pod) -> bool:
-    """It was deleted before it ended, so an exit with 0 says only that it ended in good order."""
-    ends = [c.finished_at for c in pod.containers if c.finished_at is not None]
-    return pod.deleting_since is not None and bool(ends) and max(ends) >= pod.deleting_since
+    """It was deleted before it ended: then its exit code tells only in which order it went. An operator may
+    delete a pod that has failed by itself, in the same second; 0 and 143 are the codes of an orderly end.
+    """
+    if pod.deleting_since is None:
+        return False
+    ends = [(c.finished_at, c.exit_code) for c in pod.containers if c.finished_at is not None]
+    if not pod.ended or not ends:
+        return True
+    at, exit_code = max(ends, key=lambda end: end[0])
+    return at > pod.deleting_since or (at == pod.deleting_since and exit_code in (0, _SIGTERM))
 
 
 def _code(container: Container | None) -> str:

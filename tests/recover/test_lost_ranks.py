@@ -50,6 +50,22 @@ def test_a_rank_that_was_told_to_go_is_lost_whatever_it_exits_with(gone: bool, e
     assert plan.cordons == []
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_it_ended(gone: bool) -> None:
+    """The training-operator does so under OnFailure and ExitCode. Times have whole seconds."""
+    world = cluster().running(gang("llm", ranks=4))
+    pod = deleted(world, 2, ago_s=0.2, gone=gone)
+    there = world.departed["llm-uid"] if gone else world.pods["llm-uid"]
+    assert pod.deleting_since is not None
+    there[pod.uid] = ended(pod, 137, pod.deleting_since)
+
+    plan = world.decide()
+
+    assert plan.restarts == ["llm"]
+    assert plan.incident.spec.fault is Fault.APPLICATION
+    assert [(e.code, e.pod) for e in plan.incident.status.evidence] == [("exit-137", pod.name)]
+
+
 def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:
     """Its job's own end comes by another watch."""
     world = cluster().running(gang("llm", ranks=4))
