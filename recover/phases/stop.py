@@ -51,7 +51,7 @@ def planned(ctx: Context) -> Step:
 
 def stopping(ctx: Context) -> Step:
     """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
-    gang = ctx.gang
+    gang, workload = ctx.gang, workload_of(ctx.gang)
     if gang.terminal is not None:
         return _cleared(ctx)
     if not ctx.has("stopped"):
@@ -66,15 +66,20 @@ def stopping(ctx: Context) -> Step:
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
         if ctx.expired():
             return _not_taken(ctx)
-        scan = scan_pod.create(ctx.recovery, gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
         mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
-        told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
-        return Step(writes=(*workload_of(gang).stop(gang, mark), *((scan,) if scan else ()), told))
+        return Step(writes=(*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ())))
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
-    rest = workload_of(gang).unfinished(gang)
-    return Step(writes=tuple(rest), look_again_s=_left(ctx)) if rest else _waited(ctx)
+    rest = workload.unfinished(gang)
+    return Step(writes=(*rest, *_beside(ctx)), look_again_s=_left(ctx)) if rest else _waited(ctx)
+
+
+def _beside(ctx: Context) -> tuple[Action, ...]:
+    """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
+    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+    told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
+    return (*((scan,) if scan else ()), told)
 
 
 def _not_taken(ctx: Context) -> Step:

@@ -56,6 +56,8 @@ class Workload(Protocol):
     reuses_names: bool
     """New pods take the names of the old ones, so those must be gone, not only ended, before the start. Its
     stop deletes pods that have ended, too."""
+    stops_at_once: bool
+    """Nothing is `unfinished` after the patches of `stop`."""
 
     def parse(self, raw: bytes) -> Gang: ...
 
@@ -82,6 +84,8 @@ class Workload(Protocol):
 
 class StopsAtOnce:
     """For a framework whose stop is one patch, after which nothing of it has to be waited for but pods."""
+
+    stops_at_once = True
 
     def unfinished(self, gang: Gang) -> list[Patch]:
         return []

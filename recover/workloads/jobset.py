@@ -83,6 +83,7 @@ class _JobSet(msgspec.Struct, frozen=True):
 class JobSet:
     resource = JOBSETS
     reuses_names = False
+    stops_at_once = False
 
     def parse(self, raw: bytes) -> Gang:
         jobset = msgspec.json.decode(raw, type=_JobSet)
