@@ -113,7 +113,9 @@ async def test_a_leader_stopped_past_its_lease_writes_nothing_afterwards_and_the
                 bad = a_burst(old, broken)
                 broken |= bad
 
-                await asyncio.gather(stopped_soon(leader), *(stage.xid_79(node) for node in bad))
+                await asyncio.gather(
+                    stopped_at_work(plane, since, leader), *(stage.xid_79(node) for node in bad)
+                )
                 old = await restarted(stage, old, number)
                 await all_dealt_with(stage, broken)
                 leader.go_on()
@@ -140,9 +142,12 @@ def a_burst(pods: list[Any], broken: set[str]) -> set[str]:
     return {min(used), *sorted(free)[: BURST - 1]}
 
 
-async def stopped_soon(leader: Contender) -> None:
-    """While it has much to write: a moment that no test can name."""
-    await asyncio.sleep(random.uniform(0.02, 0.4))
+async def stopped_at_work(plane: ControlPlane, since: int, leader: Contender) -> None:
+    """Soon after its first write, while it has much to write: a moment that no test can name."""
+    async with asyncio.timeout(30):
+        while not works(plane.audited(since), leader):
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(random.uniform(0.0, 0.2))
     leader.stop()
 
 
