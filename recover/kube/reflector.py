@@ -24,7 +24,8 @@ __all__ = ["INITIAL_S_MAX", "MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
-GOOD_WATCH_S = 1.0
+GOOD_WATCH_S = 0.5
+"""A watch that was held so long is taken up again at once, whatever has broken it: at most twice a second."""
 BACKOFF_MAX_S = 10.0
 """At worst two requests a second for all kinds together; after an outage a recovery waits no longer."""
 RETRY_AFTER_S_MAX = 120.0
