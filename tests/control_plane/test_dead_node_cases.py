@@ -35,7 +35,8 @@ from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
 
 pytestmark = pytest.mark.control_plane
 
-SETTINGS = ("mode=recover", "budgets.quarantined_percent_max=100")
+SETTINGS = ("mode=recover", "budgets.quarantined_percent_max=100", "budgets.brake_nodes_min=100")
+"""On a machine that is too busy, more nodes may miss a lease than the test means to."""
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -84,8 +85,7 @@ async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_
 
 
 async def all_are_left_alone(stage: RealStage, jobs: list[str]) -> bool:
-    found = [list((await refusals(stage, job)).values()) for job in jobs]
-    return found == [["StillTraining"]] * len(jobs)
+    return all([set((await refusals(stage, job)).values()) == {"StillTraining"} for job in jobs])
 
 
 async def hangs(stage: RealStage, pods: list[Any]) -> None:

@@ -45,7 +45,7 @@ async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_t
 ) -> None:
     """OnFailure and ExitCode with a signal survive the stop. With Never the operator mostly fails the job for
     good before the stop comes."""
-    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:
+    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:  # no node to spare
         cases = {"onfailure": 1, "exitcode": 137, "never": 1}
         policies = {"onfailure": "OnFailure", "exitcode": "ExitCode", "never": "Never"}
         old = {
@@ -58,8 +58,9 @@ async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_t
         await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
 
         await asyncio.gather(*(stage.end(worker(old[name]), exit_code=cases[name]) for name in policies))
-        await asyncio.gather(*(recovered(stage, name, old[name]) for name in policies))
+        found = await asyncio.gather(*(recovered(stage, name, old[name]) for name in policies))
 
+        assert {recovery["spec"]["fault"] for recovery in found} == {"application"}
         for name in policies:
             await stage.until(f"{name} Running and nothing else", partial(runs, stage, name))
         after = {name: await stage.get(PYTORCHJOBS, name, NAMESPACE) for name in policies}
