@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.bench.observer import GONE, Seen
 from chaos.bench.sight import LIMIT_S, Sight
-from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway
+from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, POOL, Throwaway
 from detectors.contract import key
 from detectors.kubeapi import Resource
 from recover.kube.cluster import JOBS, PODS, PYTORCHJOBS
@@ -54,8 +54,17 @@ def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: s
     return Gang(PYTORCHJOBS, name, ranks, body)
 
 
-def indexed_job(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
-    pod = {"restartPolicy": "Never", "containers": [_container("train", gpus)], **_affinity(preferred)}
+def indexed_job(
+    name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "", pool: bool = False
+) -> Gang:
+    """As above; `pool` keeps it to a few nodes, since of hundreds a scheduler looks at a part only."""
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [_container("train", gpus)],
+        **_affinity(preferred),
+    }
+    if pool:
+        pod["nodeSelector"] = POOL
     spec = {
         "completionMode": "Indexed",
         "completions": ranks,

@@ -115,11 +115,15 @@ async def measure(
             if kind == "pytorchjob" and not await is_served(stage.api, PYTORCHJOBS):
                 not_measured.append("PyTorchJob: the training-operator is not installed")
                 continue
-            times, writes = await _rounds(stage, ROUNDS[kind], rounds)
+            times, writes, failure = await _rounds(stage, ROUNDS[kind], rounds)
+            if failure:
+                not_measured.append(f"{kind}: {failure}")
             rows += [
                 row(name, words, times[name], goal) for name, (words, goal) in ROWS.items() if name in times
             ]
             hops += [Hop(kind, what, round(1000 * percentile(at, 50), 1)) for what, at in writes.items()]
+    if not hops:
+        raise StageError("; ".join(not_measured))
     return Loop(nodes, tuple(settings), tuple(rows), tuple(hops), tuple(not_measured), machine(load_before))
 
 
@@ -142,20 +146,26 @@ async def _yardsticks(stage: Throwaway) -> list[Row]:
 
 async def _rounds(
     stage: Throwaway, play: Callable[[Throwaway], Awaitable[Round]], rounds: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """The times of all rounds by row, and of the controller's writes by what they wrote."""
+) -> tuple[dict[str, list[float]], dict[str, list[float]], str]:
+    """The times of all rounds by row, and of the controller's writes by what they wrote. Where a round fails,
+    those before it count, and the third says why there are no more."""
     times: dict[str, list[float]] = {}
     writes: dict[str, list[float]] = {}
-    for _ in range(rounds):
+    failure = ""
+    for number in range(rounds):
         before = len(stage.written())
-        played = await play(stage)
+        try:
+            played = await play(stage)
+        except StageError as error:
+            failure = f"round {number + 1}: {error}"
+            break
         for name, value_s in played.times_s.items():
             times.setdefault(name, []).append(value_s)
         for what, at_s in stage.written()[before:]:
             writes.setdefault(what, []).append(at_s - played.began_s)
         await undone(stage)
     often = {what: at_s for what, at_s in writes.items() if len(at_s) > rounds / 2}
-    return times, dict(sorted(often.items(), key=lambda item: percentile(item[1], 50)))
+    return times, dict(sorted(often.items(), key=lambda item: percentile(item[1], 50))), failure
 
 
 # --- telling ------------------------------------------------------------------------------------------------

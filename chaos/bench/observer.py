@@ -53,7 +53,7 @@ class Seen(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
     facts: tuple[str, ...] = ()
-    """What benches ask about: `ready`, `cordoned`, `tainted`, codes of findings, `suspended`, phases."""
+    """What benches ask about: `ready`, `cordoned`, `closed`, codes of findings, `suspended`, phases."""
     owner: str = ""
     node: str = ""
     size_bytes: int = 0
@@ -80,6 +80,7 @@ class _Object(msgspec.Struct):
 
 def _node(thing: _Object) -> list[str]:
     facts = ["tainted" for taint in thing.spec.get("taints", []) if taint["key"] == UNHEALTHY]
+    facts += ["closed" for taint in thing.spec.get("taints", []) if taint["effect"] == "NoSchedule"]
     facts += ["ready" for c in thing.status.get("conditions", []) if (c["type"], c["status"]) == _READY]
     if QUARANTINE in thing.metadata.annotations:
         facts.append("quarantined")

@@ -46,7 +46,8 @@ ROWS: Mapping[str, tuple[str, Goal]] = {
     "node started": ("  framework: resume -> new pods running", Goal()),
 }
 """Row -> its words and goal. A goal that the design states for 10,000 nodes is shown at any size."""
-_OUT = {"cordoned", "tainted", "quarantined"}
+_OUT = {"cordoned", "tainted", "quarantined", "closed"}
+"""What keeps pods off a node: its cordon, our taint and note, any taint at all."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -78,7 +79,7 @@ async def _crashed(stage: Throwaway) -> Round:
 
 async def _struck(stage: Throwaway) -> Round:
     """The GPU of one rank of an Indexed Job falls off the bus."""
-    gang = indexed_job(GANG, RANKS, preferred=stage.struck)
+    gang = indexed_job(GANG, RANKS, preferred=stage.struck, pool=True)
     old = await _settled(stage, gang)
     if stage.struck not in {seen.node for seen in old.values()}:
         raise StageError(f"no rank was placed on {stage.struck}, though it was free and preferred")

@@ -41,12 +41,15 @@ from recover.kube.cluster import (
 from recover.mode import STATE
 from recover.settings import Settings
 
-__all__ = ["GPUS_PER_NODE", "NAMESPACE", "Throwaway", "is_served", "raised"]
+__all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "raised"]
 
 NAMESPACE = "rekindle-bench"
 PREFIX = "bench-"
 """Of the names of nodes."""
 GPUS_PER_NODE = 8
+POOL = {"rekindle.dev/bench-pool": "struck"}
+"""The label of the struck node and of a few others, so that a small gang can be kept near it."""
+POOL_NODES = 8
 KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
 START_S = 120.0
@@ -170,7 +173,11 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
     sight, nodes = stage.sight, set(stage.nodes)
     boots = {name: str(uuid.uuid4()) for name in stage.nodes}
     stage.host.boot(boots[stage.struck])
-    await _each(stage.create(NODES, _gpu_node(name, boot_id)) for name, boot_id in boots.items())
+    pool = stage.nodes[:POOL_NODES]
+    await _each(
+        stage.create(NODES, _gpu_node(name, boot_id, POOL if name in pool else {}))
+        for name, boot_id in boots.items()
+    )
     await stage.start_controller(daemon, settings)
 
     def lacking(kind: str, *facts: str) -> set[str]:
@@ -185,9 +192,9 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
     await asyncio.sleep(1.0)
 
 
-def _gpu_node(name: str, boot_id: str) -> dict[str, Any]:
+def _gpu_node(name: str, boot_id: str, labels: dict[str, str]) -> dict[str, Any]:
     room = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS_PER_NODE)}
-    labels = {KWOK[0]: KWOK[1], "kubernetes.io/hostname": name}
+    labels = {KWOK[0]: KWOK[1], "kubernetes.io/hostname": name, **labels}
     return {
         "metadata": {"name": name, "labels": labels},
         "status": {"allocatable": room, "capacity": room, "nodeInfo": {"bootID": boot_id}},

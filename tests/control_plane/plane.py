@@ -223,8 +223,13 @@ class ControlPlane:
 
 
 @contextmanager
-def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator[ControlPlane]:
+def started(
+    programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = 8
+) -> Iterator[ControlPlane]:
     """With `controllers`, all that makes Jobs run on KWOK nodes; without, the bare API server.
+
+    A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test; with
+    hundreds of nodes the heartbeats of a short time are what the machine is busy with.
 
     Raises PlaneError. However the block ends, no process and no file is left behind.
     """
@@ -240,7 +245,7 @@ def started(programs: Programs, *, controllers: bool, port: int = 0) -> Iterator
         plane.run(stack, command)
         plane.wait_until_ready()
         if controllers:
-            for command in _controllers(programs, plane):
+            for command in _controllers(programs, plane, silence_s):
                 plane.run(stack, command)
         yield plane
 
@@ -303,7 +308,7 @@ def _api_server(programs: Programs, plane: ControlPlane) -> list[str]:
     ]
 
 
-def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
+def _controllers(programs: Programs, plane: ControlPlane, silence_s: int) -> list[list[str]]:
     kubeconfig = f"--kubeconfig={plane.kubeconfig()}"
     return [
         [
@@ -316,7 +321,7 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             "--secure-port=0",
             # A dead node shall be NotReady in seconds, not after Kubernetes' own 50.
             "--node-monitor-period=1s",
-            "--node-monitor-grace-period=8s",
+            f"--node-monitor-grace-period={silence_s}s",
         ],
         [programs.path("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0"],
         [
@@ -325,7 +330,7 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             f"--config={programs.kwok_stages}",
             f"--config={DYING}",
             "--manage-nodes-with-label-selector=type=kwok",
-            "--node-lease-duration-seconds=8",
+            f"--node-lease-duration-seconds={silence_s}",
             "--node-ip=127.0.0.1",
         ],
     ]

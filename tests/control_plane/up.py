@@ -22,6 +22,7 @@ from tests.control_plane.plane import ControlPlane, PlaneError, started
 __all__ = ["main"]
 
 LOOK_S = 0.2
+SILENCE_S = 50
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
@@ -31,7 +32,7 @@ def main(args: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with ExitStack() as stack:
-            plane = stack.enter_context(started(cached(), controllers=True))
+            plane = stack.enter_context(started(cached(), controllers=True, silence_s=SILENCE_S))
             if options.training:
                 stack.enter_context(training_operator(cached(), plane))
             if options.jobsets:
