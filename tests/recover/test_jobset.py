@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.actions import Patch
+from recover.actions import Emit, Patch
 from recover.api import Phase
-from recover.model import Gang, Mark, Mode, World
+from recover.model import Gang, Mark, Mode, Template, World
 from recover.observe import Observer
 from recover.phases import advance
 from recover.reasons import Reason
@@ -19,6 +19,7 @@ from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
 from tests.acting import acts, advanced, end_pods, only_recovery, recovering, step
 from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.phase_cases import CLAIM
 from tests.recover.scripted import Scripted, raw
 
 OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "llm", "uid": "llm-uid"}
@@ -297,12 +298,16 @@ def test_a_gang_that_has_no_more_than_a_leader_without_devices_on_a_node_trains_
 
 def faulted() -> Worlds:
     """Its stop is written and not more: the controller may have died right after."""
-    job = gang()
+    world = stopping(gang())
+    assert "stop-gang" in step(world)
+    return world
+
+
+def stopping(job: Gang) -> Worlds:
     ref = msgspec.structs.replace(job.ref, api_version=JOBSETS.api_version, kind=JOBSETS.kind)
     job = msgspec.structs.replace(job, ref=ref, resource=JOBSETS, parts=2)
     world = recovering(cluster(nodes=8).running(job).finding(on="n1"))
     advanced(world, Phase.STOPPING)
-    assert "stop-gang" in step(world)
     return world
 
 
@@ -321,6 +326,19 @@ def test_a_stop_that_was_interrupted_goes_on_with_its_second_write_before_anythi
 
     world.change_gang(restarts=1)
     assert step(world) == ["recovery-choosing"]
+
+
+def test_nothing_comes_between_the_two_writes_of_a_stop() -> None:
+    """JobSet waits for nobody; the scan pod and the Event can."""
+    template = Template(volumes=(CLAIM,), containers=({"name": "train", "image": "i"},))
+    world = stopping(gang(annotations={"rekindle.dev/checkpoint": "/ckpt"}, templates={"ranks": template}))
+
+    first = advance(only_recovery(world), world.world(), world.settings, world.now)
+    step(world)
+    second = advance(only_recovery(world), world.world(), world.settings, world.now)
+
+    assert (acts(first), [a for a in first.actions if isinstance(a, Emit)]) == (["stop-gang"], [])
+    assert acts(second) == ["renew-jobs", "create-scan"]
 
 
 def test_no_start_is_written_while_a_job_of_before_is_left_and_the_wait_is_said() -> None:
