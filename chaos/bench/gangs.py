@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chaos.bench.observer import GONE, Seen
+from chaos.bench.seen import GONE, Seen
 from chaos.bench.sight import LIMIT_S, Sight
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, POOL, Throwaway
 from detectors.contract import key

@@ -21,8 +21,8 @@ from rich.console import Console
 
 from chaos.bench.arguments import add_cluster, count
 from chaos.bench.figures import Machine, Row, machine, percentile, row, table
-from chaos.bench.observer import POKE
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
+from chaos.bench.seen import POKE
 from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
 from chaos.stage import StageError
 from detectors.kubeapi import ApiError, ReplyLost

@@ -12,11 +12,11 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from chaos.bench.seen import GONE, POKE, READY, Seen
 from detectors.kubeapi import ApiError, KubeApi, Resource, WatchEvent
 from recover.decode import QUARANTINE, UNHEALTHY
 from recover.kube.auth import load_credentials
@@ -31,32 +31,10 @@ from recover.kube.cluster import (
     RECOVERIES,
 )
 
-__all__ = ["GONE", "POKE", "READY", "Seen", "command"]
+__all__ = ["main"]
 
 WATCH_S = 3600.0
-GONE = "gone"
-"""The only fact of an object that was deleted."""
-POKE = "rekindle.dev/bench-poke"
-"""An annotation of a namespace whose value is a fact: so the observer's own delay is measured."""
-READY = "observer"
-"""The kind of the line that tells that all has been listed and is watched."""
 _READY = ("Ready", "True")
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """One object, as the event told it that arrived then."""
-
-    at_s: float
-    """By this machine's wall clock."""
-    kind: str
-    """The plural, as `pods`."""
-    name: str = ""
-    uid: str = ""
-    facts: tuple[str, ...] = ()
-    """What benches ask about: `ready`, `cordoned`, `closed`, codes of findings, `suspended`, phases."""
-    owner: str = ""
-    node: str = ""
-    size_bytes: int = 0
 
 
 class _Owner(msgspec.Struct):
@@ -117,10 +95,6 @@ _FACTS: Mapping[Resource, Callable[[_Object], list[str]]] = {
     RECOVERIES: _phase,
     INCIDENTS: _phase,
 }
-
-
-def command(kubeconfig: Path) -> list[str]:
-    return [sys.executable, "-m", "chaos.bench.observer", str(kubeconfig)]
 
 
 def _seen(resource: Resource, event: WatchEvent, at_s: float) -> Seen:

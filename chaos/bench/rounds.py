@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.bench.figures import Goal
 from chaos.bench.gangs import Gang, Turn, crash, indexed_job, pytorchjob, runs, turn
-from chaos.bench.observer import Seen
+from chaos.bench.seen import Seen
 from chaos.bench.throwaway import NAMESPACE, Throwaway
 from chaos.stage import StageError
 from detectors.kubeapi import Resource

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.bench.observer import GONE, READY, Seen, command
+from chaos.bench.seen import GONE, READY, Seen, command
 from chaos.children import die_with
 from chaos.stage import StageError
 
