@@ -100,8 +100,8 @@ async def test_all_connections_of_controller_and_agents_are_cut_each_second(plan
     async with training(plane) as gang, gang.cut_each_second("connections cut each second"):
         await asyncio.sleep(OUTAGE_S / 3)
         await gang.loses_a_gpu()
-        await asyncio.sleep(OUTAGE_S / 3)
         await gang.chooses()
+        await asyncio.sleep(OUTAGE_S / 3)
         await gang.steps_on()
         await gang.rest_of_the_disturbance()
         await gang.ends_well()
