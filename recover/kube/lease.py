@@ -209,27 +209,26 @@ class Elector:
             self._transitions = record.transitions + 1
             await self._take(record.version)
         except ApiError as error:
-            if (
-                error.status == 409
-            ):  # somebody was faster: another one, or our own write whose answer was lost
-                return retry_s / 4
+            if error.status == 409:
+                return retry_s / 4  # another one was faster, or a write of ours whose answer was lost
             log.warning("the lease cannot be had, trying again", why=str(error), retry_in_s=retry_s)
         except ReplyLost as error:
             log.warning("unknown who holds the lease, reading it again", why=str(error), retry_in_s=retry_s)
         return retry_s
 
     def _free_in_s(self, record: Record) -> float:
-        """Any new version begins the wait anew: equal times would prove nothing, clocks can be set back."""
+        """Any new version begins the wait anew: equal times would prove nothing, clocks can be set back. A
+        duration shorter than ours is not believed either: somebody may have edited it."""
         if record.version != MISSING and record.holder in ("", self._identity):
             return 0.0
         before = self._watched
         if before is None or before.version != record.version:
             if before is None or before.holder != record.holder:
-                log.info("standing by", holder=record.holder, taken_if_silent_for_s=record.duration_s)
+                log.info("standing by", holder=record.holder, its_duration_s=record.duration_s)
             if record.garbled:
                 log.warning("fields of the Lease make no sense", name=LEASE, fields=record.garbled)
             self._watched, self._watched_since_s = record, self._uptime()
-        return self._watched_since_s + record.duration_s - self._uptime()
+        return self._watched_since_s + max(record.duration_s, self._lease.duration_s) - self._uptime()
 
     async def _take(self, version: str) -> None:
         now = self._now()
@@ -266,7 +265,8 @@ class Elector:
         try:
             if self._version == MISSING:
                 self._version = (await self._read_own()).version
-            await self._send(self._version, {"renewTime": self._now()})
+            kept = {"leaseDurationSeconds": self._lease.duration_s, "renewTime": self._now()}
+            await self._send(self._version, kept)
         except (ApiError, ReplyLost) as error:
             log.warning("the lease was not renewed, reading it again", why=str(error), left_s=self.left_s())
             self._version = MISSING

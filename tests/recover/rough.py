@@ -36,6 +36,10 @@ class Rough:
     def meets(self, trouble: Trouble) -> None:
         self._troubles.extend([trouble] * trouble.requests)
 
+    def is_smooth(self) -> None:
+        """From now on. What is under way stays as it is."""
+        self._troubles.clear()
+
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
         return await self._sent(lambda: self._client.get(resource, name, namespace))
 

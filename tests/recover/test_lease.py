@@ -375,6 +375,20 @@ def test_somebody_who_touches_the_lease_every_second_does_not_end_the_leader() -
     played(story)
 
 
+def test_a_duration_that_somebody_shortens_makes_nobody_lead_sooner() -> None:
+    async def story(lab: Lab) -> None:
+        a, b = lab.process("a"), lab.process("b")
+        await a.taken()
+        lab.edit(leaseDurationSeconds=1)
+        await asyncio.sleep(60)
+
+        assert a.leads
+        assert not b.may_write
+        assert lab.spec()["leaseDurationSeconds"] == DURATION_S
+
+    played(story)
+
+
 def test_a_released_lease_is_taken_at_the_next_look() -> None:
     async def story(lab: Lab) -> None:
         a = lab.process("a")
@@ -488,6 +502,8 @@ def test_never_do_two_hold_the_lease_and_when_trouble_ends_one_leads(
             if event.touches and lab.store.objects(LEASES, NAMESPACE):
                 note = {"metadata": {"annotations": {"at": str(now_s())}}}
                 lab.store.patch(LEASES, LEASE, note, namespace=NAMESPACE)
+        for pod in pods:
+            pod.rough.is_smooth()
         await asyncio.sleep(max(0.0, (deleted_at_s or 0.0) - now_s()) + 100)
         assert not watcher.done(), watcher.result()
         assert [pod.elector.leading.is_set() for pod in pods].count(True) == 1
