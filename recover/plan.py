@@ -15,7 +15,7 @@ from recover.actions import Action, Create, Emit, Plan
 from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec, Witness
 from recover.diagnose import Diagnosis, GangState, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
-from recover.diagnose.ranks import new_pods
+from recover.diagnose.ranks import ranks
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
 from recover.model import Gang, World
 from recover.objects import body, regarding, shortened
@@ -174,7 +174,7 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
 
 
 def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
-    pods = new_pods(world, gang)
+    pods = ranks(world, gang)
     lost = {e.pod: order for order, e in reversed(list(enumerate(diagnosis.evidence))) if e.pod}
     readable = [p for p in pods if world.progress(p) is not None]
     witnesses = sorted(

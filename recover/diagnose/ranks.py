@@ -14,7 +14,7 @@ from recover.diagnose.model import Loss
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
-__all__ = ["departed", "is_dead", "leftover", "losses", "new_pods", "since", "stalled_at"]
+__all__ = ["departed", "is_dead", "leftover", "losses", "new_pods", "ranks", "since", "stalled_at"]
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
@@ -42,6 +42,12 @@ def new_pods(world: World, gang: Gang) -> list[Pod]:
     kept = _leftovers(world, gang)
     pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
     return sorted(pods, key=lambda pod: pod.name)
+
+
+def ranks(world: World, gang: Gang) -> list[Pod]:
+    """The pods of the present attempt, those that went away from it included."""
+    pods = new_pods(world, gang)
+    return [*pods, *departed(world, gang, pods)]
 
 
 def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:

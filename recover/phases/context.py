@@ -9,7 +9,7 @@ import msgspec
 
 from recover.actions import Action, Emit, Patch
 from recover.api import Cause, Condition, Phase, PhaseTime, Recovery, RecoverySpec, RecoveryStatus
-from recover.diagnose.ranks import new_pods
+from recover.diagnose.ranks import ranks
 from recover.model import Gang, Mark, Node, Pod, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
@@ -136,7 +136,7 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
         ctx.status,
         attempt=attempt,
         causes=[*ctx.status.causes, *added][-16:],
-        nodes=sorted({pod.node for pod in new_pods(ctx.world, ctx.gang) if pod.node})[:4096],
+        nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),
         fruitless=[*ctx.status.fruitless, *([] if began_from is None else [began_from])][-16:],
         resumed_step=None,

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from detectors.contract import Edge, Fault
+from recover.actions import Create
 from recover.api import Blame
 from recover.model import Container, Pod, PodPhase
+from recover.resources import RECOVERIES
 from tests.builders import NOW, Worlds, cluster, gang
 
 
@@ -113,3 +115,16 @@ def test_a_hang_is_seen_though_the_agent_of_a_dead_node_can_no_longer_tell_it() 
 
     assert world.decide().restarts == []
     assert world.not_ready("n2").decide().restarts == ["llm"]
+
+
+def test_the_recovery_knows_where_a_rank_ran_that_is_gone_and_whose_log_tells_why() -> None:
+    world = cluster().running(gang("llm", ranks=4))
+    pod = deleted(world, 2, ago_s=0.2, gone=True)
+    assert pod.deleting_since is not None
+    world.departed["llm-uid"] = {pod.uid: ended(pod, 1, pod.deleting_since)}
+
+    made = [a for a in world.decide().plan.actions if isinstance(a, Create) and a.resource == RECOVERIES]
+    (spec,) = (action.body["spec"] for action in made)
+
+    assert spec["witnesses"][0] == {"pod": pod.name, "uid": pod.uid, "node": "n2"}
+    assert (spec["nodes"], spec["gpus"]) == (["n0", "n1", "n2", "n3"], 32)
