@@ -190,6 +190,7 @@ class Executor:
                 now = self._seen(action)
                 if now is None or msgspec.structs.replace(seen, version=now.version) != now:
                     raise
+                log.info("conflict over what no decision reads, writing again", what=action.what)
                 action = msgspec.structs.replace(action, version=now.version)
         return await self._patch(action)
 

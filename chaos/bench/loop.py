@@ -32,6 +32,8 @@ from recover.kube.cluster import NAMESPACES, PYTORCHJOBS
 __all__ = ["Hop", "Loop", "measure", "run", "tell"]
 
 POKES = 50
+LOGGED_S = 0.2
+"""The observer may see a write before the controller has logged its answer."""
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -161,6 +163,7 @@ async def _rounds(
             break
         for name, value_s in played.times_s.items():
             times.setdefault(name, []).append(value_s)
+        await asyncio.sleep(LOGGED_S)
         for what, at_s in stage.written()[before:]:
             writes.setdefault(what, []).append(at_s - played.began_s)
         await undone(stage)
