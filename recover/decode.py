@@ -188,6 +188,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         uid=meta.uid,
         version=meta.resource_version,
         owner_uid=_gang_uid(meta),
+        owner_kind=meta.controller.kind if meta.controller is not None else "",
         node=wire.spec.node_name,
         phase=wire.status.phase,
         labels=meta.labels,

@@ -102,6 +102,7 @@ class Pod(msgspec.Struct, frozen=True):
     uid: str
     version: str
     owner_uid: str = ""
+    owner_kind: str = ""
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     labels: Mapping[str, str] = {}

@@ -20,6 +20,7 @@ from recover import decode
 from recover.api import Incident, Recovery
 from recover.kube.cluster import (
     INCIDENTS,
+    JOBS,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
@@ -35,6 +36,8 @@ from recover.workloads import WORKLOADS
 
 __all__ = ["Observer", "Table"]
 
+GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
+"""Owners whose pods are a gang's whatever they ask for."""
 TOMBSTONES_MAX = 10_000
 DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
@@ -251,9 +254,11 @@ class Observer:
         return decode.node(raw, self._settings.accelerators)
 
     def _keep_pod(self, raw: bytes) -> Pod | None:
+        """Ranks and scans. A gang's leader may have no accelerator; a Job's pods are all alike, and most Jobs
+        are no trainings."""
         pod = decode.pod(raw, self._settings.accelerators)
-        wanted = pod.accelerators or decode.SCAN_OF in pod.labels or decode.JOBSET_UID in pod.labels
-        return pod if wanted else None
+        is_of_gang = pod.owner_kind in GANG_KINDS or decode.JOBSET_UID in pod.labels
+        return pod if pod.accelerators or is_of_gang or decode.SCAN_OF in pod.labels else None
 
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()

@@ -21,6 +21,9 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-uid
 GPU = {"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
 
 
+META = {"name": "llm-master-0", "namespace": "ml", "uid": "u0", "resourceVersion": "5"}
+
+
 class Text(msgspec.Struct):
     text: str
 
@@ -206,6 +209,16 @@ def test_a_job_that_is_made_anew_under_its_name_is_another_gang() -> None:
     put(made, (JOBS, raw("llm", 1, uid="old", spec=job)), (JOBS, raw("llm", 2, uid="new", spec=job)))
 
     assert set(seen(made).gangs) == {"new"}
+
+
+def test_a_leader_without_accelerators_is_a_rank_of_its_gang() -> None:
+    """The gang's size counts it, so a recovery would wait for it for ever."""
+    owner = {"kind": "PyTorchJob", "name": "llm", "uid": "job-uid", "controller": True}
+    metadata = {**META, "ownerReferences": [owner]}
+
+    world = put(observer(), (PODS, msgspec.json.encode({"metadata": metadata, "spec": {"containers": []}})))
+
+    assert [p.name for p in world.pods("job-uid")] == ["llm-master-0"]
 
 
 def test_a_pod_without_accelerators_and_a_kind_that_nobody_watches_are_not_kept() -> None:
