@@ -1,0 +1,64 @@
+"""Who we are to an API server, and whom we take for one. Read by kubeapi.py before each request."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["Credentials", "TokenSource"]
+
+_IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class TokenSource(Protocol):
+    """Bearer tokens that expire and are renewed."""
+
+    async def token(self) -> str:
+        """The one of now; asked before each request. Raises nothing: the API server judges tokens."""
+        ...
+
+    def refused(self) -> None:
+        """The API server answered 401."""
+        ...
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """How to reach the API server. The token file is read again for each request: tokens rotate.
+
+    A client certificate is read once.
+    """
+
+    server: str
+    token_file: str = ""
+    token: str = ""
+    tokens: TokenSource | None = None
+    ca_file: str = ""
+    client_cert_file: str = ""
+    client_key_file: str = ""
+
+    @staticmethod
+    def in_cluster(host: str, port: str) -> Credentials:
+        """What a pod is given: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the mounted token."""
+        return Credentials(
+            server=f"https://{host}:{port}",
+            token_file=str(_IN_CLUSTER / "token"),
+            ca_file=str(_IN_CLUSTER / "ca.crt"),
+        )
+
+    def headers(self) -> dict[str, str]:
+        token = self.token
+        if self.token_file:
+            token = Path(self.token_file).read_text(encoding="utf-8").strip()
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        """Trusts the cluster's CA alone where one is given; shows the client certificate, if any."""
+        if not (self.ca_file or self.client_cert_file):
+            return True
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        if self.client_cert_file:
+            context.load_cert_chain(self.client_cert_file, self.client_key_file or None)
+        return context
