@@ -209,8 +209,6 @@ class Gang(msgspec.Struct, frozen=True):
     terminal: Terminal | None = None
     failures: int = 0
     """Failed pods that the framework has counted."""
-    start_delay_s: float = 0.0
-    """How long the framework may wait, for those failures, before it makes new pods."""
     done_ranks: str = ""
     """Ranks that the framework counts as ended and never makes again, in its own notation."""
     size: int = 0

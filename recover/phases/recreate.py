@@ -19,8 +19,16 @@ from recover.reasons import EventReason, Reason
 from recover.settings import Timing
 from recover.workloads import resource_of, workload_of
 
-__all__ = ["delay_s", "instead_of_start", "made_anew_or_gone", "obstacle", "will_be_made_anew"]
+__all__ = [
+    "delay_s",
+    "instead_of_start",
+    "made_anew_or_gone",
+    "obstacle",
+    "start_delay_s",
+    "will_be_made_anew",
+]
 
+FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
 DELAY_MIN_S = 1.0
 """A shorter wait is not worth a new job."""
 
@@ -30,7 +38,8 @@ def delay_s(ctx: Context) -> float:
 
     The Job controller counts from the end of the last failed pod, suspended or not (measured, 1.36.3).
     """
-    if not ctx.gang.start_delay_s:
+    wait_s = start_delay_s(_failures(ctx))
+    if not wait_s:
         return 0.0
     ended = [
         container.finished_at
@@ -40,8 +49,23 @@ def delay_s(ctx: Context) -> float:
         if container.finished_at is not None
     ]
     waited_s = (ctx.now - max(ended)).total_seconds() if ended else 0.0
-    left_s = ctx.gang.start_delay_s - max(0.0, waited_s)
+    left_s = wait_s - max(0.0, waited_s)
     return left_s if left_s >= DELAY_MIN_S else 0.0
+
+
+def start_delay_s(failures: int) -> float:
+    """Of the Job controller, from the end of the last failed pod: twice as long after each further one."""
+    return min(FIRST_FAILURE_S * 2 ** min(failures - 1, 6), DELAY_MAX_S) if failures else 0.0
+
+
+def _failures(ctx: Context) -> int:
+    """Failed pods that the framework has counted or will: it may do so a second later, and a stop is quicker.
+    Those that a stop has ended are deleted, and not counted."""
+    if not workload_of(ctx.gang).delays_starts:
+        return 0
+    pods = ctx.world.pods(ctx.gang.ref.uid)
+    kept = sum(1 for pod in pods if pod.phase is PodPhase.FAILED and pod.deleting_since is None)
+    return max(ctx.gang.failures, kept)
 
 
 def obstacle(ctx: Context) -> str:
@@ -54,7 +78,7 @@ def obstacle(ctx: Context) -> str:
     left_s = delay_s(ctx)
     if left_s:
         return (
-            f"its framework has counted {gang.failures} failed pod(s) and waits another {left_s:.0f} s "
+            f"its framework counts {_failures(ctx)} failed pod(s) and waits another {left_s:.0f} s "
             "before it makes new ones"
         )
     return ""

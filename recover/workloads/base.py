@@ -45,14 +45,12 @@ _OWN_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences"
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
-FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
-"""The Job controller's waits: 10 s after the first failed pod, twice as long after each further one."""
-
-
 class Workload(Protocol):
     """One framework. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
 
     resource: Resource
+    delays_starts: bool
+    """It keeps its Failed pods, counts them, and makes new ones the later for them."""
     reuses_names: bool
     """New pods take the names of the old ones, so those must be gone, not only ended, before the start. Its
     stop deletes pods that have ended, too."""
@@ -292,7 +290,6 @@ def gang_of(
         suspend_writer=meta.suspend_writer,
         terminal=terminal,
         failures=failures,
-        start_delay_s=min(FIRST_FAILURE_S * 2 ** min(failures - 1, 6), DELAY_MAX_S) if failures else 0.0,
         done_ranks=done_ranks,
         size=size,
         foreign_owner=foreign_owner(meta),

@@ -64,6 +64,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 class Job(StopsAtOnce):
     resource = JOBS
+    delays_starts = True
     reuses_names = False
 
     def parse(self, raw: bytes) -> Gang:

@@ -82,6 +82,7 @@ class _JobSet(msgspec.Struct, frozen=True):
 
 class JobSet:
     resource = JOBSETS
+    delays_starts = False
     reuses_names = False
     stops_at_once = False
 

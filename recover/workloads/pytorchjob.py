@@ -58,6 +58,7 @@ class _PyTorchJob(msgspec.Struct, frozen=True):
 
 class PyTorchJob(StopsAtOnce):
     resource = PYTORCHJOBS
+    delays_starts = False
     reuses_names = True
 
     def parse(self, raw: bytes) -> Gang:

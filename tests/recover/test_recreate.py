@@ -10,6 +10,7 @@ import pytest
 from recover.actions import Create
 from recover.api import Phase, RecoveryStatus
 from recover.model import Gang, Terminal
+from recover.phases.recreate import start_delay_s
 from recover.reasons import Reason
 from recover.workloads.job import Job
 from tests.acting import advanced, end_pods, look, only_recovery, recovering, step
@@ -57,9 +58,7 @@ def lost_gpu(gang: Gang) -> Worlds:
 def counted(world: Worlds, **status: Any) -> None:
     """What the framework says of the job by the time it is to be started again."""
     parsed = job(recreate=bool(world.gangs["llm-uid"].definition), status=status)
-    world.change_gang(
-        failures=parsed.failures, start_delay_s=parsed.start_delay_s, done_ranks=parsed.done_ranks
-    )
+    world.change_gang(failures=parsed.failures, done_ranks=parsed.done_ranks)
 
 
 def reached(world: Worlds, phase: Phase) -> RecoveryStatus:
@@ -111,6 +110,19 @@ def test_what_is_made_anew_is_what_people_wrote_without_what_ties_it_to_the_old_
     assert spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] == "llm-rekindle"
     assert "n1" in str(spec["affinity"])
     assert "status" not in body
+
+
+def test_a_failed_pod_that_is_not_counted_yet_is_reckoned_with() -> None:
+    """The Job controller counts up to a second late, and the stop takes a tenth of that."""
+    world = recovering(cluster(nodes=8).running(job(recreate=False)).crash(rank=1))
+    reached(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+
+    status = reached(world, Phase.RESUMING)
+
+    assert status.reason == Reason.FRAMEWORK_BACKOFF
+    assert "counts 1 failed pod(s) and waits another 9 s" in status.message
 
 
 def test_without_consent_the_wait_for_counted_failures_is_said_and_the_deadline_allows_for_it() -> None:
@@ -262,7 +274,7 @@ def test_the_job_made_anew_keeps_its_history_so_that_a_loop_still_ends() -> None
 def test_the_job_controllers_wait_doubles_with_each_failed_pod_up_to_ten_minutes(
     failed: int, wait_s: float
 ) -> None:
-    assert job(status={"failed": failed}).start_delay_s == wait_s
+    assert start_delay_s(failed) == wait_s
 
 
 def test_who_wrote_the_suspend_field_last_is_named() -> None:
