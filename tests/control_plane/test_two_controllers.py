@@ -116,6 +116,7 @@ async def test_a_leader_stopped_past_its_lease_writes_nothing_afterwards_and_the
                 await asyncio.gather(
                     stopped_at_work(plane, since, leader), *(stage.xid_79(node) for node in bad)
                 )
+                stage.controller = other.process  # whose log a failure shows
                 old = await restarted(stage, old, number)
                 await all_dealt_with(stage, broken)
                 leader.go_on()
