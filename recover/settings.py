@@ -43,6 +43,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The checkpoint scan's limit; then the framework's own logic decides."""
     resume_deadline_s: Seconds = 600.0
     """All pods must run by then; afterwards the recovery is Blocked with the scheduler's reason."""
+    per_rank_s: Seconds = 0.3
+    """Stop and resume may take this long for each rank where that is longer than their deadlines: Kubernetes'
+    own controllers send 20 requests a second, and a pod takes several (2,000 were not gone in 180 s)."""
     verify_deadline_s: Seconds = 2700.0
     """The first new step must come by then. Loading a large checkpoint from NFS takes 33 min on average
     (Lablup, 504 B200)."""

@@ -163,7 +163,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             Phase.RESUMING,
             f"starting all {ctx.gang.size} ranks from {where}{avoiding}{delay}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
-            within_s=ctx.timing.resume_deadline_s + waits_s,
+            within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,
         )
     )

@@ -77,6 +77,10 @@ class Context(msgspec.Struct, frozen=True):
         """Who else wrote the job's suspend field."""
         return self.gang.suspend_writer or "somebody else"
 
+    def allowed_s(self, deadline_s: float) -> float:
+        """The deadline, or longer where a framework needs longer for a gang of this size."""
+        return max(deadline_s, self.gang.size * self.timing.per_rank_s)
+
     def expired(self) -> bool:
         deadline = self.status.deadline
         return deadline is not None and self.now >= deadline
@@ -141,7 +145,8 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
         fruitless=[*ctx.status.fruitless, *([] if began_from is None else [began_from])][-16:],
         resumed_step=None,
     )
-    return moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status)
+    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
+    return moved(ctx, Phase.STOPPING, message, within_s=within_s, status=status)
 
 
 def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:

@@ -44,9 +44,8 @@ def planned(ctx: Context) -> Step:
         ctx.status, causes=[cause], avoid_nodes=[cause.node] if cause.node else []
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
-    return Step(
-        status=moved(ctx, Phase.STOPPING, message, within_s=ctx.timing.stop_deadline_s, status=status)
-    )
+    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
+    return Step(status=moved(ctx, Phase.STOPPING, message, within_s=within_s, status=status))
 
 
 def stopping(ctx: Context) -> Step:

@@ -96,6 +96,20 @@ def test_an_ended_pod_on_a_dead_node_gives_its_name_free_without_a_proof() -> No
     assert (freed.name, freed.grace_s) == ("llm-worker-1", 0)
 
 
+@pytest.mark.parametrize(("ranks", "within_s"), [(4, 180.0), (600, 180.0), (2000, 600.0)])
+def test_a_framework_that_ends_20_pods_a_second_has_time_for_a_large_gang(
+    ranks: int, within_s: float
+) -> None:
+    """2,000 pods of a Job were not gone after 180 s on a real control plane, and nothing was wrong."""
+    world = recovering(cluster(nodes=ranks).running(gang(ranks=ranks)).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+
+    deadline = only_recovery(world).status.deadline
+
+    assert deadline is not None
+    assert (deadline - world.now).total_seconds() == pytest.approx(within_s)
+
+
 def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
     world = faulted()
     advanced(world, Phase.STOPPING)
