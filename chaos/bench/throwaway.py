@@ -221,14 +221,10 @@ async def _each(calls: Iterable[Awaitable[None]]) -> None:
 
 
 async def _items(api: KubeApi, resource: Resource) -> list[Any]:
-    """All of a kind; none of one that is not installed."""
-    try:
-        answer = msgspec.json.decode(await api.request("GET", resource.path()))
-    except ApiError as error:
-        if not error.not_found:
-            raise
+    """All of a kind; none of one that is not installed, or only just."""
+    if not await is_served(api, resource):
         return []
-    return list(answer["items"])
+    return list(msgspec.json.decode(await api.request("GET", resource.path()))["items"])
 
 
 async def _refuse_others(api: KubeApi) -> None:
