@@ -46,9 +46,15 @@ bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minut
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
-soak: $(STAMP) ## The demo's two stories 20 times in a row, and the controller killed 3 times in each state
+soak: $(STAMP) ## The long counts: 20 demos, kills in each state, then outages and recoveries on a real control plane
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
+	$(BIN)/python -m tests.control_plane.build
+	REKINDLE_CONTROL_PLANE=1 REKINDLE_RECOVERIES=5 REKINDLE_HANDOVERS=16 REKINDLE_FAILOVER=1 REKINDLE_IDLE_S=120 \
+		$(BIN)/python -m pytest -s -m control_plane tests/control_plane/test_in_a_row.py \
+		tests/control_plane/test_two_controllers.py tests/control_plane/test_idle.py
+	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=60 $(BIN)/python -m pytest -s -k killed tests/control_plane/test_outages.py
+	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 $(BIN)/python -m pytest -s -k cut tests/control_plane/test_outages.py
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
