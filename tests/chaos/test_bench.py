@@ -101,6 +101,7 @@ def share(pss_mib: int, percent: float, writes: int) -> Share:
         ended_children_cpu_s=0.0,
         cpu_percent_of_core=percent,
         writes=writes,
+        lease_writes=0,
         requests_without_change=0,
     )
 
