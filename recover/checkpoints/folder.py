@@ -6,15 +6,20 @@ and a directory may hold millions of names.
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DamagedError", "Folder", "OutOfTimeError", "why"]
+__all__ = ["DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
 
 NAMES_MAX = 200_000
 """16,384 ranks with several files each are far below; beyond it is no checkpoint directory."""
+
+
+NAMES_PER_LOOK_AT_THE_CLOCK = 1000
 
 
 class DamagedError(Exception):
@@ -25,10 +30,35 @@ class OutOfTimeError(Exception):
     """The scan's time is over; what was not examined stays unknown."""
 
 
+class OpenFile:
+    """A plain file that is open to read parts of it. `name` is as people should read it."""
+
+    def __init__(self, name: str, descriptor: int, size_bytes: int) -> None:
+        self.name = name
+        self.size_bytes = size_bytes
+        self._descriptor = descriptor
+
+    def read_at(self, offset_bytes: int, count_bytes: int) -> bytes:
+        """Exactly so many bytes. Raises DamagedError where the file ends before, or cannot be read."""
+        parts: list[bytes] = []
+        missing_bytes = count_bytes
+        while missing_bytes > 0:
+            try:
+                part = os.pread(self._descriptor, missing_bytes, offset_bytes + count_bytes - missing_bytes)
+            except OSError as error:
+                raise DamagedError(f"{self.name} cannot be read: {why(error)}") from error
+            if not part:
+                raise DamagedError(f"{self.name} ends before byte {offset_bytes + count_bytes}")
+            parts.append(part)
+            missing_bytes -= len(part)
+        return b"".join(parts)
+
+
 class Folder:
     """Names of one directory's files and folders, without a stat of each.
 
-    Raises OSError when the directory cannot be listed, and DamagedError when it holds too many names.
+    Raises OSError when the directory cannot be listed, and DamagedError when it holds too many names. Names
+    need not be UTF-8: what prints one escapes it.
     """
 
     def __init__(self, path: Path, check_time: Callable[[], None]) -> None:
@@ -40,12 +70,35 @@ class Folder:
             for count, entry in enumerate(entries, start=1):
                 if count > NAMES_MAX:
                     raise DamagedError(f"more than {NAMES_MAX} names in one directory")
+                if count % NAMES_PER_LOOK_AT_THE_CLOCK == 0:
+                    check_time()
                 if _is_folder(entry):
                     folders.append(entry.name)
                 else:
                     files.add(entry.name)
         self.files = frozenset(files)
         self.folders = tuple(sorted(folders))
+
+    def only(self, names: Collection[str]) -> Folder:
+        """The same directory as if it held no more than these files: a checkpoint that is but some files."""
+        view = copy.copy(self)
+        view.files = self.files.intersection(names)
+        view.folders = ()
+        return view
+
+    def open(self, name: str) -> Folder:
+        """What lies at that name. Raises as Folder() does."""
+        self._check_time()
+        return Folder(self.path / name, self._check_time)
+
+    def enter(self, name: str) -> Folder:
+        """Raises DamagedError when the name is not a readable directory in this one."""
+        if name not in self.folders:
+            raise DamagedError(f"the directory {name!a:.80} is missing")
+        try:
+            return self.open(name)
+        except OSError as error:
+            raise DamagedError(f"the directory {name!a:.80} cannot be read: {why(error)}") from error
 
     def size_bytes(self, name: str) -> int:
         """Raises DamagedError when the name is not a plain readable file of this directory."""
@@ -62,18 +115,48 @@ class Folder:
             raise DamagedError(f"{name!a:.80} is not a plain file")
         return info.st_size
 
+    @contextmanager
+    def open_file(self, name: str) -> Iterator[OpenFile]:
+        """Raises DamagedError like `size_bytes`, and when the file cannot be opened."""
+        self.size_bytes(name)
+        with _open(self.path / name) as file:
+            yield file
+
     def read(self, name: str, *, limit_bytes: int) -> bytes:
         """The whole of a small file. Raises DamagedError when it is too large or cannot be read."""
-        size_bytes = self.size_bytes(name)
-        if size_bytes > limit_bytes:
-            raise DamagedError(f"{name!a:.80} has {size_bytes} bytes; at most {limit_bytes} are read")
-        try:
-            # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
-            descriptor = os.open(self.path / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:
-                return file.read(limit_bytes)
-        except OSError as error:
-            raise DamagedError(f"{name!a:.80} cannot be read: {why(error)}") from error
+        with self.open_file(name) as file:
+            return _read(file, limit_bytes)
+
+    def read_beside(self, name: str, *, limit_bytes: int) -> bytes | None:
+        """A small file beside this directory, such as a tracker; None where there is none."""
+        self._check_time()
+        path = self.path.parent / name
+        if not os.path.lexists(path):
+            return None
+        with _open(path) as file:
+            return _read(file, limit_bytes)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[OpenFile]:
+    try:
+        # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DamagedError(f"{path.name!a:.80} cannot be read: {why(error)}") from error
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise DamagedError(f"{path.name!a:.80} is not a plain file")
+        yield OpenFile(f"{path.name!a:.80}", descriptor, info.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: OpenFile, limit_bytes: int) -> bytes:
+    if file.size_bytes > limit_bytes:
+        raise DamagedError(f"{file.name} has {file.size_bytes} bytes; at most {limit_bytes} are read")
+    return file.read_at(0, file.size_bytes)
 
 
 def why(error: OSError) -> str:
