@@ -1,5 +1,6 @@
 """Which tests run: those that need a real control plane run when REKINDLE_CONTROL_PLANE=1 says so, and then
-a missing one is a failure; otherwise they are deselected, and the last line of pytest counts them.
+a missing one is a failure; those that take minutes, when their own variable does. Otherwise they are
+deselected, and the last line of pytest counts them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from tests.control_plane.plane import ControlPlane, started
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("REKINDLE_CONTROL_PLANE") == "1":
-        return
-    left_out = [item for item in items if item.get_closest_marker("control_plane")]
+    left_out = [item for item in items if not _is_asked_for(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("control_plane")]
+        items[:] = [item for item in items if _is_asked_for(item)]
+
+
+def _is_asked_for(item: pytest.Item) -> bool:
+    needs = {mark.args[0] for mark in item.iter_markers("on_request")}
+    if item.get_closest_marker("control_plane"):
+        needs.add("REKINDLE_CONTROL_PLANE")
+    return all(os.environ.get(name) == "1" for name in needs)
 
 
 @pytest.fixture(scope="session")

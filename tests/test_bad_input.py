@@ -52,7 +52,7 @@ Captured = pytest.CaptureFixture[str]
         (cli.chaos, ["run", "/none/my.yaml"], "/none/my.yaml: cannot be read: No such file or directory"),
         (cli.demo, ["please"], "Got unexpected extra argument"),
         (cli.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
-        (cli.bench, ["gpu"], "usage: rekindle bench {footprint}"),
+        (cli.bench, ["gpu"], "usage: rekindle bench {"),
     ],
 )
 def test_wrong_usage_is_told_on_standard_error_with_exit_status_2(

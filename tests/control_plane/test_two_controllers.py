@@ -219,9 +219,7 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
             await other.process.stop()
 
 
-@pytest.mark.skipif(
-    os.environ.get("REKINDLE_FAILOVER") != "1", reason="a figure for people: REKINDLE_FAILOVER=1"
-)
+@pytest.mark.on_request("REKINDLE_FAILOVER")
 async def test_a_killed_leader_is_followed_in_twenty_seconds_with_the_shipped_settings(
     control_plane: ControlPlane,
 ) -> None:

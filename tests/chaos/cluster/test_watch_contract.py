@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -253,7 +252,7 @@ async def test_a_watch_from_before_the_kind_was_installed_has_expired(cluster: C
     assert (refused.value.status, refused.value.reason, refused.value.expired) == (410, "Expired", True)
 
 
-@pytest.mark.skipif("REKINDLE_BOOKMARK" not in os.environ, reason="takes a minute; see its docstring")
+@pytest.mark.on_request("REKINDLE_BOOKMARK")
 async def test_a_quiet_watch_is_told_each_minute_how_far_it_is(cluster: Cluster) -> None:
     """REKINDLE_BOOKMARK=1 runs it, a minute for each cluster: no API server can be asked to do it sooner."""
     version = int((await cluster.list(CONFIGMAPS, namespace=NS)).resource_version)
