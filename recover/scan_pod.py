@@ -108,6 +108,8 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
         command += ["--exclude", str(step)]
     if place.at.format is not None:
         command += ["--format", place.at.format]
+    if place.at.marker is not None:
+        command += ["--marker", place.at.marker]
     uid = {
         k: v
         for k, v in place.template.security_context.items()

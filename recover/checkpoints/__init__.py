@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from recover.checkpoints.folder import Folder
+from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.rekindle_sharded import RekindleSharded
 from recover.checkpoints.torch_dcp import TorchDcp
@@ -27,5 +28,9 @@ class Reader(Protocol):
         """Whether everything that a resume at `step` needs is there."""
 
 
-READERS: tuple[Reader, ...] = (RekindleSharded(), TorchDcp())
+READERS: tuple[Reader, ...] = (
+    RekindleSharded(),
+    TorchDcp(),
+    Generic(),
+)
 """Asked in this order; a new format is one file and its line here."""

@@ -1,4 +1,7 @@
-"""Reads the annotation `rekindle.dev/checkpoint: <path in the container>[;format=<name>]` of a job. Pure."""
+"""Reads the annotation `rekindle.dev/checkpoint: <path in the container>[;format=<name>]` of a job. Pure.
+
+The format `generic` needs `;marker=<relative file>` beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from recover.checkpoints import READERS
+from recover.checkpoints.generic import Generic
+from recover.checkpoints.template import MARKER_EXPECTED, TemplateError, parse_marker
 
 __all__ = ["ANNOTATION", "CheckpointLocation", "LocationError", "parse"]
 
@@ -29,10 +34,12 @@ class LocationError(ValueError):
 
 
 class CheckpointLocation(msgspec.Struct, frozen=True):
-    """`path` is absolute in the gang's containers; `format` is None when the file names decide."""
+    """`path` is absolute in the gang's containers; `format` is None when the file names decide; `marker` is
+    set for the format generic, and for it only."""
 
     path: str
     format: str | None = None
+    marker: str | None = None
 
 
 def parse(value: str) -> CheckpointLocation:
@@ -45,16 +52,34 @@ def parse(value: str) -> CheckpointLocation:
     if ".." in path.split("/"):
         raise LocationError(value, "the path contains ..")
 
-    format_name: str | None = None
-    for option in options:
-        key, equals, given = (part.strip() for part in option.partition("="))
-        if key != "format" or not equals:
-            raise LocationError(value, f"{option!a} is not a known option")
-        if format_name is not None:
-            raise LocationError(value, "format is given twice")
-        known = [reader.name for reader in READERS]
-        if given not in known:
-            raise LocationError(value, f"format {given!a} is not one of {', '.join(known)}")
-        format_name = given
+    given = _options(value, options)
+    _check(value, given)
     # Two leading slashes are kept by POSIX; a mount path never has them.
-    return CheckpointLocation(path=str(PurePosixPath("/" + path.lstrip("/"))), format=format_name)
+    normal = str(PurePosixPath("/" + path.lstrip("/")))
+    return CheckpointLocation(path=normal, format=given.get("format"), marker=given.get("marker"))
+
+
+def _options(value: str, options: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for option in options:
+        key, equals, content = (part.strip() for part in option.partition("="))
+        if key not in ("format", "marker") or not equals:
+            raise LocationError(value, f"{option!a} is not a known option")
+        if key in given:
+            raise LocationError(value, f"{key} is given twice")
+        given[key] = content
+    return given
+
+
+def _check(value: str, given: dict[str, str]) -> None:
+    format_name, marker = given.get("format"), given.get("marker")
+    known = [reader.name for reader in READERS]
+    if format_name is not None and format_name not in known:
+        raise LocationError(value, f"format {format_name!a} is not one of {', '.join(known)}")
+    if (format_name == Generic.name) != (marker is not None):
+        raise LocationError(value, f"format generic needs ;marker=, {MARKER_EXPECTED}, and no other has one")
+    if marker is not None:
+        try:
+            parse_marker(marker)
+        except TemplateError as error:
+            raise LocationError(value, f"marker {marker!a}: {error}; expected {MARKER_EXPECTED}") from error

@@ -14,8 +14,10 @@ from pathlib import Path
 import msgspec
 
 from recover.checkpoints import READERS
+from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import ScanMessage, ScanResult, encode_message, message_of
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.template import MARKER_EXPECTED, Template, TemplateError, parse_marker
 
 __all__ = ["run"]
 
@@ -30,8 +32,11 @@ _EXIT_CODES = (
 
 def run(args: list[str]) -> int:
     """The command's exit status, see --help."""
+    parser = _parser()
     try:
-        options = _parser().parse_args(args)
+        options = parser.parse_args(args)
+        if (options.format == Generic.name) != (options.marker is not None):
+            parser.error("--format generic needs --marker, and no other format has one")
     except SystemExit as end:  # argparse has printed its message or the help
         return int(end.code or 0)
     try:
@@ -47,6 +52,7 @@ def _scan(options: argparse.Namespace) -> int:
         result = scan(
             options.dir,
             format_name=options.format,
+            template=options.marker,
             exclude=frozenset(options.exclude),
             until_chosen=message_file is not None,
         )
@@ -85,6 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--format", choices=formats, help="the only format to accept (default: by file names)"
     )
+    command.add_argument(
+        "--marker", type=_marker, metavar="FILE",
+        help=f"of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}",
+    )  # fmt: skip
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     command.add_argument(
         "--exclude", type=int, action="append", default=[], metavar="STEP",
@@ -96,6 +106,13 @@ def _parser() -> argparse.ArgumentParser:
         "those older than the chosen one are not examined",
     )  # fmt: skip
     return parser
+
+
+def _marker(text: str) -> Template:
+    try:
+        return parse_marker(text)
+    except TemplateError as error:
+        raise argparse.ArgumentTypeError(f"{text!a}: {error}; expected {MARKER_EXPECTED}") from error
 
 
 def _write(path: Path, message: ScanMessage) -> None:

@@ -6,16 +6,18 @@ is a root that cannot be listed.
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from recover.checkpoints import READERS, Reader
+from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of
 from recover.checkpoints.folder import DamagedError, Folder, OutOfTimeError, why
+from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
+from recover.checkpoints.template import Template
 
-__all__ = ["ScanError", "scan", "step_of"]
+__all__ = ["ScanError", "scan"]
 
 TIME_S = 25.0
 """Below the scan pod's deadline of 30 s, so that what is known by then is still handed over."""
@@ -23,25 +25,18 @@ TIME_S = 25.0
 EXAMINED_MAX = 1000
 NESTED_MAX = 32
 
-_STEP_NAME = re.compile(
-    r"(?:(?:global_)?step|iter|iteration|checkpoint|ckpt)?[-_]?(\d{1,15})", re.ASCII | re.I
-)
+_OUT_OF_TIME = "the time was over before its names were read"
 
 
 class ScanError(Exception):
     """Nothing could be scanned. The message names the directory, what is wrong and what was expected."""
 
 
-def step_of(name: str) -> int | None:
-    """The step in a directory's name: `step-40`, `iter_0000040`, `checkpoint-40`, `global_step40`, `40`."""
-    match = _STEP_NAME.fullmatch(name)
-    return int(match[1]) if match else None
-
-
 def scan(
     root: Path,
     *,
     format_name: str | None = None,
+    template: Template | None = None,
     exclude: Collection[int] = (),
     until_chosen: bool = False,
     time_s: float = TIME_S,
@@ -49,24 +44,24 @@ def scan(
 ) -> ScanResult:
     """Every checkpoint under `root`, newest first, and the newest complete one whose step is not excluded.
 
-    `format_name` limits the readers to one; otherwise the files' names decide. `until_chosen` leaves those
-    older than the choice unexamined, which saves a slow file system. Raises ScanError.
+    `format_name` limits the readers to one; otherwise the files' names decide. `template` says where the
+    marker of the format `generic` lies. `until_chosen` leaves those older than the choice unexamined, which
+    saves a slow file system. Raises ScanError.
     """
-    readers = tuple(reader for reader in READERS if format_name in (None, reader.name))
-    if not readers:
-        known = ", ".join(reader.name for reader in READERS)
-        raise ScanError(f"format {format_name!r} is not known; expected one of {known}")
+    readers = _readers(format_name, template)
     end = clock() + time_s
 
     def check_time() -> None:
         if clock() > end:
             raise OutOfTimeError
 
-    entries = _entries(root, check_time)
+    folder = _root(root, check_time)
+    entries = _entries(folder, readers, template)
     found: list[Checkpoint] = []
     chosen: Checkpoint | None = None
     stopped = ""
-    for count, (step, name) in enumerate(entries):
+    for count, entry in enumerate(entries):
+        step, name = entry.step, entry.name
         if count >= EXAMINED_MAX:
             stopped = stopped or f"not examined: only the newest {EXAMINED_MAX} are"
         if until_chosen and chosen is not None:
@@ -75,7 +70,7 @@ def scan(
             found.append(Checkpoint(step, name, "", complete=False, reason=stopped, bytes=0))
             continue
         try:
-            format_found, verdict = _examine(root / name, step, readers, check_time)
+            format_found, verdict = _examine(folder, entry, readers)
         except OutOfTimeError:
             stopped = f"not examined: the scan's {time_s:g} s were over"
             format_found, verdict = "", Verdict(complete=False, reason=stopped)
@@ -84,60 +79,85 @@ def scan(
             reason = "excluded: it failed to load before"
         checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, verdict.bytes)
         found.append(checkpoint)
-        if chosen is None and verdict.complete and step not in exclude:
+        if chosen is None and verdict.complete and step not in exclude and step != STEP_UNKNOWN:
             chosen = checkpoint
     return ScanResult(checkpoints=tuple(found), chosen=chosen)
 
 
-def _entries(root: Path, check_time: Callable[[], None]) -> list[tuple[int, str]]:
-    """Steps and names of the entries that are named like a checkpoint, newest first."""
+def _readers(format_name: str | None, template: Template | None) -> tuple[Reader, ...]:
+    if template is not None:
+        return (Generic(template),)
+    readers = tuple(reader for reader in READERS if format_name in (None, reader.name))
+    if not readers:
+        known = ", ".join(reader.name for reader in READERS)
+        raise ScanError(f"format {format_name!r} is not known; expected one of {known}")
+    return readers
+
+
+def _entries(folder: Folder, readers: Sequence[Reader], template: Template | None) -> list[Entry]:
     try:
-        folder = Folder(root, check_time)
+        entries = entries_of(folder, readers, template)
+    except OutOfTimeError as error:
+        raise ScanError(f"{folder.path}: {_OUT_OF_TIME}") from error
+    if not entries and template is None and any(reader.recognises(folder) for reader in readers):
+        raise ScanError(
+            f"{folder.path}: it is itself a checkpoint; expected the directory that holds step-40/ and so on"
+        )
+    return entries
+
+
+def _root(root: Path, check_time: Callable[[], None]) -> Folder:
+    try:
+        return Folder(root, check_time)
     except OSError as error:
         raise ScanError(
             f"{root}: {why(error)}; expected a directory of checkpoints, e.g. step-40/"
         ) from error
     except DamagedError as error:
         raise ScanError(f"{root}: {error}; the newest cannot be told, so none is chosen") from error
-    named = [(step, name) for name in (*folder.folders, *folder.files) if (step := step_of(name)) is not None]
-    if not named and any(reader.recognises(folder) for reader in READERS):
-        raise ScanError(
-            f"{root}: it is itself a checkpoint; expected the directory that holds step-40/ and so on"
-        )
-    return sorted(named, key=lambda entry: (-entry[0], entry[1]))
+    except OutOfTimeError as error:
+        raise ScanError(f"{root}: {_OUT_OF_TIME}") from error
 
 
-def _examine(
-    path: Path, step: int, readers: tuple[Reader, ...], check_time: Callable[[], None]
-) -> tuple[str, Verdict]:
-    """The format and verdict of one entry. Some trainers put the files one level down, as step-40/model/."""
-    name = ""
+def _examine(folder: Folder, entry: Entry, readers: Sequence[Reader]) -> tuple[str, Verdict]:
+    """The format and verdict of one entry of the root."""
     try:
-        check_time()
-        folder = Folder(path, check_time)
-        parts = [(reader, folder) for reader in readers if reader.recognises(folder)][:1]
-        if not parts:
-            if len(folder.folders) > NESTED_MAX:
-                raise DamagedError(f"more than {NESTED_MAX} directories in it")
-            nested = [Folder(path / inner, check_time) for inner in folder.folders]
-            parts = [(reader, inner) for inner in nested for reader in readers if reader.recognises(inner)]
-        if not parts:
-            raise DamagedError(_nothing_known(folder, readers))
-        name = parts[0][0].name
-        total_bytes = 0
-        for reader, part in parts:
-            verdict = _read(reader, part, step)
-            total_bytes += verdict.bytes
-            if not verdict.complete:
-                where = "" if part is folder else f"{part.path.name!a:.80}: "
-                return name, Verdict(complete=False, bytes=total_bytes, reason=where + verdict.reason)
-        return name, Verdict(complete=True, bytes=total_bytes)
+        if entry.files:
+            return _examine_files(folder.only(entry.files), entry, readers)
+        return _examine_directory(folder.open(entry.name), entry.step, readers)
     except NotADirectoryError:
-        return name, Verdict(complete=False, reason="a file, not a directory")
+        return "", Verdict(complete=False, reason="a file, not a directory")
     except OSError as error:
-        return name, Verdict(complete=False, reason=f"cannot be read: {why(error)}")
+        return "", Verdict(complete=False, reason=f"cannot be read: {why(error)}")
     except DamagedError as error:
-        return name, Verdict(complete=False, reason=str(error))
+        return "", Verdict(complete=False, reason=str(error))
+
+
+def _examine_files(files: Folder, entry: Entry, readers: Sequence[Reader]) -> tuple[str, Verdict]:
+    reader = next(reader for reader in readers if reader.recognises(files))
+    return reader.name, _read(reader, files, entry.step)
+
+
+def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> tuple[str, Verdict]:
+    """Some trainers put the files one level down, as step-40/model/."""
+    parts = [(reader, folder) for reader in readers if reader.recognises(folder)][:1]
+    if not parts:
+        if len(folder.folders) > NESTED_MAX:
+            raise DamagedError(f"more than {NESTED_MAX} directories in it")
+        nested = [folder.open(inner) for inner in folder.folders]
+        known = ((next((r for r in readers if r.recognises(inner)), None), inner) for inner in nested)
+        parts = [(reader, inner) for reader, inner in known if reader is not None]
+    if not parts:
+        raise DamagedError(_nothing_known(folder, readers))
+    name = parts[0][0].name
+    total_bytes = 0
+    for reader, part in parts:
+        verdict = _read(reader, part, step)
+        total_bytes += verdict.bytes
+        if not verdict.complete:
+            where = "" if part is folder else f"{part.path.name!a:.80}: "
+            return name, Verdict(complete=False, bytes=total_bytes, reason=where + verdict.reason)
+    return name, Verdict(complete=True, bytes=total_bytes)
 
 
 def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
@@ -147,7 +167,7 @@ def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
         return Verdict(complete=False, reason=str(error))
 
 
-def _nothing_known(folder: Folder, readers: tuple[Reader, ...]) -> str:
+def _nothing_known(folder: Folder, readers: Sequence[Reader]) -> str:
     if not folder.files and not folder.folders:
         return "an empty directory"
-    return f"no file of the format {' or '.join(reader.name for reader in readers)}"
+    return f"no file of {f'the format {readers[0].name}' if len(readers) == 1 else 'a known format'}"

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recover.checkpoints import folder as folder_module
+from recover.checkpoints.entries import step_of
 from recover.checkpoints.model import Checkpoint, ScanResult
-from recover.checkpoints.scan import ScanError, scan, step_of
+from recover.checkpoints.scan import ScanError, scan
 
 TORCH_FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 SHARD_BYTES = 100
@@ -211,7 +212,7 @@ def hold_something_else(directory: Path) -> None:
         (remove_everything, "an empty directory"),
         (become_a_file, "a file, not a directory"),
         (become_a_link_in_a_circle, "cannot be read: Too many levels of symbolic links"),
-        (hold_something_else, "no file of the format rekindle-sharded or torch-dcp"),
+        (hold_something_else, "no file of a known format"),
     ],
 )
 def test_damage_is_told_and_the_one_before_is_chosen(damage: object, reason: str, tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Which entries of a directory are named like a checkpoint, and their steps. scan.py examines them in order.
+
+A checkpoint is a directory, one file, or a few files that differ only in their last suffix, as Paddle's
+`40.pdparams` and `40.pdopt`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.template import Template
+
+__all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "step_of", "step_of_file"]
+
+STEP_UNKNOWN = -1
+"""Of a file that has no step in its name, and from which none could be read: older than all."""
+
+UNDATED_MAX = 32
+"""Files without a step in their name are opened to learn it, so not many are."""
+
+_STEP_NAME = re.compile(
+    r"(?:(?:global_)?step|iter|iteration|checkpoint|ckpt)?[-_]?(\d{1,15})"
+    r"(?:\.orbax-checkpoint-tmp(?:-\d{1,20})?)?",
+    re.ASCII | re.I,
+)
+_STEP_IN_FILE_NAME = re.compile(r"(?:[\w.=+-]*[-_])?step=(\d{1,15})(?:[-_][\w.=+-]*)?", re.ASCII)
+"""As Lightning names its files: `epoch=3-step=40`, `llm-step=40-loss=0.32`."""
+_PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """`files` are its own, where it is no directory but files beside others."""
+
+    step: int
+    name: str
+    files: tuple[str, ...] = ()
+
+
+class Recogniser(Protocol):
+    def recognises(self, folder: Folder) -> bool: ...
+
+
+@runtime_checkable
+class TellsStep(Protocol):
+    """A reader of files whose names need not hold the step."""
+
+    def step_inside(self, folder: Folder) -> int:
+        """The step that the folder's only file tells. Raises DamagedError where it tells none."""
+
+
+def step_of(name: str) -> int | None:
+    """The step in a directory's name: `step-40`, `iter_0000040`, `checkpoint-40`, `global_step40`, `40`."""
+    match = _STEP_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def step_of_file(stem: str) -> int | None:
+    """The step in a name without its last suffix: `epoch=3-step=40`, `model_40`, or as a directory's."""
+    match = _STEP_IN_FILE_NAME.fullmatch(stem)
+    return int(match[1]) if match else step_of(stem.removeprefix("model"))
+
+
+def entries_of(folder: Folder, readers: Sequence[Recogniser], template: Template | None) -> list[Entry]:
+    """Newest first. A template of the user replaces the usual names. Raises OutOfTimeError."""
+    if template is not None and template.entry:
+        steps = ((template.step_of(name), name) for name in folder.folders)
+        found = [Entry(step, name) for step, name in steps if step is not None]
+    else:
+        found = [*_directories(folder), *_files(folder, readers)]
+    return sorted(found, key=lambda entry: (-entry.step, entry.name))
+
+
+def _directories(folder: Folder) -> list[Entry]:
+    found = []
+    for name in folder.folders:
+        step = step_of_file(name.removesuffix(".ckpt")) if name.endswith(".ckpt") else step_of(name)
+        if step is not None:
+            found.append(Entry(step, name))
+    return found
+
+
+def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
+    """Files named as a directory would be are told, too: they are none, and somebody may wonder."""
+    named_as_directories = [Entry(step, name) for name in folder.files if (step := step_of(name)) is not None]
+    stems: dict[str, list[str]] = {}
+    for name in folder.files:
+        if _PLAIN_NAME.fullmatch(name) and "." in name:
+            stems.setdefault(name.rpartition(".")[0], []).append(name)
+    dated, undated = [], []
+    for stem, names in stems.items():
+        step = step_of_file(stem)
+        if step is None:
+            undated += names
+        elif any(reader.recognises(folder.only(names)) for reader in readers):
+            dated.append(Entry(step, names[0] if len(names) == 1 else stem, tuple(sorted(names))))
+    return named_as_directories + dated + _undated(folder, undated, readers)
+
+
+def _undated(folder: Folder, names: list[str], readers: Sequence[Recogniser]) -> list[Entry]:
+    """Those whose format tells the step inside, as Lightning's `last.ckpt`; the last by name where many."""
+    told = [
+        (name, reader)
+        for name in names
+        for reader in readers
+        if isinstance(reader, TellsStep) and reader.recognises(folder.only([name]))
+    ]
+    found = []
+    for name, reader in sorted(told, key=lambda pair: _natural(pair[0]), reverse=True)[:UNDATED_MAX]:
+        try:
+            step = reader.step_inside(folder.only([name]))
+        except DamagedError:
+            step = STEP_UNKNOWN
+        found.append(Entry(step, name, (name,)))
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """`epoch=10` after `epoch=9`, and `last` after both."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,15})", name)]

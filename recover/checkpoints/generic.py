@@ -1,0 +1,35 @@
+"""Reader for any other format: complete where the marker file that the job's annotation names is there.
+
+The trainer must write the marker last, after everything else has reached the volume. Nothing more is known of
+the format, so nothing more is checked: an empty marker counts, and the other files are not looked at.
+"""
+
+from __future__ import annotations
+
+from recover.checkpoints.folder import Folder
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.template import Template
+
+__all__ = ["Generic"]
+
+
+class Generic:
+    name = "generic"
+
+    def __init__(self, template: Template | None = None) -> None:
+        """Without a template it recognises nothing: only an annotation can ask for this format."""
+        self.template = template
+
+    def recognises(self, folder: Folder) -> bool:
+        del folder
+        return self.template is not None
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        del step
+        assert self.template is not None, "it recognised no folder"
+        for name in self.template.folders:
+            folder = folder.enter(name)
+        if self.template.file not in folder.files:
+            path = "/".join((*self.template.folders, self.template.file))
+            return Verdict(complete=False, reason=f"no {path!a:.80}: never finished")
+        return Verdict(complete=True, bytes=folder.size_bytes(self.template.file))

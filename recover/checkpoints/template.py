@@ -1,0 +1,53 @@
+"""Where the marker of a user's own format lies: `step_{step}/DONE`, or `DONE` in the usual directories. Pure.
+
+A literal template, never a regular expression: the text is a tenant's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["MARKER_EXPECTED", "Template", "TemplateError", "parse_marker"]
+
+MARKER_CHARS_MAX = 256
+STEP_DIGITS_MAX = 15
+MARKER_EXPECTED = "a relative file, as DONE or step_{step}/DONE"
+
+
+class TemplateError(ValueError):
+    """Says what is wrong; the caller says where and what was expected."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """`entry` is the name of a checkpoint's directory with {step} in it, empty for the usual names; `folders`
+    and `file` lead from there to the marker, each of which may have {step} again."""
+
+    entry: str
+    folders: tuple[str, ...]
+    file: str
+
+    def step_of(self, name: str) -> int | None:
+        """The step in the name of a directory."""
+        head, _, tail = self.entry.partition("{step}")
+        digits = name[len(head) : len(name) - len(tail)]
+        fits = name.startswith(head) and name.endswith(tail) and len(head) + len(tail) < len(name)
+        if not fits or not digits.isascii() or not digits.isdecimal() or len(digits) > STEP_DIGITS_MAX:
+            return None
+        return int(digits)
+
+
+def parse_marker(text: str) -> Template:
+    """Raises TemplateError."""
+    if not text:
+        raise TemplateError("it is empty")
+    if len(text) > MARKER_CHARS_MAX or not text.isprintable() or ";" in text:
+        raise TemplateError(f"it is longer than {MARKER_CHARS_MAX} characters or not printable")
+    parts = text.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise TemplateError("it is not a plain relative path")
+    if text.count("{step}") > 1 or "{step}" in "/".join(parts[1:]):
+        raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
+    entry = parts.pop(0) if "{step}" in parts[0] else ""
+    if not parts:
+        raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
+    return Template(entry=entry, folders=tuple(parts[:-1]), file=parts[-1])
