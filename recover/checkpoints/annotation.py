@@ -10,8 +10,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from recover.checkpoints import READERS
-from recover.checkpoints.generic import Generic
-from recover.checkpoints.template import MARKER_EXPECTED, TemplateError, parse_marker
+from recover.checkpoints.template import GENERIC, MARKER_EXPECTED, TemplateError, parse_marker
 
 __all__ = ["ANNOTATION", "CheckpointLocation", "LocationError", "parse"]
 
@@ -76,7 +75,7 @@ def _check(value: str, given: dict[str, str]) -> None:
     known = [reader.name for reader in READERS]
     if format_name is not None and format_name not in known:
         raise LocationError(value, f"format {format_name!a} is not one of {', '.join(known)}")
-    if (format_name == Generic.name) != (marker is not None):
+    if (format_name == GENERIC) != (marker is not None):
         raise LocationError(value, f"format generic needs ;marker=, {MARKER_EXPECTED}, and no other has one")
     if marker is not None:
         try:

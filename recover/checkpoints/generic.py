@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from recover.checkpoints.folder import Folder
 from recover.checkpoints.model import Verdict
-from recover.checkpoints.template import Template
+from recover.checkpoints.template import GENERIC, Template
 
 __all__ = ["Generic"]
 
 
 class Generic:
-    name = "generic"
+    name = GENERIC
 
     def __init__(self, template: Template | None = None) -> None:
         """Without a template it recognises nothing: only an annotation can ask for this format."""

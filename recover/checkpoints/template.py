@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MARKER_EXPECTED", "Template", "TemplateError", "parse_marker"]
+__all__ = ["GENERIC", "MARKER_EXPECTED", "Template", "TemplateError", "parse_marker"]
+
+GENERIC = "generic"
+"""The format's name."""
 
 MARKER_CHARS_MAX = 256
 STEP_DIGITS_MAX = 15
