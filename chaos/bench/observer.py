@@ -119,10 +119,13 @@ def _tell(seen: Seen) -> None:
 
 
 async def _watch(api: KubeApi, resource: Resource, version: str) -> None:
-    """Ends with the watch; a bench is over before that."""
-    params = {"resourceVersion": version}
-    async for event in api.watch(resource.path(), params=params, timeout_s=WATCH_S, silence_s=WATCH_S):
-        _tell(_seen(resource, event, time.time()))
+    """For ever. An API server ends the watch of a reader that is slow for a moment, as on a busy machine; the
+    next one goes on after the last event. What cannot be gone on with ends the process."""
+    while True:
+        params = {"resourceVersion": version}
+        async for event in api.watch(resource.path(), params=params, timeout_s=WATCH_S, silence_s=WATCH_S):
+            _tell(_seen(resource, event, time.time()))
+            version = msgspec.json.decode(event.object, type=_Object).metadata.resource_version
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

@@ -29,6 +29,12 @@ class Sight:
         """By kind and uid."""
         self.events: list[Seen] = []
         self._changed = asyncio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """The observer is gone, and nothing more will be seen."""
+        self._ended = True
+        self._changed.set()
 
     def take(self, seen: Seen) -> None:
         self.events.append(seen)
@@ -60,6 +66,8 @@ class Sight:
         try:
             async with asyncio.timeout(limit_s):
                 while not found():
+                    if self._ended:
+                        raise StageError(f"no {what}: the observer has ended")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
@@ -103,3 +111,4 @@ async def _read(process: asyncio.subprocess.Process, sight: Sight) -> None:
     decoder = msgspec.json.Decoder(Seen)
     async for line in process.stdout:
         sight.take(decoder.decode(line))
+    sight.end()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from chaos.bench.seen import POKE
 from chaos.bench.sight import Sight, observing
 from chaos.children import Child, spawn
 from chaos.cluster.host import Host
@@ -56,7 +54,6 @@ KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
 START_S = 120.0
 AT_ONCE = 16
-NUDGES = 6
 _CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
@@ -187,13 +184,6 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
         return nodes - {seen.name for seen in sight.all(kind) if {*facts} <= {*seen.facts}}
 
     await sight.until("NodeHealths of all nodes", lambda: not lacking(NODEHEALTHS.plural), START_S)
-    for _ in range(NUDGES):
-        # On a busy machine KWOK now and then overlooks a node that is new; a change brings it back to mind.
-        with contextlib.suppress(StageError):
-            await sight.until("ready nodes", lambda: not lacking(NODES.plural, "ready"), START_S / NUDGES)
-            break
-        nudge = {"metadata": {"annotations": {POKE: str(time.time())}}}
-        await _each(stage.patch(NODES, name, nudge) for name in lacking(NODES.plural, "ready"))
     await sight.until("nodes that are all ready", lambda: not lacking(NODES.plural, "ready"), START_S)
     await _each(_covered(stage, name) for name in stage.nodes[1:])
     await stage.start_agent(daemon)
