@@ -53,13 +53,14 @@ class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
-    """Deletes only that very object; one that is gone already is success."""
+    """Deletes only that very object, and unless empty that version; one that is gone already is success."""
 
     what: str
     resource: Resource
     name: str
     uid: str
     namespace: str = ""
+    version: str = ""
     grace_s: int | None = None
     foreground: bool = False
     """It stays, being deleted, until everything that it owns has gone."""

@@ -139,6 +139,7 @@ class Executor:
                         action.name,
                         namespace=action.namespace,
                         uid=action.uid,
+                        resource_version=action.version,
                         grace_s=action.grace_s,
                         foreground=action.foreground,
                     )

@@ -16,9 +16,10 @@ import msgspec
 
 from recover import scan_pod
 from recover.actions import Action, Plan
-from recover.api import STOPPED_PHASES, Phase, Recovery
+from recover.api import STOPPED_PHASES, Cause, Phase, Recovery
 from recover.consent import may_recreate
-from recover.model import World
+from recover.diagnose.ranks import losses, ranks
+from recover.model import Terminal, World
 from recover.phases.causes import fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, moved, next_attempt, status_patch
@@ -94,7 +95,7 @@ def _ended(ctx: Context) -> Step | None:
     if terminal is None or (ctx.status.phase is Phase.VERIFYING and terminal.succeeded):
         return None
     if not terminal.succeeded and may_recreate(ctx.gang.annotations):
-        return None
+        return _failed_again(ctx, terminal)
     if terminal.succeeded:
         message = f"{ctx.gang.ref} has completed"
         return Step(status=moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED))
@@ -103,6 +104,22 @@ def _ended(ctx: Context) -> Step | None:
         status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
     )
+
+
+def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
+    """Another attempt for a job that was failed for good after its start, as by its own deadline. Where a
+    rank was lost, triage tells of it, and that begins the attempt."""
+    if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
+        return None
+    why = f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+    cause = Cause(
+        incident=ctx.spec.incident,
+        fault=ctx.spec.fault,
+        attempt=ctx.status.attempt,
+        at=ctx.now,
+        summary=why[:512],
+    )
+    return Step(status=next_attempt(ctx, [cause], f"{why}; clearing what is left of it"))
 
 
 def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:

@@ -17,7 +17,7 @@ from recover.resources import RECOVERIES
 from recover.settings import Settings, Timing
 from recover.workloads import workload_of
 
-__all__ = ["Context", "Step", "condition", "moved", "next_attempt", "status_patch"]
+__all__ = ["Context", "Step", "allowed_s", "condition", "moved", "next_attempt", "status_patch"]
 
 PHASES_MAX = 64
 
@@ -78,8 +78,7 @@ class Context(msgspec.Struct, frozen=True):
         return self.gang.suspend_writer or "somebody else"
 
     def allowed_s(self, deadline_s: float) -> float:
-        """The deadline, or longer where a framework needs longer for a gang of this size."""
-        return max(deadline_s, self.gang.size * self.timing.per_rank_s)
+        return allowed_s(self.gang, self.timing, deadline_s)
 
     def expired(self) -> bool:
         deadline = self.status.deadline
@@ -107,6 +106,11 @@ class Step(msgspec.Struct, frozen=True):
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
     look_again_s: float | None = None
+
+
+def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:
+    """The deadline, or longer where a framework needs longer for a gang of this size."""
+    return max(deadline_s, gang.size * timing.per_rank_s)
 
 
 def moved(

@@ -14,7 +14,7 @@ from recover.actions import Action, Create, Delete, Patch, Plan
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.consent import ON_TERMINAL, may_recreate
 from recover.model import Gang, Mark, PodPhase, World
-from recover.phases.context import Context, Step, moved, status_patch
+from recover.phases.context import Context, Step, allowed_s, moved, status_patch
 from recover.reasons import EventReason, Reason
 from recover.settings import Timing
 from recover.workloads import resource_of, workload_of
@@ -89,19 +89,23 @@ def will_be_made_anew(ctx: Context) -> bool:
 
 
 def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | None:
-    """What is done in place of a start; None where a start does."""
-    gang, why = ctx.gang, obstacle(ctx)
+    """What is done in place of a start; None where a start does.
+
+    A definition that is kept is carried out although the obstacle may have passed: after a start instead, a
+    person's deletion would look like ours. It is kept once more where the job or the nodes to avoid have
+    changed, and dropped where consent was taken back.
+    """
+    gang, kept = ctx.gang, _kept(ctx.status)
+    why = kept.why if kept is not None else obstacle(ctx)
     if not why:
         return None
-    kept = ctx.status.recreation
-    if kept is not None and kept.attempt == ctx.status.attempt and kept.definition:
+    definition, too_large = _definition(gang, mark)
+    if kept is not None and definition == kept.definition:
         return Step(writes=(environment, _delete(gang)))
-    too_large = ""
-    if will_be_made_anew(ctx):
-        definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
-        if len(definition) <= DEFINITION_CHARS_MAX:
-            return Step(status=_kept(ctx, why, definition))
-        too_large = f"; it cannot be made anew: {len(definition)} characters, {DEFINITION_CHARS_MAX} at most"
+    if definition:
+        return Step(status=_keeping(ctx, why, definition))
+    if kept is not None:
+        return Step(status=msgspec.structs.replace(ctx.status, recreation=None))
     if not gang.done_ranks and gang.terminal is None:  # it only waits
         return None
     message = f"{gang.ref} stays stopped: {why}{too_large}"
@@ -112,23 +116,47 @@ def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | No
     )
 
 
-def _kept(ctx: Context, why: str, definition: str) -> RecoveryStatus:
+def _kept(status: RecoveryStatus) -> Recreation | None:
+    """What this attempt makes anew and has not made yet."""
+    kept = status.recreation
+    return kept if kept is not None and kept.definition and kept.attempt == status.attempt else None
+
+
+def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
+    """The job to make in its place; empty without consent, or with the words why it cannot be."""
+    if not gang.definition or not may_recreate(gang.annotations):
+        return "", ""
+    definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
+    if len(definition) <= DEFINITION_CHARS_MAX:
+        return definition, ""
+    return "", f"; it cannot be made anew: {len(definition)} characters, {DEFINITION_CHARS_MAX} at most"
+
+
+def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
     recreation = Recreation(attempt=ctx.status.attempt, why=why[:512], definition=definition)
     message = (
         f"{ctx.gang.ref} is deleted and made anew ({ON_TERMINAL}: recreate), since {why}. Until it runs, its "
         "definition is in status.recreation"
     )
-    return msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
+    status = msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
+    if status.phase is Phase.RESUMING:
+        return status
+    within_s = ctx.allowed_s(
+        ctx.timing.resume_deadline_s
+    )  # it was blocked; only in Resuming a job is made again
+    return moved(ctx, Phase.RESUMING, message, within_s=within_s, status=status)
 
 
 def _delete(gang: Gang) -> Delete:
-    """In the foreground: pods of fixed names must be gone before the new job makes its own."""
+    """In the foreground: pods of fixed names must be gone before the new job makes its own. Only the version
+    whose definition is kept: what people have changed since would be lost."""
     return Delete(
         what="delete-job",
         resource=gang.resource,
         name=gang.ref.name,
         namespace=gang.ref.namespace,
         uid=gang.ref.uid,
+        version=gang.version,
         foreground=True,
     )
 
@@ -137,8 +165,8 @@ def made_anew_or_gone(
     recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
 ) -> Plan:
     """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
-    kept, status = recovery.status.recreation, recovery.status
-    if kept is None or not kept.definition or status.phase is not Phase.RESUMING:
+    kept, status = _kept(recovery.status), recovery.status
+    if kept is None or status.phase is not Phase.RESUMING:
         message = f"{recovery.spec.gang} was deleted"
         return _written(recovery, _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now))
     if gang is not None:
@@ -155,7 +183,7 @@ def made_anew_or_gone(
         gang_uid=successor.ref.uid,
         recreation=msgspec.structs.replace(kept, definition=""),
         reason="",
-        deadline=now + timedelta(seconds=timing.resume_deadline_s),
+        deadline=now + timedelta(seconds=allowed_s(successor, timing, timing.resume_deadline_s)),
         message=f"{successor.ref} was made anew; waiting until all {successor.size} ranks run",
     )
     return _written(recovery, made)
