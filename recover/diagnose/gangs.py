@@ -14,7 +14,16 @@ import msgspec
 from detectors.contract import CoverageState, Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
-from recover.diagnose.ranks import departed, is_dead, losses, new_pods, since, stalled_at
+from recover.diagnose.ranks import (
+    departed,
+    is_dead,
+    is_surplus,
+    losses,
+    new_pods,
+    since,
+    stalled_at,
+    trains_on,
+)
 from recover.model import Gang, Pod, World
 from recover.policy import policies
 from recover.settings import Timing
@@ -43,7 +52,10 @@ class GangState(msgspec.Struct, frozen=True):
 
 def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
     pods = new_pods(world, gang)
-    lost = losses(world, [*pods, *departed(world, gang, pods)], now)
+    there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
+    lost = losses(world, there, now)
+    if trains_on(world, pods, lost, timing):
+        lost = []
     stalled = stalled_at(world, pods) if not lost else None
     dead = is_dead(world, pods, lost, timing, now) or stalled is not None
     return GangState(gang, tuple(pods), tuple(lost), dead, stalled)

@@ -14,7 +14,18 @@ from recover.diagnose.model import Loss
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
-__all__ = ["departed", "is_dead", "leftover", "losses", "new_pods", "ranks", "since", "stalled_at"]
+__all__ = [
+    "departed",
+    "is_dead",
+    "is_surplus",
+    "leftover",
+    "losses",
+    "new_pods",
+    "ranks",
+    "since",
+    "stalled_at",
+    "trains_on",
+]
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
@@ -64,6 +75,15 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
         and oldest is not None
         and oldest < pod.deleting_since
     ]
+
+
+def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
+    """It was told to go, and as many older peers stay as the gang is to have: people have scaled it down."""
+    at = pod.deleting_since
+    if at is None:
+        return False
+    peers = [p for p in pods if p.deleting_since is None and not p.ended and p.created and p.created < at]
+    return len(peers) >= gang.size
 
 
 def _leftovers(world: World, gang: Gang) -> set[str]:
@@ -158,12 +178,28 @@ def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now
     (only,) = lost
     pod = next(p for p in pods if p.uid == only.pod_uid)
     progress = world.progress(pod)
-    goes_on = (
-        progress is not None
-        and progress.instance >= only.restarts
-        and progress.edge in (Edge.STEPPING, Edge.RESUMED)
-    )
+    goes_on = progress is not None and progress.instance >= only.restarts and _steps(progress)
     return not goes_on and now >= only.at + timedelta(seconds=timing.in_place_grace_s)
+
+
+def _steps(progress: PodProgress) -> bool:
+    return progress.edge in (Edge.STEPPING, Edge.RESUMED)
+
+
+def trains_on(world: World, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
+    """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
+    may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
+    present = {pod.uid: pod for pod in pods}
+    if not lost or any(loss.pod_uid in present and not loss.in_place for loss in lost):
+        return False
+    gone_at = max((loss.at for loss in lost if not loss.in_place), default=None)
+    back = [p for p in pods if gone_at is not None and p.created is not None and p.created > gone_at]
+    told = [(p, 0) for p in back] + [(present[o.pod_uid], o.restarts) for o in lost if o.in_place]
+    read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
+    if not all(_steps(progress) and progress.instance >= restarts for progress, restarts in read):
+        return False
+    after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
+    return any((progress.first_step_at or progress.at) > after for progress, _ in read)
 
 
 def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
