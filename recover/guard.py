@@ -158,6 +158,8 @@ class Guard:
             )
         if isinstance(touch, Denied):
             return touch
+        if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
+            return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
         if not dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, _braked(self.brakes[0]))
         return self._within_attempts(gang)
@@ -225,10 +227,12 @@ def attempts_without_progress(
     moving on.
 
     `step` is where this restart begins from, or where the gang had come to if that is not known; a restart
-    that began from the same step or a later one made no progress. An unknown step counts as no progress.
+    that began from the same step or a later one made no progress. An unknown step counts as no progress. One
+    that ended Failed, as by a hold, has restarted nothing.
     """
     count = recovery.status.attempt
-    for earlier in reversed([r for r in history if r.spec.number < recovery.spec.number]):
+    restarts = [r for r in history if r.status.phase is not Phase.FAILED]
+    for earlier in reversed([r for r in restarts if r.spec.number < recovery.spec.number]):
         if earlier.spec.fault != recovery.spec.fault or _began(earlier) < since:
             break
         before = reached(earlier.status)

@@ -180,10 +180,9 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
     witnesses = sorted(
         readable, key=lambda p: (lost.get(p.name, len(lost)), p.node != diagnosis.node, p.name)
     )[:8]
-    history = world.history(gang.ref.uid)
     return RecoverySpec(
         gang=gang.ref,
-        number=history[-1].spec.number + 1 if history else 1,
+        number=_next_number(world, gang),
         incident=diagnosis.name,
         fault=diagnosis.fault,
         detected_at=diagnosis.detected_at,
@@ -195,6 +194,15 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
         ),
         witnesses=[Witness(pod=p.name, uid=p.uid, node=p.node) for p in witnesses],
     )
+
+
+def _next_number(world: World, gang: Gang) -> int:
+    """Whoever deletes the last Recovery leaves its name in the job's mark. The next one needs another, or it
+    would take what the mark says for its own acts."""
+    history = world.history(gang.ref.uid)
+    number = history[-1].spec.number + 1 if history else 1
+    is_marked = gang.mark is not None and gang.mark.recovery == recovery_name(gang.ref, number)
+    return number + 1 if is_marked else number
 
 
 def recovery_name(gang: GangRef, number: int) -> str:

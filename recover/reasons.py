@@ -87,8 +87,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "the namespace.",
     ),
     Reason.HELD: Explanation(
-        "A person froze this object with rekindle.dev/hold.",
-        "Remove rekindle.dev/hold and rekindle.dev/hold-until when automation may go on.",
+        "A person froze this object with rekindle.dev/hold, or has suspended the job.",
+        "Remove rekindle.dev/hold and rekindle.dev/hold-until, or let the job run, when automation may act.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on how much may be taken out, or on how often one job may be restarted, is used up.",
