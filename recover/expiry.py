@@ -1,7 +1,7 @@
 """Old Incidents and Recoveries go: by age, and the oldest beyond a cap. Pure.
 
-Only what is over goes. A job's newest Recovery stays while the job exists: it numbers the next one and
-carries the running totals. Long history is Prometheus' task.
+Only what is over goes. While a job exists, those of its Recoveries stay that number the next one, carry the
+running totals, and tell pods that ended in earlier attempts from new ones. Long history is Prometheus' task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from detectors.contract import ObjectMeta
 from detectors.resource import Resource
 from recover.actions import Delete, Plan
-from recover.api import IncidentPhase
+from recover.api import IncidentPhase, Recovery
 from recover.model import World
 from recover.resources import INCIDENTS, RECOVERIES
 from recover.settings import Retention
@@ -26,12 +26,10 @@ AT_ONCE_MAX = 100
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
     """What to delete now. Looked at again after `look_again_s`, since age comes without any change."""
     closed = [i.metadata for i in world.incidents.values() if i.status.phase is IncidentPhase.CLOSED]
-    newest = {
-        history[-1].metadata.uid
-        for uid in world.recoveries_of
-        if uid in world.gangs and (history := world.history(uid))
+    needed = {
+        r.metadata.uid for uid in world.recoveries_of if uid in world.gangs for r in _needed(world, uid)
     }
-    over = [r.metadata for r in world.recoveries.values() if not r.active and r.metadata.uid not in newest]
+    over = [r.metadata for r in world.recoveries.values() if not r.active and r.metadata.uid not in needed]
     deletions = [
         *_expired(INCIDENTS, closed, len(world.incidents), limits, now),
         *_expired(RECOVERIES, over, len(world.recoveries), limits, now),
@@ -39,6 +37,14 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
     return Plan(
         chains=tuple((deletion,) for deletion in deletions[:AT_ONCE_MAX]), look_again_s=limits.look_again_s
     )
+
+
+def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
+    """The last one, and where that ended early, the last ones that know the pods of before and the totals."""
+    newest_first = world.history(gang_uid)[::-1]
+    yield from newest_first[:1]
+    yield from [r for r in newest_first if r.status.leftovers][:1]
+    yield from [r for r in newest_first if r.status.totals is not None][:1]
 
 
 def _expired(
