@@ -1,0 +1,61 @@
+"""One safetensors file: is it whole? For the readers of formats that hold such files.
+
+8 bytes with the header's length, the header as JSON, the tensors one behind the other: so the file's length
+is known to the byte. Bytes that were changed, or never reached the disk, in its middle are not noticed.
+Source: huggingface/safetensors, README.md, section Format.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+
+__all__ = ["SafetensorsFile", "check_safetensors"]
+
+HEADER_BYTES_MAX = 100_000_000
+"""The format's own limit."""
+
+
+class SafetensorsFile(msgspec.Struct, frozen=True):
+    size_bytes: int
+    tensors: frozenset[str]
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    data_offsets: tuple[int, int]
+
+
+def check_safetensors(folder: Folder, name: str) -> SafetensorsFile:
+    """Raises DamagedError when the file is not as long as its header says, to the byte."""
+    with folder.open_file(name) as file:
+        if file.size_bytes < 8:
+            raise DamagedError(f"{file.name} is cut short: it has {file.size_bytes} bytes")
+        (header_bytes,) = struct.unpack("<Q", file.read_at(0, 8))
+        if header_bytes > HEADER_BYTES_MAX:
+            raise DamagedError(f"{file.name} is not a safetensors file: a header of {header_bytes} bytes")
+        if 8 + header_bytes > file.size_bytes:
+            raise DamagedError(f"{file.name} is cut short: {file.size_bytes} bytes, its header needs more")
+        tensors = _tensors(file.name, file.read_at(8, header_bytes))
+
+    data_bytes = 0
+    for begin, end in sorted(tensors.values()):
+        if begin != data_bytes or end < begin:
+            raise DamagedError(f"{file.name}: the tensors of its header do not lie one behind the other")
+        data_bytes = end
+    needed_bytes = 8 + header_bytes + data_bytes
+    if file.size_bytes != needed_bytes:
+        raise DamagedError(f"{file.name} has {file.size_bytes} bytes, its header needs {needed_bytes}")
+    return SafetensorsFile(file.size_bytes, frozenset(tensors))
+
+
+def _tensors(file_name: str, header: bytes) -> dict[str, tuple[int, int]]:
+    try:
+        entries = msgspec.json.decode(header, type=dict[str, Any])
+        entries.pop("__metadata__", None)
+        return {name: msgspec.convert(entry, _Tensor).data_offsets for name, entry in entries.items()}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DamagedError(f"{file_name}: its header is damaged: {str(error)!a:.120}") from error

@@ -1,0 +1,240 @@
+"""One file that torch.save wrote: is it whole, and what does it say? For the readers of formats built on it.
+
+Its pickle is never run, and the tensors are never read:
+
+- the zip format: the directory of a zip stands at its very end, so a file that is cut anywhere has none.
+- the legacy format (`_use_new_zipfile_serialization=False`): the pickle says how long each storage is, so
+  the length of the file is known to the byte.
+
+Neither tells of bytes that were changed, or never reached the disk, in the middle of a file of full length.
+Source: torch/serialization.py and caffe2/serialize/inline_container.cc, checked against 2.15; for the zip
+itself, PKWARE's APPNOTE 6.3.10.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder, OpenFile
+from recover.checkpoints.inert_pickle import Inert, load_inert, load_next_inert
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
+__all__ = ["archive_bytes", "outline"]
+
+DIRECTORY_BYTES_MAX = 64 * 2**20
+"""About 100 bytes a tensor: more than half a million tensors."""
+
+PICKLE_BYTES_MAX = 64 * 2**20
+
+_ZIP_BEGIN = b"PK\x03\x04"
+_LEGACY_BEGIN = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+"""The pickle of torch's magic number."""
+
+_END = struct.Struct("<4s4H2IH")
+_END64_LOCATOR = struct.Struct("<4sIQI")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_NOT_HERE_16, _NOT_HERE_32 = 0xFFFF, 0xFFFFFFFF
+"""In place of a number that stands, with more bits, in the zip64 part."""
+
+_ITEM_BYTES = {
+    "ComplexDoubleStorage": 16,
+    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
+    **dict.fromkeys(("FloatStorage", "IntStorage"), 4),
+    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
+    **dict.fromkeys(("ByteStorage", "CharStorage", "BoolStorage", "UntypedStorage"), 1),
+}
+
+
+class _Record(msgspec.Struct, frozen=True):
+    name: bytes
+    offset_bytes: int
+    stored_bytes: int
+    compressed: bool
+
+
+def archive_bytes(folder: Folder, name: str) -> int:
+    """The file's size. Raises DamagedError when it is not a whole file of torch.save."""
+    with folder.open_file(name) as file:
+        if _begins_as_zip(file):
+            _pickle_record(file)
+        else:
+            _check_legacy(file)
+        return file.size_bytes
+
+
+def outline(folder: Folder, name: str) -> dict[object, object]:
+    """The outermost dictionary of a whole file in the zip format: numbers, texts and plain containers as they
+    are, all else inert. Raises DamagedError when it is damaged, legacy, or holds no dictionary.
+    """
+    with folder.open_file(name) as file:
+        if not _begins_as_zip(file):
+            raise DamagedError(f"{file.name} is not in the zip format of torch.save")
+        data = _stored(file, _pickle_record(file))
+    try:
+        root = load_inert(data, elsewhere=lambda _: Inert())
+    except ValueError as error:
+        raise DamagedError(f"{file.name}: its pickle cannot be read: {str(error)!a:.120}") from error
+    if not isinstance(root, dict):
+        raise DamagedError(f"{file.name} does not hold a dictionary")
+    return root
+
+
+def _begins_as_zip(file: OpenFile) -> bool:
+    begin = file.read_at(0, min(len(_LEGACY_BEGIN), file.size_bytes))
+    if begin.startswith(_ZIP_BEGIN):
+        return True
+    if begin == _LEGACY_BEGIN:
+        return False
+    if _ZIP_BEGIN.startswith(begin) or _LEGACY_BEGIN.startswith(begin):
+        raise DamagedError(f"{file.name} is cut short: it has {len(begin)} bytes")
+    raise DamagedError(f"{file.name} was not written by torch.save")
+
+
+def _pickle_record(file: OpenFile) -> _Record:
+    """The one record that every archive has."""
+    found = [record for record in _records(file) if record.name.endswith(b"/data.pkl")]
+    if len(found) != 1:
+        raise DamagedError(f"{file.name} is a zip without data.pkl: not of torch.save")
+    return found[0]
+
+
+def _records(file: OpenFile) -> list[_Record]:
+    """All that the zip's directory names, each within the file and none over another."""
+    offset_bytes, size_bytes = _directory(file)
+    if size_bytes > DIRECTORY_BYTES_MAX:
+        raise DamagedError(f"{file.name} has a zip directory of {size_bytes} bytes, more than are read")
+    records = _parse_directory(file.name, file.read_at(offset_bytes, size_bytes))
+    free_bytes = 0
+    for record in sorted(records, key=lambda record: record.offset_bytes):
+        if record.offset_bytes < free_bytes:
+            raise DamagedError(f"{file.name}: records of its zip lie over each other")
+        free_bytes = record.offset_bytes + _LOCAL.size + len(record.name) + record.stored_bytes
+    if free_bytes > offset_bytes:
+        raise DamagedError(f"{file.name}: a record of its zip reaches over its end")
+    return records
+
+
+def _directory(file: OpenFile) -> tuple[int, int]:
+    """Offset and size of the zip's directory. torch writes no comment, so its end is the file's end."""
+    cut = DamagedError(f"{file.name} is cut short: no zip directory at its end")
+    at_bytes = file.size_bytes - _END.size
+    if at_bytes < 0:
+        raise cut
+    sign, _, _, _, entries, size_bytes, offset_bytes, comment = _END.unpack(file.read_at(at_bytes, _END.size))
+    if sign != b"PK\x05\x06" or comment:
+        raise cut
+    if _NOT_HERE_32 in (size_bytes, offset_bytes) or entries == _NOT_HERE_16:
+        at_bytes -= _END64_LOCATOR.size
+        if at_bytes < _END64.size:
+            raise cut
+        sign, _, end64_bytes, _ = _END64_LOCATOR.unpack(file.read_at(at_bytes, _END64_LOCATOR.size))
+        at_bytes -= _END64.size
+        sign64, *_, size_bytes, offset_bytes = _END64.unpack(file.read_at(at_bytes, _END64.size))
+        if (sign, sign64, end64_bytes) != (b"PK\x06\x07", b"PK\x06\x06", at_bytes):
+            raise cut
+    if offset_bytes + size_bytes > at_bytes:
+        raise cut
+    return offset_bytes, size_bytes
+
+
+def _parse_directory(file_name: str, directory: bytes) -> list[_Record]:
+    records = []
+    at = 0
+    while at < len(directory):
+        if len(directory) - at < _ENTRY.size:
+            raise DamagedError(f"{file_name}: its zip directory is damaged")
+        fields = _ENTRY.unpack_from(directory, at)
+        sign, method = fields[0], fields[4]
+        stored_bytes, full_bytes, name_bytes, extra_bytes, comment_bytes = fields[8:13]
+        offset_bytes = fields[16]
+        at += _ENTRY.size
+        name = directory[at : at + name_bytes]
+        extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
+        at += name_bytes + extra_bytes + comment_bytes
+        if sign != b"PK\x01\x02" or at > len(directory):
+            raise DamagedError(f"{file_name}: its zip directory is damaged")
+        _, stored_bytes, offset_bytes = _wide(file_name, extra, full_bytes, stored_bytes, offset_bytes)
+        records.append(_Record(name, offset_bytes, stored_bytes, compressed=method != 0))
+    return records
+
+
+def _wide(file_name: str, extra: bytes, *narrow: int) -> list[int]:
+    """The same numbers; those that did not fit are in the zip64 extra field, in the same order."""
+    if _NOT_HERE_32 not in narrow:
+        return list(narrow)
+    while len(extra) >= 4:
+        kind, size = struct.unpack_from("<2H", extra)
+        if kind == 1:
+            count = sum(number == _NOT_HERE_32 for number in narrow)
+            if min(size, len(extra) - 4) < 8 * count:
+                break
+            wide = iter(struct.unpack_from(f"<{count}Q", extra, 4))
+            return [next(wide) if number == _NOT_HERE_32 else number for number in narrow]
+        extra = extra[4 + size :]
+    raise DamagedError(f"{file_name}: its zip directory is damaged")
+
+
+def _stored(file: OpenFile, record: _Record) -> bytes:
+    if record.compressed or record.stored_bytes > PICKLE_BYTES_MAX:
+        raise DamagedError(f"{file.name}: its data.pkl is compressed or larger than {PICKLE_BYTES_MAX} bytes")
+    local = _LOCAL.unpack(file.read_at(record.offset_bytes, _LOCAL.size))
+    if local[0] != _ZIP_BEGIN:
+        raise DamagedError(f"{file.name}: no data.pkl where its zip directory says")
+    return file.read_at(record.offset_bytes + _LOCAL.size + local[9] + local[10], record.stored_bytes)
+
+
+class _Stream(io.RawIOBase):
+    """What the unpickler reads of a legacy file, which is little: tensors lie behind the pickles."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._at_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer)
+        count = min(len(view), min(self._file.size_bytes, PICKLE_BYTES_MAX) - self._at_bytes)
+        view[:count] = self._file.read_at(self._at_bytes, count)
+        self._at_bytes += count
+        return count
+
+    def tell(self) -> int:
+        return self._at_bytes
+
+
+def _check_legacy(file: OpenFile) -> None:
+    """Magic number, protocol, system, object, keys of the storages: five pickles. Then the storages."""
+    stream = io.BufferedReader(_Stream(file))
+    storages: dict[object, int] = {}
+
+    def elsewhere(pid: object) -> Inert:
+        match pid:
+            case ("storage", kind, key, _, int(numel), *_) if isinstance(kind, type):
+                item_bytes = _ITEM_BYTES.get(cast(type[Inert], kind).of.rpartition(".")[2], 0)
+                if item_bytes == 0 or numel < 0:
+                    raise ValueError("a storage of an unknown type")
+                storages[key] = 8 + numel * item_bytes
+        return Inert()
+
+    limit_bytes = min(file.size_bytes, PICKLE_BYTES_MAX)
+    try:
+        for _ in range(4):
+            load_next_inert(stream, limit_bytes=limit_bytes, elsewhere=elsewhere)
+        keys = load_next_inert(stream, limit_bytes=limit_bytes)
+    except ValueError as error:
+        raise DamagedError(f"{file.name} is cut short or damaged: {str(error)!a:.120}") from error
+    if not isinstance(keys, list) or set(keys) != set(storages):
+        raise DamagedError(f"{file.name} is damaged: its list of storages is not that of its tensors")
+    needed_bytes = stream.tell() + sum(storages.values())
+    if file.size_bytes != needed_bytes:
+        raise DamagedError(f"{file.name} has {file.size_bytes} bytes, its storages need {needed_bytes}")
