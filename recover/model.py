@@ -225,7 +225,7 @@ class Gang(msgspec.Struct, frozen=True):
     restarts: int = 0
     """The framework's own number of restarts; of a part, the one that it was made for."""
     definition: bytes = b""
-    """The whole object, kept only of jobs that may be made anew."""
+    """What people wrote of it, kept only of jobs that may be made anew."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):

@@ -71,6 +71,8 @@ def stopping(ctx: Context) -> Step:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
     rest = workload.unfinished(gang)
+    if rest and ctx.expired():
+        return _not_taken(ctx)
     return Step(writes=(*rest, *_beside(ctx)), look_again_s=_left(ctx)) if rest else _waited(ctx)
 
 

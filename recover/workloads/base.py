@@ -295,8 +295,21 @@ def gang_of(
         foreign_owner=foreign_owner(meta),
         mark=mark_of(meta.annotations),
         templates={name: template_of(spec) for name, spec in templates.items()},
-        definition=raw if may_recreate(meta.annotations) else b"",
+        definition=_definition(raw, resource) if may_recreate(meta.annotations) else b"",
     )
+
+
+def _definition(raw: bytes, resource: Resource) -> bytes:
+    """What people wrote of the job, without what a server or a framework filled in."""
+    whole = msgspec.json.decode(raw)
+    told = {name: whole["metadata"][name] for name in _OWN_METADATA if name in whole["metadata"]}
+    wrote = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": told,
+        "spec": whole["spec"],
+    }
+    return msgspec.json.encode(wrote)
 
 
 def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:
@@ -314,15 +327,8 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
 
 
 def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
-    """What people wrote of the job, with what a start changes, and without what a server filled in."""
-    whole = msgspec.json.decode(gang.definition)
-    told = {name: whole["metadata"][name] for name in _OWN_METADATA if name in whole["metadata"]}
-    changed: dict[str, Any] = {
-        "apiVersion": gang.ref.api_version,
-        "kind": gang.ref.kind,
-        "metadata": told,
-        "spec": whole["spec"],
-    }
+    """What people wrote of the job, with what a start changes."""
+    changed: dict[str, Any] = msgspec.json.decode(gang.definition)
     for patch in patches:
         changed = merged(changed, patch.body)
     return changed

@@ -10,14 +10,18 @@ import pytest
 from detectors.contract import Edge
 from recover.actions import Create, Delete
 from recover.api import Phase, Recovery
+from recover.decode import SCAN_OF
 from recover.expiry import expire
 from recover.guard import attempts_without_progress
-from recover.model import Terminal
+from recover.model import Pod, Terminal
 from recover.phases import advance
 from recover.reasons import Reason
+from recover.scan_pod import scan_label
 from recover.settings import Retention
 from tests.acting import advanced, apply, end_pods, look, only_recovery, recovering, start_pods, step
 from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.test_jobset import faulted as jobset_faulted
+from tests.recover.test_jobset import looked as jobset_looked
 from tests.recover.test_lost_ranks import deleted
 from tests.recover.test_recreate import FAILED, counted, job, lost_gpu, reached
 
@@ -127,6 +131,27 @@ def test_of_a_gang_that_was_mended_once_the_next_crash_in_place_is_seen() -> Non
     pods["llm-0-uid"] = msgspec.structs.replace(pods["llm-0-uid"], containers=(again,))
 
     assert world.decide().restarts == ["llm"]
+
+
+# --- frameworks -------------------------------------------------------------------------------------------
+
+
+def test_what_a_framework_writes_of_a_job_that_may_be_made_anew_is_nothing_that_decisions_read() -> None:
+    """Or each stop of it would be decided anew after a conflict, which takes longer than JobSet waits."""
+    before, after = job(), job(status={"conditions": [], "ready": 3})
+
+    assert msgspec.structs.replace(after, version=before.version) == before
+    assert before.definition != b""
+
+
+def test_the_second_write_of_a_jobsets_stop_that_is_never_taken_is_said_and_tried_on() -> None:
+    world = jobset_faulted()
+    world.later(world.settings.timing.stop_deadline_s)
+    step(world)
+    status = only_recovery(world).status
+
+    assert (status.phase, status.reason) == (Phase.STOPPING, Reason.FRAMEWORK_SILENT)
+    assert jobset_looked(world, []) == ["renew-jobs"]
 
 
 # --- between the kept definition and the new job ----------------------------------------------------------
@@ -271,3 +296,20 @@ def test_what_tells_kept_failed_pods_from_new_ones_does_not_expire() -> None:
     world.later(40 * 86_400)
 
     assert expire(world.world(), Retention(), world.now).actions == ()
+
+
+def test_a_scan_whose_recovery_was_deleted_goes_in_the_end_and_no_other() -> None:
+    """Its gate would hold it for ever."""
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    mine = only_recovery(world)
+    for name, label in (("mine", scan_label(mine)), ("orphan", "gone"), ("young", "gone")):
+        created = world.now + timedelta(seconds=3000 if name == "young" else 0)
+        labels = {SCAN_OF: label}
+        pod = Pod(namespace="ml", name=name, uid=name, version="1", labels=labels, created=created)
+        world.scans[f"ml/{name}"] = pod
+    world.later(3601)
+
+    (removal,) = expire(world.world(), Retention(), world.now).actions
+
+    assert isinstance(removal, Delete)
+    assert removal.name == "orphan"
