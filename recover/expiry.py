@@ -1,4 +1,4 @@
-"""Old Incidents and Recoveries go: by age, and the oldest beyond a cap. Pure.
+"""Old Incidents and Recoveries go: by age, and the oldest beyond a cap; so do scans without Recovery. Pure.
 
 Only what is over goes. While a job exists, those of its Recoveries stay that number the next one, carry the
 running totals, and tell pods that ended in earlier attempts from new ones. Long history is Prometheus' task.
@@ -13,8 +13,10 @@ from detectors.contract import ObjectMeta
 from detectors.resource import Resource
 from recover.actions import Delete, Plan
 from recover.api import IncidentPhase, Recovery
+from recover.decode import SCAN_OF
 from recover.model import World
 from recover.resources import INCIDENTS, RECOVERIES
+from recover.scan_pod import remove, scan_label
 from recover.settings import Retention
 
 __all__ = ["expire"]
@@ -31,12 +33,23 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
     }
     over = [r.metadata for r in world.recoveries.values() if not r.active and r.metadata.uid not in needed]
     deletions = [
+        *_orphans(world, limits, now),
         *_expired(INCIDENTS, closed, len(world.incidents), limits, now),
         *_expired(RECOVERIES, over, len(world.recoveries), limits, now),
     ]
     return Plan(
         chains=tuple((deletion,) for deletion in deletions[:AT_ONCE_MAX]), look_again_s=limits.look_again_s
     )
+
+
+def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:
+    """Scans whose Recovery was deleted in mid-recovery: a gate would hold them for ever."""
+    known = {(r.metadata.namespace, scan_label(r)) for r in world.recoveries.values()}
+    horizon = now - timedelta(seconds=limits.look_again_s)
+    for scan in world.scans.values():
+        is_old = scan.created is not None and scan.created < horizon and scan.deleting_since is None
+        if is_old and (scan.namespace, scan.labels[SCAN_OF]) not in known:
+            yield remove(scan)
 
 
 def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:

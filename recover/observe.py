@@ -281,8 +281,11 @@ class Observer:
 
     def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
         if old is not None:
-            for uid in (old.spec.gang.uid, old.gang_uid):
-                self._recoveries_of.get(uid, {}).pop(key, None)
+            for uid in {old.spec.gang.uid, old.gang_uid}:
+                siblings = self._recoveries_of.get(uid, {})
+                siblings.pop(key, None)
+                if not siblings:
+                    self._recoveries_of.pop(uid, None)
         if new is not None:
             for uid in (new.spec.gang.uid, new.gang_uid):
                 self._recoveries_of.setdefault(uid, {})[key] = new

@@ -121,6 +121,13 @@ def _job_verdict(
     now: datetime,
 ) -> Line:
     gone = "" if job.gang is not None else " The job itself is gone."
+    mark = job.gang.mark if job.gang is not None and job.gang.suspended else None
+    if mark is not None and mark.did == "stopped" and mark.recovery not in {r.metadata.name for r in mine}:
+        return Line(
+            f"Rekindle has stopped it, and Recovery {mark.recovery}, which was to start it again, is gone. "
+            "Lift its suspend field to let it run.",
+            Tone.BAD,
+        )
     if mine:
         return _recovery_verdict(mine[0], now, gone)
     if job.gang is not None and job.gang.terminal is not None:

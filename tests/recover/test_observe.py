@@ -10,7 +10,7 @@ import pytest
 
 from detectors.kubeapi import Resource
 from recover.decode import SCAN_OF
-from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS
+from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.model import Mode, World
 from recover.observe import Observer, Table
 from recover.settings import Settings
@@ -252,3 +252,21 @@ def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to
     put(made, (JOBS, raw("llm", 6, uid="job-uid", spec={**running, "suspend": True})))
     made.pods.apply(event("DELETED", "b", 7))
     assert seen(made).departed == {}
+
+
+def test_of_a_recovery_that_is_gone_nothing_is_kept() -> None:
+    made = observer()
+    about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ml", "name": "llm", "uid": "old"}
+    spec = {
+        "gang": about,
+        "number": 1,
+        "incident": "i",
+        "fault": "unknown",
+        "detectedAt": "2026-11-21T12:00:00Z",
+    }
+
+    world = put(made, (RECOVERIES, raw("r", 1, spec=spec, status={"gangUid": "anew"})))
+    assert set(world.recoveries_of) == {"old", "anew"}
+
+    made.recoveries.apply(event("DELETED", "r", 2))
+    assert seen(made).recoveries_of == {}

@@ -21,6 +21,7 @@ from recover.api import (
     Totals,
 )
 from recover.consent import OptIn
+from recover.model import Mark
 from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.job import PHASE_WORDS, Job, why_job
 from recover.stories.words import FAULTS, ORIGINS, SOURCES, Tone, ago, duration, printable
@@ -226,3 +227,15 @@ def test_a_duration_has_two_digits_of_meaning(seconds: float, words: str) -> Non
 def test_a_moment_ahead_of_our_clock_is_just_now() -> None:
     assert ago(NOW + timedelta(seconds=5), NOW) == "just now"
     assert ago(FAULT_AT, NOW) == "3 min ago"
+
+
+def test_a_job_that_stays_stopped_since_its_recovery_was_deleted_says_so() -> None:
+    stopped = job()
+    assert stopped.gang is not None
+    mark = Mark(recovery="job-llm-2", attempt=1, did="stopped")
+    left = msgspec.structs.replace(stopped.gang, suspended=True, mark=mark)
+
+    story = why_job(msgspec.structs.replace(stopped, gang=left), [recovery()], [], NOW)
+
+    assert "Recovery job-llm-2, which was to start it again, is gone" in story.verdict.text
+    assert story.verdict.tone is Tone.BAD
