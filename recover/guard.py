@@ -191,6 +191,8 @@ def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
     ):
         if (hold := held(notes, now)) is not None:
             return Denied(Reason.HELD, _held(what, hold.until, hold.reason))
+    if gang.unsupported:
+        return Denied(Reason.UNSUPPORTED, f"{gang.ref}: {gang.unsupported}")
     if gang.foreign_owner:
         return Denied(Reason.FOREIGN_OWNER, f"{gang.foreign_owner} decides when {gang.ref} runs")
     fought = _fought(world, gang)

@@ -213,6 +213,8 @@ class Gang(msgspec.Struct, frozen=True):
     """Ranks that the framework counts as ended and never makes again, in its own notation."""
     size: int = 0
     """Pods of the whole gang."""
+    unsupported: str = ""
+    """Why it cannot be stopped and resumed as one gang; empty where it can."""
     foreign_owner: str = ""
     """Who else decides about its suspend field (Kueue, an owning controller); empty if nobody."""
     mark: Mark | None = None

@@ -132,7 +132,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.UNSUPPORTED: Explanation(
         "Rekindle does not know how to stop and resume this kind of job safely.",
-        "Use a batch/v1 Job with completionMode: Indexed or a Kubeflow PyTorchJob, or restart it by hand.",
+        "Use a batch/v1 Job with completionMode: Indexed and as many completions as parallelism, a Kubeflow "
+        "PyTorchJob or a JobSet, or restart it by hand.",
     ),
     Reason.CHECKPOINT_UNVERIFIED: Explanation(
         "No checkpoint was verified before the resume; the training framework chose by its own logic.",
@@ -204,9 +205,7 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NODE_RELEASED: "The node takes pods again.",
 }
 
-NOT_GIVEN_YET = frozenset(
-    {Reason.BLIND, Reason.UNSUPPORTED, Reason.SUCCEEDED_UNVERIFIED, EventReason.FAULT_CLEARED}
-)
+NOT_GIVEN_YET = frozenset({Reason.BLIND, Reason.SUCCEEDED_UNVERIFIED, EventReason.FAULT_CLEARED})
 """Words that are settled, of features that are not there yet. A test holds this list to the code."""
 
 

@@ -48,6 +48,13 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
     def ranks(self) -> int:
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
 
+    @property
+    def queue(self) -> str:
+        """Words for a Job whose pods do not all live at once; empty for a gang."""
+        if self.completions is None or self.completions <= self.parallelism:
+            return ""
+        return f"it works off {self.completions} completions, {self.parallelism} at a time, and is no gang"
+
 
 class _Status(msgspec.Struct, rename="camel", frozen=True):
     conditions: list[ConditionView] = []
@@ -81,6 +88,7 @@ class Job(StopsAtOnce):
             failures=status.failed,
             done_ranks=",".join(filter(None, (status.completed_indexes, status.failed_indexes))),
         )
+        gang = msgspec.structs.replace(gang, unsupported=job.spec.queue)
         if owner is None or owner.kind != JOBSETS.kind or not owner.api_version.startswith(JOBSETS.group):
             return gang
         attempt = job.metadata.labels.get(_RESTARTS, "")

@@ -277,6 +277,21 @@ def test_the_job_controllers_wait_doubles_with_each_failed_pod_up_to_ten_minutes
     assert start_delay_s(failed) == wait_s
 
 
+def test_a_job_that_works_off_a_queue_is_no_gang_and_is_left_alone() -> None:
+    """Its completed indexes are never made again, so a restart would leave it stopped for good."""
+    raw = {
+        "metadata": {"name": "llm", "namespace": "ml", "uid": "llm-uid", "resourceVersion": "1"},
+        "spec": {"parallelism": 4, "completions": 400, "template": {"spec": {"containers": []}}},
+    }
+    queue = Job().parse(msgspec.json.encode(raw))
+    world = cluster(nodes=8).running(job()).finding(on="n1").change_gang(unsupported=queue.unsupported)
+
+    decision = world.decide()
+
+    assert (decision.restarts, decision.cordons) == ([], ["n1"])
+    assert decision.reasons("restart-gang") == [Reason.UNSUPPORTED]
+
+
 def test_who_wrote_the_suspend_field_last_is_named() -> None:
     raw = {
         "metadata": {
