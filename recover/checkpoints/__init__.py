@@ -9,7 +9,11 @@ from typing import Protocol
 
 from recover.checkpoints.folder import Folder
 from recover.checkpoints.generic import Generic
+from recover.checkpoints.lightning import Lightning
 from recover.checkpoints.model import Verdict
+from recover.checkpoints.orbax import Orbax
+from recover.checkpoints.paddle import Paddle
+from recover.checkpoints.paddlenlp import PaddleNlp
 from recover.checkpoints.rekindle_sharded import RekindleSharded
 from recover.checkpoints.torch_dcp import TorchDcp
 
@@ -30,7 +34,11 @@ class Reader(Protocol):
 
 READERS: tuple[Reader, ...] = (
     RekindleSharded(),
+    Lightning(),
     TorchDcp(),
+    Orbax(),
+    PaddleNlp(),
+    Paddle(),
     Generic(),
 )
 """Asked in this order; a new format is one file and its line here."""

@@ -63,7 +63,7 @@ class Folder:
 
     def __init__(self, path: Path, check_time: Callable[[], None]) -> None:
         self.path = path
-        self._check_time = check_time
+        self.check_time = check_time
         files: set[str] = set()
         folders: list[str] = []
         with os.scandir(path) as entries:
@@ -88,8 +88,8 @@ class Folder:
 
     def open(self, name: str) -> Folder:
         """What lies at that name. Raises as Folder() does."""
-        self._check_time()
-        return Folder(self.path / name, self._check_time)
+        self.check_time()
+        return Folder(self.path / name, self.check_time)
 
     def enter(self, name: str) -> Folder:
         """Raises DamagedError when the name is not a readable directory in this one."""
@@ -102,7 +102,7 @@ class Folder:
 
     def size_bytes(self, name: str) -> int:
         """Raises DamagedError when the name is not a plain readable file of this directory."""
-        self._check_time()
+        self.check_time()
         if name in (".", "..") or "/" in name or "\0" in name:
             raise DamagedError(f"the index names {name!a:.80}, which is not a file of this directory")
         if name not in self.files:
@@ -129,7 +129,7 @@ class Folder:
 
     def read_beside(self, name: str, *, limit_bytes: int) -> bytes | None:
         """A small file beside this directory, such as a tracker; None where there is none."""
-        self._check_time()
+        self.check_time()
         path = self.path.parent / name
         if not os.path.lexists(path):
             return None

@@ -1,0 +1,66 @@
+"""Reader for lightning: the `.ckpt` of PyTorch Lightning, a file of torch.save or, sharded, a directory.
+
+    epoch=3-step=40.ckpt, last.ckpt                 last.ckpt has its step only inside
+    epoch=3-step=40.ckpt/.metadata, __0_0.distcp    a torch-dcp; beside it meta.pt, the trainer's state, last
+
+Source: lightning/pytorch/callbacks/model_checkpoint.py and strategies/model_parallel.py, checked against 2.6.
+"""
+
+from __future__ import annotations
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.torch_archive import archive_bytes, outline
+from recover.checkpoints.torch_dcp import TorchDcp
+
+__all__ = ["Lightning"]
+
+SUFFIX, SHARDED_STATE = ".ckpt", "meta.pt"
+
+
+class Lightning:
+    name = "lightning"
+
+    def recognises(self, folder: Folder) -> bool:
+        return _is_sharded(folder) or any(name.endswith(SUFFIX) for name in folder.files)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        if not _is_sharded(folder):
+            return Verdict(
+                complete=True, bytes=sum(_file_bytes(folder, name, step) for name in _files(folder))
+            )
+        if SHARDED_STATE not in folder.files:
+            raise DamagedError(f"no {SHARDED_STATE}: never finished ({len(folder.files)} files)")
+        tensors = TorchDcp().read(folder, step)
+        if not tensors.complete:
+            return tensors
+        return Verdict(complete=True, bytes=tensors.bytes + _file_bytes(folder, SHARDED_STATE, step))
+
+    def step_inside(self, folder: Folder) -> int:
+        """Of a file that does not tell it by its name."""
+        (name,) = folder.files
+        step = outline(folder, name).get("global_step")
+        if not isinstance(step, int) or step < 0:
+            raise DamagedError(f"{name!a:.80} tells no global_step")
+        return step
+
+
+def _is_sharded(folder: Folder) -> bool:
+    return SHARDED_STATE in folder.files or (
+        folder.path.name.endswith(SUFFIX)
+        and any(name.endswith((".distcp", ".metadata")) for name in folder.files)
+    )
+
+
+def _files(folder: Folder) -> list[str]:
+    return sorted(name for name in folder.files if name.endswith(SUFFIX))
+
+
+def _file_bytes(folder: Folder, name: str, step: int) -> int:
+    size_bytes = archive_bytes(folder, name)
+    state = outline(folder, name)
+    if state.get("global_step", step) != step:
+        raise DamagedError(f"{name!a:.80} says step {state['global_step']!a:.20}, its name step {step}")
+    if "pytorch-lightning_version" in state and "optimizer_states" not in state:
+        raise DamagedError(f"{name!a:.80} holds weights only: nothing to resume from")
+    return size_bytes

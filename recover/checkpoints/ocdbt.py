@@ -1,0 +1,69 @@
+"""One OCDBT database, the key-value store of TensorStore: what of it can be checked. For orbax.py.
+
+    manifest.ocdbt, d/<id>                              the database that a reader opens
+    ocdbt.process_<n>/manifest.ocdbt, .../d/<id>        what each process wrote; the former refers to it
+
+Manifests and nodes begin with a magic number and their own length. What they hold is compressed with zstd and
+not read here, so data files are not counted; each that begins with a node must hold that node whole.
+Source: TensorStore's documentation, "OCDBT storage format".
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.folder import DamagedError, Folder
+
+__all__ = ["DATA", "MANIFEST", "database_bytes"]
+
+MANIFEST, DATA = "manifest.ocdbt", "d"
+PROCESSES_MAX = 65_536
+
+HEADER_BYTES = 12
+"""Tensors of fewer bytes stand in the nodes, so no file is smaller."""
+
+_MANIFEST_MAGIC = 0x0CDB3A2A
+_NODE_MAGICS = (0x0CDB20DE, 0x0CDB1234)
+"""Of B+trees and of version trees."""
+_PROCESS = re.compile(r"ocdbt\.process_\d+", re.ASCII)
+
+
+def database_bytes(folder: Folder) -> int:
+    """The size of all its files. Raises DamagedError."""
+    processes = [name for name in folder.folders if _PROCESS.fullmatch(name)]
+    if len(processes) > PROCESSES_MAX:
+        raise DamagedError(f"{len(processes)} directories of processes")
+    return _part_bytes(folder) + sum(_part_bytes(folder.enter(name)) for name in processes)
+
+
+def _part_bytes(folder: Folder) -> int:
+    length_bytes, size_bytes = _length(folder, MANIFEST)
+    if length_bytes != size_bytes:
+        raise DamagedError(
+            f"{folder.path.name!a:.80}: {MANIFEST} has {size_bytes} bytes, it says {length_bytes}"
+        )
+    data = folder.enter(DATA)
+    if not data.files:
+        raise DamagedError(f"{folder.path.name!a:.80}: no data files")
+    return size_bytes + sum(_data_bytes(data, name) for name in sorted(data.files))
+
+
+def _data_bytes(data: Folder, name: str) -> int:
+    length_bytes, size_bytes = _length(data, name)
+    if length_bytes > size_bytes:
+        raise DamagedError(f"{name!a:.80} has {size_bytes} bytes, its first node needs {length_bytes}")
+    return size_bytes
+
+
+def _length(folder: Folder, name: str) -> tuple[int, int]:
+    """What the file says of its beginning, 0 where that is a tensor, and its size."""
+    with folder.open_file(name) as file:
+        if file.size_bytes < HEADER_BYTES:
+            raise DamagedError(f"{file.name} is cut short: it has {file.size_bytes} bytes")
+        header = file.read_at(0, HEADER_BYTES)
+        magic, length_bytes = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "little")
+        if name == MANIFEST:
+            if magic != _MANIFEST_MAGIC:
+                raise DamagedError(f"{file.name} is not the manifest of an OCDBT database")
+            return length_bytes, file.size_bytes
+        return length_bytes if magic in _NODE_MAGICS else 0, file.size_bytes

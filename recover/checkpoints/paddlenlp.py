@@ -1,0 +1,171 @@
+"""Reader for paddlenlp: the checkpoint-<step>/ of PaddleNLP's Trainer, classic or unified.
+
+    model_state.pdparams, optimizer.pdopt        classic; with parallelism one of each rank, as .tp01_pp00
+    model-00001-of-00002.safetensors and so on, optimizer-..., and an .index.json of each         unified
+    scheduler.pdparams, training_args.bin, trainer_state.json, rng_state.pth (rng_state_8.pth of 8 ranks)
+
+The random states are gathered from all ranks and written last: without them some rank had not come so far.
+How many files the ranks write follows from the degrees of parallelism in training_args.bin.
+Source: paddlenlp/trainer/trainer.py (_save_checkpoint), training_args.py (optimizer_name_suffix) and
+plugins/unified_checkpoint.py, checked against 2.8.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.pickle_end import pickle_bytes
+from recover.checkpoints.safetensors import check_safetensors
+
+__all__ = ["PaddleNlp"]
+
+STATE = "trainer_state.json"
+SCHEDULER, ARGUMENTS = "scheduler.pdparams", "training_args.bin"
+ARGUMENTS_BYTES_MAX = 2**20
+DEGREE_MAX = 99
+"""The trainer's own limit: two digits in the names."""
+STATE_BYTES_MAX = 256 * 2**20
+"""It keeps the whole history of the log."""
+INDEX_BYTES_MAX = 256 * 2**20
+
+_OWN_DIRECTORY = re.compile(r"checkpoint-\d+", re.ASCII)
+_OPTIMIZER = re.compile(
+    r"(?:optimizer|master_weights)[\w.-]*\.(?:pdopt|pdparams|safetensors)(?:\.index\.json)?"
+)
+_MODEL = re.compile(
+    r"(?:model_state|lora_model_state|prefix_model_state|model|peft_model)[\w.-]*\.(?:pdparams|safetensors)"
+)
+_ONE_OF = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\..+)", re.ASCII)
+_RANDOM = re.compile(r"rng_state(?:_(\d{1,9}))?\.pth", re.ASCII)
+_PICKLES = (".pdparams", ".pdopt", ".pth", ARGUMENTS)
+
+
+class _State(msgspec.Struct, frozen=True):
+    global_step: int
+
+
+class _Index(msgspec.Struct, frozen=True):
+    weight_map: dict[str, str]
+
+
+class PaddleNlp:
+    name = "paddlenlp"
+
+    def recognises(self, folder: Folder) -> bool:
+        ours = any(name.endswith((".pdparams", ".pdopt")) for name in folder.files)
+        unified = any(
+            name.startswith(("optimizer", "master_weights")) and ".safetensors" in name
+            for name in folder.files
+        )
+        in_place = STATE in folder.files or _OWN_DIRECTORY.fullmatch(folder.path.name) is not None
+        return in_place and (ours or unified)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        _check_state(folder, step)
+        indexed = _indexed(folder)
+        names = folder.files | indexed
+        for what, pattern in (("model", _MODEL), ("optimizer", _OPTIMIZER)):
+            if not any(pattern.fullmatch(name) for name in names):
+                raise DamagedError(f"no file of the {what}'s state")
+        for name in (SCHEDULER, ARGUMENTS):
+            folder.size_bytes(name)
+        _ranks(folder)
+        _check_numbered(names)
+        _check_ranks(folder, names)
+        return Verdict(complete=True, bytes=sum(_size_of_whole(folder, name) for name in sorted(names)))
+
+
+def _check_state(folder: Folder, step: int) -> None:
+    if STATE not in folder.files:
+        raise DamagedError(f"no {STATE}: never finished ({len(folder.files)} files)")
+    try:
+        state = msgspec.json.decode(folder.read(STATE, limit_bytes=STATE_BYTES_MAX), type=_State)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedError(f"{STATE} cannot be read: {str(error)!a:.120}") from error
+    if state.global_step != step:
+        raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")
+
+
+def _indexed(folder: Folder) -> frozenset[str]:
+    """All files that the indexes name."""
+    named: set[str] = set()
+    for index in sorted(name for name in folder.files if name.endswith(".index.json")):
+        try:
+            decoded = msgspec.json.decode(folder.read(index, limit_bytes=INDEX_BYTES_MAX), type=_Index)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DamagedError(f"{index!a:.80} is not an index: {str(error)!a:.120}") from error
+        if not decoded.weight_map:
+            raise DamagedError(f"{index!a:.80} names no files")
+        named.update(decoded.weight_map.values())
+    return frozenset(named)
+
+
+def _check_numbered(names: frozenset[str]) -> None:
+    """Of files numbered as 2 of 4, all must be there, and with safetensors an index, too."""
+    for name in sorted(names):
+        match = _ONE_OF.fullmatch(name)
+        if match is None:
+            continue
+        stem, _, count, suffix = match.groups()
+        for number in range(1, int(count) + 1):
+            if (other := f"{stem}-{number:05}-of-{count}{suffix}") not in names:
+                raise DamagedError(f"{other!a:.80} is missing")
+        if f"{stem}{suffix}.index.json" not in names:
+            raise DamagedError(f"{stem!a:.40} has no index {stem}{suffix}.index.json: never finished")
+
+
+def _ranks(folder: Folder) -> int:
+    """How many ranks saved, by the name of the random states."""
+    for name in sorted(folder.files):
+        if (match := _RANDOM.fullmatch(name)) is not None:
+            return int(match[1] or 1)
+    raise DamagedError("no rng_state: it is written last, so some rank never finished")
+
+
+def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
+    """In the classic form each rank of the parallel groups writes its own part, named after its place."""
+    degrees = _degrees(folder)
+    of_model = {axis: degrees[axis] for axis in ("tp", "pp", "moe")}
+    for stem, suffix, axes in (
+        ("model_state", ".pdparams", of_model),
+        ("optimizer", ".pdopt", degrees),
+        ("optimizer", ".safetensors", degrees),
+    ):
+        parts = re.compile(re.escape(stem) + r"\.\w+" + re.escape(suffix), re.ASCII)
+        if not any(parts.fullmatch(name) for name in names):
+            continue
+        axis_names = [[f"{axis}{rank:02}" for rank in range(of)] for axis, of in axes.items() if of]
+        for place in itertools.product(*axis_names):
+            if (name := f"{stem}.{'_'.join(place)}{suffix}") not in names:
+                raise DamagedError(f"{name!a:.80} is missing")
+
+
+def _degrees(folder: Folder) -> dict[str, int]:
+    """Of each axis that shows in the names, in their order; 0 where it does not show."""
+    try:
+        arguments = load_inert(folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX))
+    except ValueError as error:
+        raise DamagedError(f"{ARGUMENTS} cannot be read: {str(error)!a:.120}") from error
+    if not isinstance(arguments, Inert):
+        raise DamagedError(f"{ARGUMENTS} does not hold the arguments of a trainer")
+    found = {}
+    for axis, field in (("tp", "tensor"), ("pp", "pipeline"), ("shard", "sharding")):
+        degree = arguments.state.get(f"{field}_parallel_degree")
+        found[axis] = degree if isinstance(degree, int) and 1 < degree <= DEGREE_MAX else 0
+    ranks = _ranks(folder) // math.prod(degree or 1 for degree in found.values())
+    return {**found, "moe": ranks if arguments.state.get("use_expert_parallel") is True else 0}
+
+
+def _size_of_whole(folder: Folder, name: str) -> int:
+    if name.endswith(".safetensors"):
+        return check_safetensors(folder, name).size_bytes
+    if name.endswith(_PICKLES):
+        return pickle_bytes(folder, name)
+    return folder.size_bytes(name) if name == STATE else 0

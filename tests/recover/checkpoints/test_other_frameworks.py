@@ -1,0 +1,330 @@
+"""Lightning, Orbax, Paddle and PaddleNLP: checkpoints that the real libraries wrote, whole and damaged."""
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recover.checkpoints import READERS
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.model import Checkpoint
+from recover.checkpoints.pickle_end import pickle_bytes
+from recover.checkpoints.scan import scan
+from recover.checkpoints.template import TemplateError, parse_marker
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`blind` are the endings of files whose loss or cut cannot be seen, since nothing says what they should
+    be; `unsized` those whose loss is seen, and whose cut is not."""
+
+    folder: str
+    format: str
+    step: int
+    blind: tuple[str, ...] = ()
+    unsized: tuple[str, ...] = ()
+
+
+ORBAX_BLIND = ("/_sharding", "/process_0", "orbax.checkpoint", "40/commit_success.txt")
+CASES = [
+    Case("lightning-2.6.6/stepped", "lightning", 6),
+    Case("lightning-2.6.6/undated", "lightning", 6),
+    Case("paddle-3.3.1/files", "paddle", 40),
+    Case("paddle-3.3.1/folders", "paddle", 40),
+    Case("paddlenlp-2.8.1/classic", "paddlenlp", 4),
+    Case("paddlenlp-2.8.1/unified", "paddlenlp", 4, blind=("/config.json",)),
+    Case("orbax-0.12.8/manager", "orbax", 40, blind=ORBAX_BLIND, unsized=("commit_success.txt",)),
+    Case("orbax-0.12.8/bare", "orbax", 40, blind=ORBAX_BLIND),
+    Case("orbax-0.12.8/v1", "orbax", 40, blind=ORBAX_BLIND),
+    Case("orbax-0.12.8/noocdbt", "orbax", 40, blind=ORBAX_BLIND, unsized=("/0", "/0.0")),
+]
+
+
+def chosen(root: Path) -> Checkpoint | None:
+    return scan(root).chosen
+
+
+def newest_files(root: Path, step: int) -> list[Path]:
+    """Those of the checkpoint that a resume takes."""
+    taken = chosen(root)
+    assert taken is not None
+    assert taken.step == step
+    path = root / taken.path
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    return sorted(file for file in root.iterdir() if path.name in (file.name, file.stem))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)
+def test_what_the_library_wrote_is_complete_and_of_its_format(case: Case) -> None:
+    found = chosen(FIXTURES / case.folder)
+
+    assert found is not None
+    assert (found.step, found.format, found.reason) == (case.step, case.format, "")
+    assert found.bytes > 0
+
+
+def lost(file: Path) -> None:
+    file.unlink()
+
+
+def cut_to_nothing(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def cut_to_a_byte(file: Path) -> None:
+    os.truncate(file, 1)
+
+
+def cut_in_half(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def cut_by_a_byte(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 1)
+
+
+CUTS = (cut_to_a_byte, cut_in_half, cut_by_a_byte)
+
+
+def can_be_seen(case: Case, file: Path, damage: Callable[[Path], None]) -> bool:
+    if str(file).endswith(case.blind):
+        return False
+    if damage is lost:  # nothing that is read says how many data files an OCDBT database has
+        return file.parent.name != "d" or len(list(file.parent.iterdir())) == 1
+    if damage in CUTS and str(file).endswith(case.unsized):
+        return False
+    data = file.read_bytes()
+    return len(data) > 1 and not (damage is cut_by_a_byte and data.endswith(b"\n"))
+
+
+@pytest.mark.parametrize("damage", [lost, cut_to_nothing, *CUTS])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)
+def test_with_any_file_lost_or_cut_it_is_not_chosen_and_the_reason_is_told(
+    case: Case, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    source = FIXTURES / case.folder
+    before = chosen(source)
+    assert before is not None
+    files = [file for file in newest_files(source, case.step) if can_be_seen(case, file, damage)]
+    assert files
+    for number, file in enumerate(files):
+        root = Path(shutil.copytree(source, tmp_path / str(number)))
+        damage(root / file.relative_to(source))
+
+        result = scan(root)
+
+        assert before != result.chosen, file
+        assert all(
+            not found.complete and found.reason for found in result.checkpoints if found.path == before.path
+        ), file
+
+
+# Not visible by a cut: contents that disagree, saves that were not finished, ranks that are missing.
+
+
+def copied(folder: str, root: Path) -> Path:
+    return Path(shutil.copytree(FIXTURES / folder, root / "run"))
+
+
+def reason_of(root: Path) -> str:
+    newest = scan(root).checkpoints[0]
+    assert not newest.complete
+    return newest.reason
+
+
+def test_a_lightning_file_whose_name_says_another_step_is_refused(tmp_path: Path) -> None:
+    root = copied("lightning-2.6.6/stepped", tmp_path)
+    (root / "epoch=1-step=6.ckpt").rename(root / "epoch=1-step=60.ckpt")
+
+    assert reason_of(root) == "'epoch=1-step=60.ckpt' says step 6, its name step 60"
+
+
+def test_the_step_of_last_ckpt_is_read_from_inside(tmp_path: Path) -> None:
+    root = copied("lightning-2.6.6/stepped", tmp_path)
+    (root / "epoch=1-step=6.ckpt").unlink()
+
+    assert chosen(root) == Checkpoint(6, "last.ckpt", "lightning", True, "", 5769)
+
+
+def test_a_last_ckpt_that_is_cut_is_listed_as_the_oldest_and_never_chosen(tmp_path: Path) -> None:
+    root = copied("lightning-2.6.6/stepped", tmp_path)
+    os.truncate(root / "last.ckpt", 3000)
+
+    last = scan(root).checkpoints[-1]
+
+    assert (last.step, last.path, last.complete) == (-1, "last.ckpt", False)
+    assert last.reason == "'last.ckpt' is cut short: no zip directory at its end"
+
+
+def sharded_lightning(root: Path) -> Path:
+    """Made as strategies/model_parallel.py describes: a torch-dcp and meta.pt."""
+    directory = root / "run" / "epoch=1-step=6.ckpt"
+    shutil.copytree(FIXTURES / "torch-dcp-2.15.0" / "step-40", directory)
+    shutil.copy(FIXTURES / "lightning-2.6.6" / "stepped" / "last.ckpt", directory / "meta.pt")
+    return directory
+
+
+def test_a_sharded_lightning_checkpoint_needs_its_tensors_and_its_state(tmp_path: Path) -> None:
+    directory = sharded_lightning(tmp_path)
+    found = chosen(directory.parent)
+    assert found is not None
+    assert (found.step, found.format) == (6, "lightning")
+
+    (directory / "meta.pt").unlink()
+    assert reason_of(directory.parent) == "no meta.pt: never finished (3 files)"
+
+
+def test_an_orbax_save_that_still_has_its_temporary_name_is_not_complete(tmp_path: Path) -> None:
+    root = copied("orbax-0.12.8/manager", tmp_path)
+    (root / "40").rename(root / "40.orbax-checkpoint-tmp")
+
+    assert reason_of(root) == "it still has its temporary name: never finished"
+
+
+def test_an_orbax_item_with_its_temporary_name_is_not_complete(tmp_path: Path) -> None:
+    root = copied("orbax-0.12.8/manager", tmp_path)
+    (root / "40" / "state").rename(root / "40" / "state.orbax-checkpoint-tmp-17")
+
+    assert reason_of(root) == "'state.orbax-checkpoint-tmp-17' still has its temporary name: never finished"
+
+
+def test_an_orbax_checkpoint_without_the_time_of_its_commit_is_not_complete(tmp_path: Path) -> None:
+    """On a bucket that is mounted as a directory, it is written in place under its final name."""
+    root = copied("orbax-0.12.8/manager", tmp_path)
+    metadata = root / "40" / "_CHECKPOINT_METADATA"
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "commit_timestamp_nsecs": None}))
+
+    assert reason_of(root) == "_CHECKPOINT_METADATA has no time of the commit: never finished"
+
+
+def test_a_paddle_model_without_an_optimizer_is_a_save_that_was_interrupted(tmp_path: Path) -> None:
+    root = copied("paddle-3.3.1/folders", tmp_path)
+    (root / "step-40" / "model.pdopt").unlink()
+
+    assert reason_of(root) == "no file .pdopt: the state of the optimizer was not saved, or not yet"
+
+
+def test_a_paddle_pickle_is_never_run(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.system, (f"touch {tmp_path / 'it-ran'}",)
+
+    root = copied("paddle-3.3.1/folders", tmp_path)
+    (root / "step-40" / "model.pdopt").write_bytes(pickle.dumps(Payload()))
+
+    scan(root)
+
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_of_any_protocol_is_whole_and_cut_anywhere_it_is_not(protocol: int, tmp_path: Path) -> None:
+    value = {"a": list(range(300)), "text": "é" * 300, "big": bytes(70_000), "n": -(2**70), "f": 0.5}
+    data = pickle.dumps(value, protocol=protocol)
+    (tmp_path / "x.pdopt").write_bytes(data)
+    assert pickle_bytes(Folder(tmp_path, lambda: None), "x.pdopt") == len(data)
+
+    for left_bytes in {*range(0, len(data), 997), *range(len(data) - 40, len(data)), 1, 2, 3, 11, 12}:
+        (tmp_path / "x.pdopt").write_bytes(data[:left_bytes])
+        with pytest.raises(DamagedError):
+            pickle_bytes(Folder(tmp_path, lambda: None), "x.pdopt")
+
+
+def test_a_paddlenlp_checkpoint_of_another_step_is_refused(tmp_path: Path) -> None:
+    root = copied("paddlenlp-2.8.1/classic", tmp_path)
+    (root / "checkpoint-4").rename(root / "checkpoint-8")
+
+    assert reason_of(root) == "trainer_state.json says step 4, the directory step 8"
+
+
+def test_of_four_paddlenlp_ranks_each_must_have_written_its_part(tmp_path: Path) -> None:
+    """Made as trainer.py describes, with the degrees in the real arguments: tensor 2, pipeline 2."""
+    directory = copied("paddlenlp-2.8.1/classic", tmp_path) / "checkpoint-4"
+    arguments = (directory / "training_args.bin").read_bytes()
+    for degree in (b"tensor_parallel_degree", b"pipeline_parallel_degree"):
+        at = arguments.index(b"J\xff\xff\xff\xff", arguments.index(degree))
+        arguments = arguments[: at + 1] + (2).to_bytes(4, "little") + arguments[at + 5 :]
+    (directory / "training_args.bin").write_bytes(arguments)
+    (directory / "rng_state.pth").rename(directory / "rng_state_4.pth")
+    for stem, suffix in (("model_state", "pdparams"), ("optimizer", "pdopt")):
+        for place in ("tp00_pp00", "tp00_pp01", "tp01_pp00", "tp01_pp01"):
+            shutil.copy(directory / f"{stem}.{suffix}", directory / f"{stem}.{place}.{suffix}")
+        (directory / f"{stem}.{suffix}").unlink()
+    assert chosen(directory.parent) is not None
+
+    (directory / "optimizer.tp01_pp01.pdopt").unlink()
+    assert reason_of(directory.parent) == "'optimizer.tp01_pp01.pdopt' is missing"
+
+
+# A format of one's own.
+
+
+def marked(root: Path, name: str, *, done: bool = True) -> None:
+    (root / name / "state").mkdir(parents=True)
+    (root / name / "weights.bin").write_bytes(b"x")
+    if done:
+        (root / name / "state" / "DONE").touch()
+
+
+def test_a_marker_of_ones_own_makes_a_checkpoint_complete(tmp_path: Path) -> None:
+    marked(tmp_path, "run-40-of-llm")
+    marked(tmp_path, "run-60-of-llm", done=False)
+    marked(tmp_path, "run-80-of-other")
+
+    result = scan(tmp_path, format_name="generic", template=parse_marker("run-{step}-of-llm/state/DONE"))
+
+    assert [(found.step, found.complete, found.reason) for found in result.checkpoints] == [
+        (60, False, "no 'state/DONE': never finished"),
+        (40, True, ""),
+    ]
+
+
+def test_without_a_step_in_it_the_marker_is_sought_in_the_usual_directories(tmp_path: Path) -> None:
+    marked(tmp_path, "step-40")
+
+    found = scan(tmp_path, format_name="generic", template=parse_marker("state/DONE")).chosen
+
+    assert found == Checkpoint(40, "step-40", "generic", True, "", 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "/DONE",
+        "../DONE",
+        "a//DONE",
+        "step_{step}",
+        "a/step_{step}/DONE",
+        "{step}{step}/DONE",
+        "a\nb",
+        "x" * 300,
+    ],
+)
+def test_a_marker_that_cannot_be_used_is_refused(text: str) -> None:
+    with pytest.raises(TemplateError):
+        parse_marker(text)
+
+
+# All against all.
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)
+def test_each_checkpoint_is_read_by_its_own_format_and_is_complete_to_no_other(case: Case) -> None:
+    root = FIXTURES / case.folder
+    claims = {
+        reader.name
+        for reader in READERS
+        if reader.name != "generic"
+        for found in scan(root, format_name=reader.name).checkpoints
+        if found.complete
+    }
+
+    assert claims == {case.format}
