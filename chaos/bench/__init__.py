@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from chaos.bench import footprint, gang, loop
+from chaos.bench import checkpoints, footprint, gang, loop
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -17,4 +17,9 @@ class Bench(Protocol):
     def run(self, args: list[str], /) -> int: ...
 
 
-BENCHES: Mapping[str, Bench] = {"footprint": footprint, "gang": gang, "loop": loop}
+BENCHES: Mapping[str, Bench] = {
+    "checkpoints": checkpoints,
+    "footprint": footprint,
+    "gang": gang,
+    "loop": loop,
+}

@@ -1,0 +1,207 @@
+"""`rekindle bench checkpoints`: finding the newest complete checkpoint among many, its time and what is touched.
+
+The checkpoints lie in a temporary folder. The shards of one are names of one tiny file: a scan looks at names
+and sizes only, and half a million files would take minutes to make. All of it is in the page cache, which a
+network volume's is not: there each file costs a round trip, so the counts tell more than the times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from chaos.bench.arguments import count
+from chaos.bench.figures import Machine, Row, machine, row, table
+from recover.checkpoints.rekindle_sharded import MARKER, RekindleSharded
+from recover.checkpoints.scan import scan
+
+__all__ = ["Checkpoints", "Touched", "counted", "measure", "run", "tell"]
+
+STEPS_BETWEEN = 100
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """What one scan asked of the file system."""
+
+    words: str
+    chosen_step: int
+    listed: int
+    sizes: int
+    opened: int
+    checkpoints: int
+    """Whose directory, or something in it, was touched."""
+    older_checkpoints: int
+    """Of these, older than the chosen one: none, if the scan does what it says."""
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    checkpoints: int
+    shards: int
+    rows: tuple[Row, ...]
+    touched: tuple[Touched, ...]
+    machine: Machine
+
+
+def run(args: list[str]) -> int:
+    """0: measured; 1: it could not be measured; 2: wrong usage."""
+    options = _parser().parse_args(args)
+    try:
+        with tempfile.TemporaryDirectory(prefix="rekindle-", dir=options.dir) as folder:
+            found = measure(Path(folder), options.checkpoints, options.shards, options.broken, options.rounds)
+    except OSError as error:
+        print(f"rekindle bench checkpoints: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        tell(Console(), found)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rekindle bench checkpoints",
+        description="Measures how long it takes to find the newest complete checkpoint among many, and "
+        "counts the files touched: where the newest is complete, and where some newer ones are not.",
+        epilog="Exit status: 0 measured, 1 not measurable, 2 usage.",
+    )
+    parser.add_argument("--checkpoints", type=count(2, 20_000), default=1000, metavar="N", help="%(default)s")
+    parser.add_argument(
+        "--shards", type=count(1, 10_000), default=512, metavar="N", help="%(default)s of each"
+    )
+    parser.add_argument(
+        "--broken",
+        type=count(1, 500),
+        default=3,
+        metavar="N",
+        help="newest that are not complete: %(default)s",
+    )
+    parser.add_argument("--rounds", type=count(1, 1000), default=5, metavar="N", help="%(default)s")
+    parser.add_argument("--dir", metavar="DIR", help="where to make them (default: the temporary directory)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    return parser
+
+
+def measure(folder: Path, checkpoints: int, shards: int, broken: int, rounds: int) -> Checkpoints:
+    """`folder` is empty, and filled. Raises OSError."""
+    load_before = os.getloadavg()[0]
+    for number in range(1, checkpoints + 1):
+        _make(folder / f"step-{number * STEPS_BETWEEN}", number * STEPS_BETWEEN, shards)
+    rows, touched = [], []
+    for passed_over in (0, min(broken, checkpoints - 1)):
+        words = f"{passed_over} newer ones incomplete" if passed_over else "the newest is complete"
+        for number in range(checkpoints - passed_over + 1, checkpoints + 1):
+            _break(folder / f"step-{number * STEPS_BETWEEN}", shards, number)
+        times = [_timed(lambda: scan(folder, until_chosen=True)) for _ in range(rounds)]
+        rows.append(row(f"scan-{passed_over}", f"scan, {words}", times))
+        touched.append(_touched(folder, words))
+    message = folder / "message"
+    command = [sys.executable, "-m", "detectors.cli", "checkpoints", "scan", str(folder)]
+    command += ["--message-file", str(message)]
+    times = [_timed(lambda: subprocess.run(command, check=True)) for _ in range(rounds)]
+    rows.append(row("command", "  the scan pod's command, with Python's start", times))
+    rows.append(row("all", "scan of all, as people call it", [_timed(lambda: scan(folder))]))
+    return Checkpoints(checkpoints, shards, tuple(rows), tuple(touched), machine(load_before))
+
+
+# --- the checkpoints ----------------------------------------------------------------------------------------
+
+
+def _shard(rank: int, shards: int) -> str:
+    return f"shard-{rank}-of-{shards}.npz"
+
+
+def _make(directory: Path, step: int, shards: int) -> None:
+    directory.mkdir()
+    names = [_shard(rank, shards) for rank in range(shards)]
+    first = directory / names[0]
+    first.write_bytes(b"x")
+    for name in names[1:]:
+        os.link(first, directory / name)
+    files = [{"name": name, "bytes": 1} for name in names]
+    manifest = {"format": RekindleSharded.name, "step": step, "files": files}
+    (directory / MARKER).write_bytes(msgspec.json.encode(manifest))
+
+
+def _break(directory: Path, shards: int, number: int) -> None:
+    """In turn: the last shard is lost, and the save never came to its end. The first costs the most."""
+    (directory / (MARKER if number % 2 else _shard(shards - 1, shards))).unlink()
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+def _timed(act: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    act()
+    return time.perf_counter() - began_s
+
+
+@contextmanager
+def counted() -> Iterator[dict[str, list[Path]]]:
+    """The paths that this process lists, asks the size of or opens, by the function of `os` that it calls."""
+    calls: dict[str, list[Path]] = {"scandir": [], "stat": [], "open": []}
+    real = {name: getattr(os, name) for name in calls}
+
+    def counting(name: str) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            calls[name].append(Path(path))
+            return real[name](path, *args, **kwargs)
+
+        return call
+
+    for name in calls:
+        setattr(os, name, counting(name))
+    try:
+        yield calls
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
+
+
+def _touched(folder: Path, words: str) -> Touched:
+    with counted() as calls:
+        chosen = scan(folder, until_chosen=True).chosen
+    assert chosen is not None, "only some of the newest were broken"
+    paths = {path.relative_to(folder).parts for found in calls.values() for path in found}
+    steps = {int(parts[0].removeprefix("step-")) for parts in paths if parts}
+    return Touched(
+        words=words,
+        chosen_step=chosen.step,
+        listed=len(calls["scandir"]),
+        sizes=len(calls["stat"]),
+        opened=len(calls["open"]),
+        checkpoints=len(steps),
+        older_checkpoints=sum(step < chosen.step for step in steps),
+    )
+
+
+# --- telling ------------------------------------------------------------------------------------------------
+
+
+def tell(console: Console, found: Checkpoints) -> None:
+    console.print(table(f"{found.checkpoints} checkpoints of {found.shards} shards", found.rows))
+    made = Table(title="What one scan touched", title_justify="left")
+    made.add_column("", no_wrap=True)
+    for column in ("step", "lists", "sizes", "opens", "checkpoints", "older"):
+        made.add_column(column, justify="right")
+    for touched in found.touched:
+        fields = msgspec.structs.astuple(touched)
+        made.add_row(*(str(field) for field in fields))
+    console.print(made)
+    console.print(
+        f"All in the page cache; the shards of a checkpoint are names of one file. {found.machine.words()}.",
+        highlight=False,
+    )
