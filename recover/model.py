@@ -285,12 +285,31 @@ class World(msgspec.Struct, frozen=True):
     def _lineage(self, gang_uid: str) -> dict[str, Recovery]:
         found: dict[str, Recovery] = {}
         uids = [gang_uid]
+        maker = self._maker(gang_uid)
+        if maker is not None:
+            uids.append(maker.gang_uid)
         while uids:
             for name, recovery in self.recoveries_of.get(uids.pop(), {}).items():
                 if name not in found:
                     found[name] = recovery
                     uids.append(recovery.spec.gang.uid)
         return found
+
+    def _maker(self, gang_uid: str) -> Recovery | None:
+        """The recovery that has just made this job anew and does not know its uid yet. The mark tells it;
+        people may copy that, so the recovery must be making a job of that name."""
+        gang = self.gangs.get(gang_uid)
+        if gang is None or gang.mark is None:
+            return None
+        recovery = self.recoveries.get(f"{gang.ref.namespace}/{gang.mark.recovery}")
+        if (
+            recovery is None
+            or recovery.status.recreation is None
+            or not recovery.status.recreation.definition
+        ):
+            return None
+        same = msgspec.structs.replace(recovery.spec.gang, uid=gang_uid) == gang.ref
+        return recovery if same and recovery.active else None
 
     def active_recovery(self, gang_uid: str) -> Recovery | None:
         return next((r for r in self.history(gang_uid) if r.active), None)

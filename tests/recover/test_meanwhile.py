@@ -259,6 +259,26 @@ def test_a_large_job_that_is_made_anew_has_the_time_of_a_large_one() -> None:
     assert (deadline - world.now).total_seconds() == 4000 * world.settings.timing.per_rank_s
 
 
+def test_a_crash_of_the_new_job_before_the_recovery_knows_it_is_its_next_attempt() -> None:
+    """As where the controller was away since it created the job."""
+    world = kept()
+    made(world)
+    assert step(world) == ["recreate-job"]
+    anew = world.gangs["llm-anew-uid"]
+    twin = cluster(nodes=8).running(gang("new", ranks=4), first_node=4).crash("new", rank=0)
+    world.pods[anew.ref.uid] = {
+        uid: msgspec.structs.replace(pod, owner_uid=anew.ref.uid) for uid, pod in twin.pods["new-uid"].items()
+    }
+
+    recovering(world)
+    assert len(world.recoveries) == 1
+    step(world)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.attempt, status.gang_uid) == (2, "llm-anew-uid")
+
+
 def test_a_job_that_fails_for_good_while_it_waits_for_room_is_made_anew_where_it_consents() -> None:
     """As by activeDeadlineSeconds: its controller removes the pending pods, and no rank was ever lost."""
     world = lost_gpu(job())
