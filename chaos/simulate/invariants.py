@@ -20,8 +20,11 @@ from chaos.simulate.reading import (
     OVER,
     OWN_KINDS,
     QUARANTINED,
+    RECREATES,
     SCAN_OF,
+    gang_uid,
     has_consented,
+    has_failed,
     has_own_volume,
     is_cordoned,
     is_fenced,
@@ -109,11 +112,11 @@ class Invariants:
     # --- recoveries ---------------------------------------------------------------------------------------
 
     def _one_active_recovery(self, write: Write) -> Iterator[str]:
-        if write.audit.user != self._controller:
+        if write.audit.user != self._controller and write.new is not None:
             yield "only the controller writes a Recovery"
         active: dict[str, int] = {}
         for recovery in self._store.objects(RECOVERIES):
-            uid = recovery["spec"]["gang"]["uid"]
+            uid = gang_uid(recovery)
             active[uid] = active.get(uid, 0) + (phase(recovery) not in OVER)
         if any(count > 1 for count in active.values()):
             yield "two active recoveries of one gang"
@@ -177,8 +180,8 @@ class Invariants:
 
     def _gang(self, write: Write) -> Iterator[str]:
         old, new = write.old, write.new
-        if old is None or new is None:
-            yield "the controller neither creates nor deletes jobs"
+        if old is None or new is None or "deletionTimestamp" in new["metadata"]:
+            yield from self._made_anew(write)
             return
         yield from _foreign_things_stay(old, new)
         if not has_consented(new):
@@ -195,6 +198,25 @@ class Invariants:
         if did == "resumed":
             yield from self._nothing_old_lives(new)
 
+    def _made_anew(self, write: Write) -> Iterator[str]:
+        """Deleted and created only with consent, as a Recovery's definition says, and over nothing alive."""
+        body = write.new or write.old
+        assert body is not None
+        meta = body["metadata"]
+        if not has_consented(body) or meta["annotations"].get(RECREATES) != "recreate":
+            yield "a job was deleted or created that is not to be made anew"
+        for recovery in self._store.objects(RECOVERIES, meta["namespace"]):
+            kept = recovery.get("status", {}).get("recreation", {}).get("definition")
+            if kept and phase(recovery) == "Resuming" and recovery["spec"]["gang"]["name"] == meta["name"]:
+                break
+        else:
+            yield "a job was deleted or created whose definition no Recovery holds"
+            return
+        if not_ours(body, "annotations") != not_ours(msgspec.json.decode(kept), "annotations"):
+            yield "a job was made anew without what people had written"
+        if self._truth.running.get(gang_uid(recovery)):
+            yield "a job was made anew over pods that run"
+
     def _act_is_the_first(self, gang: Object, did: str) -> Iterator[str]:
         """By the mark that is written in the same patch: whose act it is, and that it was not done before."""
         mark = msgspec.json.decode(gang["metadata"]["annotations"][MARK])
@@ -206,7 +228,7 @@ class Invariants:
         self._acts.add(act)
         recovery = self._store.read(RECOVERIES, mark["recovery"], gang["metadata"]["namespace"]).body
         allowed = ("Stopping",) if did == "stopped" else ("Resuming",)
-        if recovery["spec"]["gang"]["uid"] != gang["metadata"]["uid"]:
+        if gang_uid(recovery) != gang["metadata"]["uid"]:
             yield f"{mark['recovery']} is not about this gang"
         if phase(recovery) not in allowed:
             yield f"{did} by {mark['recovery']}, which is {phase(recovery)}"
@@ -223,6 +245,16 @@ class Invariants:
 
     # --- pods ---------------------------------------------------------------------------------------------
 
+    def _clears_what_is_left(self, write: Write) -> bool:
+        """A job that was failed for good heeds no stop: before it is made anew its pods are told to end."""
+        gangs = [g for kind in GANGS for g in self._store.objects(kind) if _is_orderly(write)]
+        return any(
+            g["metadata"]["uid"] == owner(write.new or {"metadata": {}})
+            and g["metadata"].get("annotations", {}).get(RECREATES) == "recreate"
+            and has_failed(g)
+            for g in gangs
+        )
+
     def _pod(self, write: Write) -> Iterator[str]:
         """Scan pods are ours; of a gang only pods on dead nodes are freed, and only while it is recovered."""
         body = write.new or write.old
@@ -230,13 +262,20 @@ class Invariants:
         if SCAN_OF in body["metadata"].get("labels", {}):
             return
         active = [r for r in self._store.objects(RECOVERIES) if phase(r) not in OVER]
-        if not any(r["spec"]["gang"]["uid"] == owner(body) for r in active):
+        if not any(gang_uid(r) == owner(body) for r in active):
             yield "a pod was written whose gang is not being recovered"
+        if self._clears_what_is_left(write):
+            return
         if body["metadata"]["uid"] in self._truth.running.get(owner(body), set()):
             yield "a pod was freed while its containers ran"
         node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == node_of(body)), None)
         if node is not None and has_own_volume(body) and not is_fenced(node, body):
             yield "a pod with a volume of its own was freed without a proof that its node is off"
+
+
+def _is_orderly(write: Write) -> bool:
+    """A deletion that leaves the pod its grace."""
+    return write.new is not None and write.new["metadata"].get("deletionGracePeriodSeconds", 0) > 0
 
 
 def _agent_stays_in_its_room(write: Write) -> Iterator[str]:

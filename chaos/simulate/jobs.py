@@ -43,6 +43,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float = 5.0
     steps: int = _ENDLESS_STEPS
     policy: str = "OnFailure"
+    backoff_limit: int = 6
+    """Of a Job: failed pods beyond this many fail it for good; of a PyTorchJob the policy Never does."""
     annotations: dict[str, str] = {}
     tolerations: list[dict[str, Any]] = []
 
@@ -85,7 +87,7 @@ def _indexed_job(job: Job, metadata: Object) -> Object:
             "completionMode": "Indexed",
             "completions": job.ranks,
             "parallelism": job.ranks,
-            "backoffLimit": 6,
+            "backoffLimit": job.backoff_limit,
             "template": {"spec": {**spec, "restartPolicy": "Never"}},
         },
     }

@@ -12,7 +12,7 @@ from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
 from chaos.cluster.kinds import Object
 from chaos.simulate.jobs import NAMESPACE
 from detectors.kubeapi import ApiError
-from recover.kube.cluster import NODES, PYTORCHJOBS
+from recover.kube.cluster import NODES, PYTORCHJOBS, RECOVERIES
 
 if TYPE_CHECKING:
     from chaos.simulate.world import Simulation
@@ -57,6 +57,12 @@ class Person:
     async def delete_job(self, job: str = "llm") -> None:
         with contextlib.suppress(ApiError):
             await self._api.delete(self._sim.resource(job), job, namespace=NAMESPACE)
+
+    async def delete_recoveries(self, job: str = "llm") -> None:
+        """Those that run: the person disagrees."""
+        for recovery in self._sim.recoveries(job):
+            if recovery.active:
+                await self._api.delete(RECOVERIES, recovery.metadata.name, namespace=NAMESPACE)
 
     async def suspend(self, job: str, value: bool) -> None:
         spec = {"suspend": value}

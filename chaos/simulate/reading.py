@@ -26,8 +26,11 @@ __all__ = [
     "OVER",
     "OWN_KINDS",
     "QUARANTINED",
+    "RECREATES",
     "SCAN_OF",
+    "gang_uid",
     "has_consented",
+    "has_failed",
     "has_own_volume",
     "is_cordoned",
     "is_fenced",
@@ -45,7 +48,7 @@ __all__ = [
 
 OURS = "rekindle.dev/"
 TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
-MARK, SCAN_OF = OURS + "recovery", OURS + "scan-of"
+MARK, SCAN_OF, RECREATES = OURS + "recovery", OURS + "scan-of", OURS + "on-terminal"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 GANGS = (JOBS, PYTORCHJOBS)
 OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
@@ -71,6 +74,12 @@ def has_consented(gang: Object) -> bool:
     return said == {"enabled"}
 
 
+def has_failed(gang: Object) -> bool:
+    """For good, in its framework's opinion."""
+    conditions = gang.get("status", {}).get("conditions", [])
+    return any(c["type"] in ("Failed", "FailureTarget") and c["status"] == "True" for c in conditions)
+
+
 def without_ours(gang: Object) -> dict[str, Any]:
     """The job's spec without the fields that a stop and a resume may change."""
     spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
@@ -82,6 +91,11 @@ def without_ours(gang: Object) -> dict[str, Any]:
         for container in template["spec"]["containers"]:
             container.pop("envFrom", None)
     return spec
+
+
+def gang_uid(recovery: Object) -> str:
+    """Of the job that the recovery is about, as it is now."""
+    return str(recovery.get("status", {}).get("gangUid") or recovery["spec"]["gang"]["uid"])
 
 
 def phase(recovery: Object) -> str:

@@ -61,7 +61,25 @@ def script(seed: int) -> Script:
         jobs.append(_job("vision", draw, opted_in=draw.random() < 0.5))
     names, weights = list(_ACTS), [weight for weight, _ in _ACTS.values()]
     acts = draw.choices(names, weights, k=draw.randint(2, 12))
-    return Script(setup, tuple(jobs), tuple(_spread(acts, draw)), seed)
+    moments = list(_spread(acts, draw))
+    later = random.Random(f"{seed} again")  # what came later must not change what older seeds draw
+    jobs = [_made_anew(job, later) if later.random() < 0.5 else job for job in jobs]
+    if later.random() < 0.2:
+        at_s = later.choice(moments).at_s + later.uniform(1.0, 30.0)
+        moments = sorted(
+            [*moments, Moment(round(at_s, 3), "person deletes a recovery")], key=lambda m: m.at_s
+        )
+    return Script(setup, tuple(jobs), tuple(moments), seed)
+
+
+def _made_anew(job: Job, draw: random.Random) -> Job:
+    """One whose people consent to that, and that its framework may fail for good at its first failed rank."""
+    return msgspec.structs.replace(
+        job,
+        annotations={**job.annotations, "rekindle.dev/on-terminal": "recreate"},
+        policy=draw.choice(["OnFailure", "Never"]),
+        backoff_limit=draw.choice([0, 6]),
+    )
 
 
 def _spread(acts: list[str], draw: random.Random) -> Iterator[Moment]:
@@ -240,6 +258,14 @@ async def _person_deletes(sim: Simulation, draw: random.Random) -> None:
     await sim.person.delete_job(_any_job(sim, draw))
 
 
+async def _person_disagrees(sim: Simulation, draw: random.Random) -> None:
+    """And lets the job run again, if it was stopped."""
+    job = _any_job(sim, draw)
+    await sim.person.delete_recoveries(job)
+    await asyncio.sleep(draw.uniform(0.0, 30.0))
+    await sim.person.suspend(job, False)
+
+
 async def _person_fences(sim: Simulation, draw: random.Random) -> None:
     for node in sorted(sim.dead_nodes()):
         await sim.person.out_of_service(node)
@@ -281,5 +307,6 @@ _ACTS: dict[str, tuple[float, Act]] = {
     "person fences": (1, _person_fences),
     "person removes": (0.5, _person_removes),
     "program breaks": (0.5, _program_breaks),
+    "person deletes a recovery": (0, _person_disagrees),
 }
 """Name -> (weight, act)."""

@@ -29,6 +29,8 @@ SEEDS = range(30)
 FAILED_ONCE = (
     # The check took a person's cordon for ours when a contained fault tainted that node PreferNoSchedule.
     3027,
+    # A job made anew crashed before its recovery knew the new uid: a second recovery was opened.
+    20034,
 )
 
 
@@ -211,6 +213,22 @@ def test_a_change_of_the_jobs_own_fields_is_caught() -> None:
     assert "more than suspend" in misdeed(
         lambda sim: on_job(sim, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ({}, "a job was deleted or created that is not to be made anew"),
+        ({"rekindle.dev/on-terminal": "recreate"}, "whose definition no Recovery holds"),
+    ],
+)
+def test_a_job_that_is_deleted_without_consent_or_definition_is_caught(
+    word: dict[str, str], said: str
+) -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.cluster.client(CONTROLLER).delete(PYTORCHJOBS, "llm", namespace="ml")
+
+    assert said in misdeed(act, annotations=word)
 
 
 def test_two_active_recoveries_of_one_gang_are_caught() -> None:
