@@ -19,6 +19,7 @@ _HELP = {
     "status": "what is broken, and what is being done",
     "why": "why a job or a node is in the state it is in",
     "checkpoints": "which checkpoints are complete, and which one would be resumed from",
+    "recipes": "known issues: list them, write your own, try one on a log",
     "crds": "print the custom resource definitions",
     "demo": "break a real training on purpose, and watch it recover",
     "chaos": "run a fault scenario and judge the outcome",

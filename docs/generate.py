@@ -14,6 +14,8 @@ import detectors.metrics
 import detectors.settings
 import recover.settings
 import recover.telemetry
+from docs.recipes import recipes_page
+from docs.structs import field_name, fields_of, one_line
 from recover.reasons import reference
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -25,6 +27,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "reasons.md": reference(),
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
+        REFERENCE / "recipes.md": recipes_page(),
     }
 
 
@@ -66,51 +69,27 @@ def _settings() -> str:
 def _groups(module: ModuleType) -> Iterator[str]:
     """The settings struct first, as the top level of the file, then its groups."""
     source = ast.parse(inspect.getsource(module))
-    classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef) and _fields(node)}
+    classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef) and fields_of(node)}
     (root,) = (name for name in classes if name.endswith("Settings"))
     tables = {
-        str(field.annotation and ast.unparse(field.annotation)): _name(field)
-        for field, _ in _fields(classes[root])
+        str(field.annotation and ast.unparse(field.annotation)): field_name(field)
+        for field, _ in fields_of(classes[root])
     }
     for name in [root, *(n for n in tables if n in classes)]:
         yield f"### {'Top level' if name == root else f'`[{tables[name]}]`'}"
         yield ""
         if text := ast.get_docstring(classes[name]):
-            yield _one_line(text)
+            yield one_line(text)
             yield ""
         struct = getattr(module, name)
         defaults = {f.name: msgspec.json.encode(f.default).decode() for f in msgspec.structs.fields(struct)}
         yield "| field | default | meaning |"
         yield "|---|---|---|"
-        for field, meaning in _fields(classes[name]):
+        for field, meaning in fields_of(classes[name]):
             if ast.unparse(field.annotation) not in classes:
-                default = defaults[_name(field)]
-                yield f"| `{_name(field)}` | `{default}` | {_one_line(meaning)} |"
+                default = defaults[field_name(field)]
+                yield f"| `{field_name(field)}` | `{default}` | {one_line(meaning)} |"
         yield ""
-
-
-def _fields(node: ast.ClassDef) -> list[tuple[ast.AnnAssign, str]]:
-    """The fields of a struct, each with the docstring that follows it."""
-    found = []
-    for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign):
-            found.append((statement, _text(after)))
-    return found
-
-
-def _text(statement: ast.stmt | None) -> str:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return str(statement.value.value)
-    return ""
-
-
-def _name(field: ast.AnnAssign) -> str:
-    assert isinstance(field.target, ast.Name)
-    return field.target.id
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""What a recipe's types cannot say: templates, names, and parts that contradict each other. Pure.
+
+Called by load.py with a recipe whose fields have the right types. Each problem names field, value and what
+was expected; all of them are told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.recipes.check_match import (
+    VARIABLE,
+    Problem,
+    certain_captures,
+    is_name,
+    is_variable,
+    listed,
+    of_label,
+    of_match,
+)
+from recover.recipes.model import Change, Hold, LabelRule, Placement, Recipe
+from recover.recipes.templates import BadTemplateError, Kind, names_in, parse
+
+__all__ = ["problems"]
+
+_OUR_PREFIX = "REKINDLE_"
+
+
+def problems(recipe: Recipe) -> tuple[Problem, ...]:
+    """Everything that keeps a recipe from being used; empty for a good one."""
+    return tuple(_of_recipe(recipe))
+
+
+def _of_recipe(recipe: Recipe) -> Iterator[Problem]:
+    if not is_name(recipe.name):
+        expected = "expected small letters, digits and -, beginning with a letter"
+        yield Problem("name", repr(recipe.name), expected)
+    of_the_match = [*of_match(recipe.match)]
+    yield from of_the_match
+    if not of_the_match:  # else advice would seem to name placeholders that do not exist
+        yield from _of_change(recipe.change, certain_captures(recipe.match))
+    yield from _of_verify(recipe)
+
+
+def _of_change(change: Change, certain: dict[str, Kind]) -> Iterator[Problem]:
+    acts = bool(change.env) or change.placement is not None
+    if not acts and change.hold is Hold.NEVER and not change.advise:
+        yield Problem("change", "(none)", "expected at least one of env, placement, hold, advise")
+    for name, value in change.env.items():
+        if not is_variable(name):
+            yield Problem("change.env", repr(name), VARIABLE)
+        elif name.startswith(_OUR_PREFIX):
+            yield Problem(
+                "change.env", repr(name), f"expected another name, {_OUR_PREFIX}* is Rekindle's own"
+            )
+        elif not value.isprintable():
+            yield Problem(f"change.env.{name}", repr(value), "expected one line of printable text")
+    if change.placement is not None:
+        yield from _of_placement(change.placement, certain)
+    if change.hold is Hold.ALWAYS and acts:
+        yield Problem(
+            "change.hold", "'always'", "expected no env and no placement beside it: nothing would run"
+        )
+    if change.hold is Hold.UNLESS_PLACED and change.placement is None:
+        yield Problem("change.hold", "'unless-placed'", "expected a placement beside it")
+    if change.hold is not Hold.NEVER and not change.advise:
+        yield Problem("change.advise", "''", "expected what the owner must change, since the job is held")
+    try:
+        unknown = [name for name in names_in(change.advise) if name not in certain]
+    except BadTemplateError as error:
+        yield Problem("change.advise", repr(change.advise), str(error))
+    else:
+        for name in unknown:
+            expected = (
+                f"expected a placeholder that every match captures ({listed(certain) or 'there is none'})"
+            )
+            yield Problem("change.advise", f"{{{name}}}", expected)
+
+
+def _of_placement(placement: Placement, certain: dict[str, Kind]) -> Iterator[Problem]:
+    if not (placement.avoid_node or placement.require or placement.forbid):
+        yield Problem("change.placement", "(none)", "expected at least one of avoid_node, require, forbid")
+    for field, rules in (("require", placement.require), ("forbid", placement.forbid)):
+        for index, rule in enumerate(rules):
+            yield from of_label(rule, f"change.placement.{field}[{index}]", certain)
+    for index, forbidden in enumerate(placement.forbid):
+        for required in placement.require:
+            if forbidden.name == required.name and _leaves_nothing(required, forbidden):
+                expected = "expected no node that is required to be forbidden, too"
+                yield Problem(f"change.placement.forbid[{index}]", repr(forbidden.name), expected)
+
+
+def _leaves_nothing(required: LabelRule, forbidden: LabelRule) -> bool:
+    if not forbidden.values and not forbidden.at_least:
+        return True
+    if required.values:
+        return set(required.values) <= set(forbidden.values)
+    if required.at_least.isdecimal() and forbidden.at_least.isdecimal():
+        return int(forbidden.at_least) <= int(required.at_least)
+    return False
+
+
+def _of_verify(recipe: Recipe) -> Iterator[Problem]:
+    verify, change = recipe.verify, recipe.change
+    acts = bool(change.env) or change.placement is not None
+    if verify is None:
+        if acts:
+            yield Problem("verify", "(none)", "expected log or steps, since the change restarts the job")
+        return
+    if not acts:
+        yield Problem(
+            "verify", "given", "expected none: advice and hold change nothing that could be verified"
+        )
+    if not verify.log and not verify.steps:
+        yield Problem("verify", "(none)", "expected log or steps")
+    if verify.absent and not verify.log:
+        yield Problem("verify.absent", repr(verify.absent), "expected only beside log")
+    if verify.log:
+        try:
+            parse(verify.log)
+        except BadTemplateError as error:
+            yield Problem("verify.log", repr(verify.log), str(error))

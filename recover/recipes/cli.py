@@ -1,0 +1,232 @@
+"""`rekindle recipes`: lists known issues, checks a recipe file, and tries one on a log. Changes nothing.
+
+Exit status: 0 answered, and of `test` that the recipe matches; 1 it does not match; 2 a recipe or an input
+cannot be used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from recover.recipes.given import InputError, evidence
+from recover.recipes.load import RecipeError, built_in, built_in_text, load, read
+from recover.recipes.match import Matched, NotMatched, match, templates_of
+from recover.recipes.model import Recipe
+from recover.recipes.words import changed, story, story_of_answer, verified
+from recover.stories.words import Story, Tone, printable
+
+__all__ = ["run"]
+
+EXIT_NO_MATCH = 1
+EXIT_UNUSABLE = 2
+_PIPED_COLUMNS = 160
+_STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.WAITING: "yellow", Tone.DETAIL: "dim", Tone.PLAIN: ""}
+_EPILOG = "Exit status: 0 {}2 a recipe or an input cannot be used."
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+class Shown(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    TOML = "toml"
+
+
+Name = Annotated[str, typer.Argument(metavar="RECIPE", help="A built-in recipe's name, or a TOML file.")]
+Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")]
+Texts = list[str]
+
+_app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Known issues: how each shows, what to change, how to see that it helped.",
+)
+
+
+def run(args: list[str]) -> int:
+    """The command's exit status, see the module."""
+    try:
+        _app(args, prog_name="rekindle recipes")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+@_app.command("list", epilog=_EPILOG.format("listed, "))
+def _list(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Recipes of your own: files or folders.")
+    ] = None,
+    output: Format = Output.TABLE,
+) -> None:
+    """Lists the built-in recipes and your own. One that cannot be used is told, the others are listed."""
+    loaded = load(paths or [])
+    recipes = [loaded.recipes[name] for name in sorted(loaded.recipes)]
+    if output is Output.JSON:
+        _print_json(recipes)
+    else:
+        table = Table("name", "title", "does", box=None, pad_edge=False, header_style="dim")
+        for recipe in recipes:
+            table.add_row(recipe.name, printable(recipe.title), _does(recipe))
+        _console().print(table)
+    for error in loaded.errors:
+        _tell(error)
+    if loaded.errors:
+        raise typer.Exit(EXIT_UNUSABLE)
+
+
+@_app.command("show", epilog=_EPILOG.format("shown, "))
+def _show(name: Name, output: Annotated[Shown, typer.Option("--output", "-o")] = Shown.TABLE) -> None:
+    """Checks a recipe and tells it in plain words; -o toml prints a built-in one to start your own from."""
+    recipe = _recipe(name)
+    if output is Shown.JSON:
+        _print_json(recipe)
+    elif output is Shown.TOML:
+        text = built_in_text(name) if name in built_in() else Path(name).read_text(encoding="utf-8")
+        print(text, end="")
+    else:
+        _print_story(story(recipe))
+
+
+@_app.command("test", epilog=_EPILOG.format("it matches, 1 it does not, "))
+def _test(
+    name: Name,
+    log: Annotated[Texts | None, typer.Option(metavar="FILE", help="A log; - is standard input.")] = None,
+    exit_code: Annotated[
+        list[int] | None, typer.Option(min=0, max=255, help="How a container ended.")
+    ] = None,
+    request: Annotated[
+        Texts | None, typer.Option(metavar="RESOURCE=COUNT", help="What the container requests.")
+    ] = None,
+    env: Annotated[
+        Texts | None, typer.Option(metavar="NAME=VALUE", help="A variable in the template's own env.")
+    ] = None,
+    fact: Annotated[
+        Texts | None, typer.Option(metavar="NAME=VALUE", help="As cuda.driver=12.4; gpu.memory.free=16GiB.")
+    ] = None,
+    label: Annotated[Texts | None, typer.Option(metavar="NAME=VALUE", help="A label of the node.")] = None,
+    fault: Annotated[Texts | None, typer.Option(metavar="CLASS", help="A fault that was found.")] = None,
+    signal: Annotated[Texts | None, typer.Option(metavar="CODE", help="A finding's code, as xid-31.")] = None,
+    framework: Annotated[str, typer.Option(metavar="NAME", help="What the job runs, as paddle.")] = "",
+    output: Format = Output.TABLE,
+) -> None:
+    """Tries one recipe on a log and on what else you know. Most options may be repeated."""
+    recipe = _recipe(name)
+    try:
+        known = evidence(
+            templates=templates_of(recipe),
+            logs=log or [],
+            exit_codes=exit_code or [],
+            requests=request or [],
+            env=env or [],
+            facts=fact or [],
+            labels=label or [],
+            faults=fault or [],
+            signals=signal or [],
+            framework=framework,
+        )
+    except InputError as error:
+        raise _failed(str(error)) from error
+    answer = match(recipe, known)
+    if output is Output.JSON:
+        _print_json(_plain(answer))
+    else:
+        _print_story(story_of_answer(answer))
+    if isinstance(answer, NotMatched):
+        raise typer.Exit(EXIT_NO_MATCH)
+
+
+def _recipe(name: str) -> Recipe:
+    recipes = built_in()
+    if name in recipes:
+        return recipes[name]
+    if not (name.endswith(".toml") or "/" in name or Path(name).exists()):
+        near = difflib.get_close_matches(name, recipes, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise _failed(f"no recipe {name!r}: {hint}expected a TOML file or one of {', '.join(recipes)}")
+    try:
+        return read(Path(name))
+    except RecipeError as error:
+        _tell(error)
+        raise typer.Exit(EXIT_UNUSABLE) from error
+
+
+def _does(recipe: Recipe) -> str:
+    change = recipe.change
+    parts = {
+        "environment": bool(change.env),
+        "placement": change.placement is not None,
+        "hold": change.hold != "never",
+        "advice": bool(change.advise),
+    }
+    return ", ".join(part for part, does in parts.items() if does)
+
+
+def _plain(answer: Matched | NotMatched) -> dict[str, Any]:
+    """The same fields whether it matches or not."""
+    matched = isinstance(answer, Matched)
+    captured = answer.captured if isinstance(answer, Matched) else {}
+    return {
+        "recipe": answer.recipe.name,
+        "matches": matched,
+        "hits": answer.hits,
+        "missing": () if isinstance(answer, Matched) else answer.why,
+        "captured": captured,
+        "explicitEnv": answer.explicit_env if isinstance(answer, Matched) else {},
+        "change": changed(answer.recipe.change, captured) if matched else (),
+        "verify": verified(answer.recipe) if matched else (),
+    }
+
+
+# --- printing -----------------------------------------------------------------------------------------------
+
+
+def _failed(text: str) -> typer.Exit:
+    print(f"rekindle recipes: {printable(text)}", file=sys.stderr)
+    return typer.Exit(EXIT_UNUSABLE)
+
+
+def _tell(error: RecipeError) -> None:
+    for line in error.lines:
+        print(f"rekindle recipes: {printable(line)}", file=sys.stderr)
+
+
+def _print_json(answer: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+
+
+def _console() -> Console:
+    """Plain: no markup, since logs and recipes come from others."""
+    console = Console(markup=False, highlight=False, emoji=False)
+    if console.is_terminal:
+        return console
+    return Console(markup=False, highlight=False, emoji=False, width=_PIPED_COLUMNS)
+
+
+def _print_story(told: Story) -> None:
+    console = _console()
+    console.print(Text(f"{told.subject} ", style="bold") + _text(told.verdict.text, told.verdict.tone))
+    for section in told.sections:
+        console.print()
+        console.print(Text(section.title, style="bold"))
+        for line in section.lines:
+            indent = "      " if line.tone is Tone.DETAIL else "  - "
+            console.print(Text(indent) + _text(line.text, line.tone), soft_wrap=True)
+
+
+def _text(text: str, tone: Tone) -> Text:
+    return Text(printable(text), style=_STYLES[tone])

@@ -1,0 +1,224 @@
+"""What people get wrong in a recipe: each message names file, field, value and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recover.recipes.cli import run
+from recover.recipes.load import RecipeError, built_in, load, read
+
+Captured = pytest.CaptureFixture[str]
+
+GOOD = """\
+name = "mine"
+title = "Ranks die of a small /dev/shm"
+source = "our own runbook, page 12"
+attempts = 2
+
+[[match.all_of]]
+log = "unable to write to file {file} of {shm_bytes:integer} bytes"
+
+[[match.all_of]]
+any_of = [{ fault = "application" }, { exit_code = 135 }]
+
+[[match.all_of]]
+request = { name = "nvidia.com/gpu", is = "requested" }
+
+[change]
+env = { SHM = "big" }
+advise = "Mount an emptyDir of medium Memory at /dev/shm, larger than {shm_bytes} bytes."
+
+[change.placement]
+require = [{ name = "pool", values = ["big"] }]
+forbid = [{ name = "pool", values = ["small"] }]
+
+[verify]
+steps = 5
+"""
+REQUEST = 'request = { name = "nvidia.com/gpu", is = "requested" }'
+ONE_MATCH = '[[match.all_of]]\nlog = "unable to write to file {file} of {shm_bytes:integer} bytes"'
+
+MISTAKES: dict[str, tuple[str, str, str]] = {
+    "an unknown key": (
+        "attempts = 2", "atempts = 2",
+        "field atempts: value 2: no such field; expected one of name, title, source, match, change, verify",
+    ),
+    "an unknown key of a part": (
+        "steps = 5", "step = 5",
+        "field verify.step: value 5: no such field; expected one of log, absent, steps",
+    ),
+    "a wrong type": (
+        "attempts = 2", 'attempts = "2"', "field attempts: value '2': expected `int`, got `str`",
+    ),
+    "no name": ('name = "mine"\n', "", "field name: value (none): this field is required"),
+    "a name with spaces": ('"mine"', '"My Recipe"', "field name: value 'My Recipe': expected small letters"),
+    "an empty match": (
+        GOOD[GOOD.index("[[match") : GOOD.index("[change]")], "[match]\nall_of = []\n",
+        "field match.all_of: value []: expected `array` of length >= 1",
+    ),
+    "a clause with two tests": (
+        REQUEST, REQUEST + "\nexit_code = 1",
+        "field match.all_of[2]: value exit_code, request: expected exactly one of log, exit_code",
+    ),
+    "a clause without a test": (
+        REQUEST, "", "field match.all_of[2]: value (none): expected exactly one of log",
+    ),
+    "a placeholder twice": (
+        "{file} of", "{file} of {file}",
+        "bytes': expected each placeholder once, {file} stands there twice",
+    ),
+    "a template that matches anything": (
+        "unable to write to file {file} of {shm_bytes:integer} bytes", "E {file}",
+        "field match.all_of[0].log: value 'E {file}': expected at least 6 characters outside placeholders",
+    ),
+    "a placeholder in the advice that nothing captures": (
+        "than {shm_bytes} bytes", "than {shm} bytes",
+        "change.advise: value {shm}: expected a placeholder that every match captures (file, shm_bytes)",
+    ),
+    "a bad variable name": (
+        "SHM =", '"SHM-SIZE" =',
+        "field change.env: value 'SHM-SIZE': expected letters, digits and _, not beginning with a digit",
+    ),
+    "a variable of ours": (
+        "SHM =", "REKINDLE_RESUME_FROM =",
+        "field change.env: value 'REKINDLE_RESUME_FROM': expected another name, REKINDLE_* is Rekindle's own",
+    ),
+    "no attempts": ("attempts = 2", "attempts = 0", "field attempts: value 0: expected `int` >= 1"),
+    "an unknown fault class": (
+        '"application"', '"gremlins"',
+        "field match.all_of[1].any_of[0].fault: value 'gremlins': expected one of device-lost, device-reset",
+    ),
+    "an unknown condition of a request": (
+        'is = "requested"', 'is = "many"',
+        "field match.all_of[2].request.is: value 'many': expected one of requested, not-requested",
+    ),
+    "a multiple of nothing": (
+        'is = "requested"', 'is = "multiple-of"',
+        "field match.all_of[2].request.value: value 0: expected at least 1 with is = 'multiple-of'",
+    ),
+    "an unknown fact": (
+        REQUEST, 'compare = { left = "cuda.dirver", is = "older-than", right = "12.4" }',
+        "field match.all_of[2].compare.left: value 'cuda.dirver': expected a fact (cuda.driver, cuda.runtime",
+    ),
+    "a version against memory": (
+        REQUEST, 'compare = { left = "cuda.driver", is = "at-least", right = "16GiB" }',
+        "field match.all_of[2].compare: value 'cuda.driver' and '16GiB': expected two of one kind",
+    ),
+    "TOML that is none": ("[verify]", "[verify", "not valid TOML: Expected ']' at the end of a table"),
+    "contradictory placement": (
+        'values = ["small"]', 'values = ["small", "big"]',
+        "field change.placement.forbid[0]: value 'pool': expected no node that is required to be forbidden",
+    ),
+    "held, and yet changed": (
+        "[change]\n", '[change]\nhold = "always"\n',
+        "field change.hold: value 'always': expected no env and no placement beside it: nothing would run",
+    ),
+    "an unknown hold": (
+        "[change]\n", '[change]\nhold = "yes"\n',
+        "field change.hold: value 'yes': expected one of never, unless-placed, always",
+    ),
+    "nothing to verify by": ("steps = 5", "", "field verify: value (none): expected log or steps"),
+    "a title that is too long": ("Ranks die", "R" * 400, "...: expected `str` of length <= 300"),
+    "a list where a text belongs": (
+        'title = "Ranks die of a small /dev/shm"', "title = []",
+        "field title: value []: expected `str`, got `array`",
+    ),
+}  # fmt: skip
+"""What is replaced in GOOD, by what, and what is told."""
+
+
+def test_the_recipe_that_the_mistakes_are_made_in_is_good(tmp_path: Path) -> None:
+    assert read(_file(tmp_path, GOOD)).name == "mine"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_file_field_value_and_what_was_expected(mistake: str, tmp_path: Path) -> None:
+    was, now, told = MISTAKES[mistake]
+    assert was in GOOD
+    file = _file(tmp_path, GOOD.replace(was, now, 1))
+
+    with pytest.raises(RecipeError) as caught:
+        read(file)
+
+    (line,) = caught.value.lines
+    assert line.startswith(f"{file}: ")
+    assert told in line
+    assert line.endswith("; this recipe is not used, all others are")
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (GOOD.encode().replace(b"small", b"sm\xe4ll", 1), "line 2: value b'\\xe4': expected UTF-8 text"),
+        (GOOD.encode() + b"# " + b"x" * 70_000, "too long: expected at most 65536 bytes"),
+        (b"", "field name: value (none): this field is required"),
+        (b"\x00\x01\x02", "not valid TOML"),
+    ],
+)
+def test_a_file_that_holds_no_recipe_is_told(data: bytes, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(data)
+
+    with pytest.raises(RecipeError) as caught:
+        read(file)
+
+    assert str(caught.value).startswith(f"{file}: {told}")
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+    for path, why in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(RecipeError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}: cannot be read: {why}: expected a TOML file")
+
+
+def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = _file(tmp_path, GOOD.replace("SHM =", '"S M" =').replace("{shm_bytes} bytes", "{shm} bytes"))
+
+    with pytest.raises(RecipeError) as caught:
+        read(file)
+
+    assert [line.split(": value")[0] for line in caught.value.lines] == [
+        f"{file}: field change.env",
+        f"{file}: field change.advise",
+    ]
+
+
+def test_one_bad_recipe_never_stops_the_others(tmp_path: Path) -> None:
+    _file(tmp_path, GOOD, "a.toml")
+    _file(tmp_path, GOOD.replace("attempts = 2", "attempts = 0"), "b.toml")
+    _file(tmp_path, GOOD, "c.toml")
+    _file(tmp_path, GOOD.replace('"mine"', '"vllm-bfloat16"'), "d.toml")
+    _file(tmp_path, GOOD.replace('"mine"', '"other"'), "e.toml")
+
+    loaded = load([tmp_path])
+
+    assert loaded.recipes.keys() == built_in().keys() | {"mine", "other"}
+    assert loaded.recipes["vllm-bfloat16"].title.startswith("vLLM")
+    told = [str(error).removeprefix(f"{tmp_path}/").partition(";")[0] for error in loaded.errors]
+    assert told == [
+        "b.toml: field attempts: value 0: expected `int` >= 1",
+        f"c.toml: field name: value 'mine': expected a name of its own, {tmp_path / 'a.toml'} has it",
+        "d.toml: field name: value 'vllm-bfloat16': expected a name of its own, a built-in recipe has it",
+    ]
+
+
+def test_the_list_shows_the_good_ones_and_tells_the_bad_one(tmp_path: Path, capsys: Captured) -> None:
+    _file(tmp_path, GOOD, "a.toml")
+    bad = _file(tmp_path, GOOD.replace("attempts = 2", "attempts = 0"), "b.toml")
+
+    assert run(["list", str(tmp_path)]) == 2
+
+    out, err = capsys.readouterr()
+    assert "mine" in out
+    assert "paddle-autogrow-oom" in out
+    assert err.startswith(f"rekindle recipes: {bad}: field attempts: value 0")
+    assert err.count("\n") == 1
+
+
+def _file(folder: Path, text: str, name: str = "mine.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path

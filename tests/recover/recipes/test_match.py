@@ -1,0 +1,289 @@
+"""One test of a recipe at a time: when it holds, and what is said when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.contract import Fault
+from recover.recipes.check import problems
+from recover.recipes.match import Evidence, LogLine, Matched, NotMatched, match
+from recover.recipes.model import Framework, Recipe
+from recover.recipes.values import facts_of_labels, parse_count, parse_size, parse_version
+from recover.recipes.words import story_of_answer
+
+
+def recipe(*clauses: dict[str, Any], **change: Any) -> Recipe:
+    made = msgspec.convert(
+        {
+            "name": "mine",
+            "title": "an issue of ours",
+            "source": "our own runbook",
+            "match": {"all_of": clauses},
+            "change": {"advise": "change it"} | change,
+            **({"verify": {"steps": 1}} if change else {}),
+        },
+        Recipe,
+    )
+    assert problems(made) == ()
+    return made
+
+
+def lines(*texts: str) -> Evidence:
+    return Evidence(lines=tuple(LogLine(text=text, number=n) for n, text in enumerate(texts, start=1)))
+
+
+@pytest.mark.parametrize(
+    ("test", "fits", "does_not", "said"),
+    [
+        (
+            {"exit_code": 135},
+            Evidence(exit_codes=frozenset([1, 135])),
+            Evidence(exit_codes=frozenset([1])),
+            "exit code 135: only 1 was seen",
+        ),
+        (
+            {"fault": "hang"},
+            Evidence(faults=frozenset([Fault.HANG])),
+            Evidence(),
+            "fault hang: none is known",
+        ),
+        (
+            {"signal": "xid-31"},
+            Evidence(signals=frozenset(["xid-31"])),
+            Evidence(signals=frozenset(["xid-13"])),
+            "signal xid-31: only xid-13 was seen",
+        ),
+        (
+            {"framework": "paddle"},
+            Evidence(framework=Framework.PADDLE),
+            Evidence(framework=Framework.JAX),
+            "framework paddle: only jax was seen",
+        ),
+        (
+            {"request": {"name": "nvidia.com/gpu", "is": "requested"}},
+            Evidence(requests={"nvidia.com/gpu": 1}),
+            Evidence(requests={"nvidia.com/gpu": 0}),
+            "nvidia.com/gpu: not requested",
+        ),
+        (
+            {"request": {"name": "nvidia.com/gpu", "is": "not-requested"}},
+            Evidence(),
+            Evidence(requests={"nvidia.com/gpu": 8}),
+            "nvidia.com/gpu: 8 requested",
+        ),
+        (
+            {"request": {"name": "a/core", "is": "not-multiple-of", "value": 100}},
+            Evidence(requests={"a/core": 150}),
+            Evidence(requests={"a/core": 200}),
+            "a/core: 200 requested, a multiple of 100",
+        ),
+        (
+            {"request": {"name": "a/core", "is": "not-multiple-of", "value": 100}},
+            Evidence(requests={"a/core": 1}),
+            Evidence(requests={"a/core": 0}),
+            "a/core: not requested",
+        ),
+        (
+            {"request": {"name": "a/core", "is": "multiple-of", "value": 100}},
+            Evidence(requests={"a/core": 100}),
+            Evidence(requests={"a/core": 30}),
+            "a/core: 30 requested, not a multiple of 100",
+        ),
+        ({"env": {"name": "A", "is": "set"}}, Evidence(env={"A": ""}), Evidence(), "A is not set"),
+        ({"env": {"name": "A", "is": "unset"}}, Evidence(), Evidence(env={"A": "1"}), "A is '1'"),
+        (
+            {"env": {"name": "A", "is": "equals", "value": "1"}},
+            Evidence(env={"A": "1"}),
+            Evidence(env={"A": "2"}),
+            "A is '2'",
+        ),
+        (
+            {"env": {"name": "A", "is": "not-equals", "value": "1"}},
+            Evidence(),
+            Evidence(env={"A": "1"}),
+            "A is '1'",
+        ),
+        (
+            {"label": {"name": "pool", "values": ["a", "b"]}},
+            Evidence(labels={"pool": "b"}),
+            Evidence(labels={"pool": "c"}),
+            "label pool is 'c'",
+        ),
+        (
+            {"label": {"name": "cuda-major-version", "at_least": "12"}},
+            Evidence(labels={"cuda-major-version": "13"}),
+            Evidence(labels={"cuda-major-version": "9"}),
+            "label cuda-major-version is '9'",
+        ),
+        (
+            {"label": {"name": "pool"}},
+            Evidence(labels={"pool": ""}),
+            Evidence(),
+            "label pool: the node has none",
+        ),
+    ],
+)
+def test_a_test_holds_or_says_why_not(
+    test: dict[str, Any], fits: Evidence, does_not: Evidence, said: str
+) -> None:
+    made = recipe(test)
+
+    assert isinstance(match(made, fits), Matched)
+    answer = match(made, does_not)
+    assert isinstance(answer, NotMatched)
+    assert answer.why == ((said,),)
+
+
+@pytest.mark.parametrize(
+    ("relation", "by", "runtimes"),
+    [
+        ("at-least", 0, ["12.4", "12.4.0", "12.10", "13.0"]),
+        ("at-most", 0, ["9.2", "11.8", "12.2", "12.4", "12.4.0"]),
+        ("newer-than", 0, ["12.10", "13.0"]),
+        ("older-than", 0, ["9.2", "11.8", "12.2"]),
+        ("same-major", 0, ["12.2", "12.4", "12.4.0", "12.10"]),
+        ("other-major", 0, ["9.2", "11.8", "13.0"]),
+        ("majors-below", 1, ["11.8"]),
+        ("not-majors-below", 1, ["9.2", "12.2", "12.4", "12.4.0", "12.10", "13.0"]),
+        ("more-majors-below", 1, ["9.2"]),
+    ],
+)
+def test_versions_are_compared_as_versions(relation: str, by: int, runtimes: list[str]) -> None:
+    made = recipe({"compare": {"left": "cuda.runtime", "is": relation, "right": "cuda.driver", "by": by}})
+    every = ["9.2", "11.8", "12.2", "12.4", "12.4.0", "12.10", "13.0"]
+
+    matched = [
+        runtime
+        for runtime in every
+        if isinstance(match(made, Evidence(facts={"cuda.runtime": runtime, "cuda.driver": "12.4"})), Matched)
+    ]
+
+    assert matched == runtimes
+
+
+def test_a_fact_that_is_not_known_makes_every_comparison_false() -> None:
+    for relation in ("at-least", "at-most", "other-major"):
+        made = recipe({"compare": {"left": "cuda.runtime", "is": relation, "right": "12.4"}})
+        answer = match(made, Evidence())
+        assert isinstance(answer, NotMatched)
+        assert answer.why == (("cuda.runtime is not known",),)
+
+
+def test_a_later_line_may_fit_where_an_earlier_one_does_not() -> None:
+    made = recipe(
+        {
+            "log": "wanted {wanted:size}, free {free:size}",
+            "where": [{"left": "{free}", "is": "at-least", "right": "{wanted}"}],
+        }
+    )
+
+    answer = match(made, lines("wanted 2GB, free 1GB", "wanted 1.5GB, free 1536MB", "wanted 1GB, free 9GB"))
+
+    assert isinstance(answer, Matched)
+    assert [hit.line.number for hit in answer.hits if hit.line] == [2]
+    assert answer.captured == {"wanted": "1.5GB", "free": "1536MB"}
+    missed = match(made, lines("wanted 2GB, free 1GB"))
+    assert isinstance(missed, NotMatched)
+    assert missed.why[0][0].endswith("line 1, but free is 1GB, wanted is 2GB")
+
+
+def test_all_that_is_missing_is_told_at_once() -> None:
+    made = recipe(
+        {"any_of": [{"exit_code": 1}, {"exit_code": 2}]}, {"signal": "xid-31"}, {"log": "some literal text"}
+    )
+
+    answer = match(made, Evidence(exit_codes=frozenset([2])))
+
+    assert isinstance(answer, NotMatched)
+    assert [hit.said for hit in answer.hits] == ["exit code 2"]
+    assert len(answer.why) == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (
+            {"A": "2"},
+            "an explicit env wins over envFrom: the template sets A=2, so '1' would not reach the process; "
+            "change or remove it there",
+        ),
+        ({"A": "1"}, "A=1 is in the template already: setting it changes nothing"),
+        ({"B": "2"}, None),
+    ],
+)
+def test_a_variable_that_the_template_sets_itself_is_named(env: dict[str, str], told: str | None) -> None:
+    made = recipe({"exit_code": 1}, env={"A": "1"})
+
+    answer = match(made, Evidence(exit_codes=frozenset([1]), env=env))
+
+    assert isinstance(answer, Matched)
+    texts = [line.text for section in story_of_answer(answer).sections for line in section.lines]
+    assert [text for text in texts if "template" in text] == ([told] if told else [])
+
+
+def test_the_rank_of_a_line_is_told() -> None:
+    made = recipe({"log": "some literal text"})
+
+    answer = match(made, Evidence(lines=(LogLine(text="some literal text", number=4, rank=3),)))
+
+    assert story_of_answer(answer).sections[0].lines[0].text == "line 4 (rank 3): some literal text"
+
+
+def test_the_drivers_cuda_version_is_read_from_labels_and_what_is_given_wins() -> None:
+    discovered = {
+        "nvidia.com/cuda.driver.major": "550",
+        "nvidia.com/cuda.driver.minor": "54",
+        "nvidia.com/cuda.runtime.major": "12",
+        "nvidia.com/cuda.runtime.minor": "4",
+        "nvidia.com/gpu.compute.major": "7",
+        "nvidia.com/gpu.compute.minor": "5",
+    }
+    assert facts_of_labels(discovered) == {"cuda.driver": "12.4", "gpu.compute": "7.5"}
+    assert facts_of_labels({"cuda-major-version": "12"}) == {}
+
+    made = recipe({"compare": {"left": "cuda.driver", "is": "at-least", "right": "12.4"}})
+    assert isinstance(match(made, Evidence(labels=discovered)), Matched)
+    assert isinstance(match(made, Evidence(labels=discovered, facts={"cuda.driver": "11.8"})), NotMatched)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("12.4", (12, 4)),
+        ("v12", (12,)),
+        ("12.0", (12,)),
+        ("0.0", (0,)),
+        ("", None),
+        ("12.x", None),
+        ("-1", None),
+    ],
+)
+def test_a_version_is_read(text: str, version: tuple[int, ...] | None) -> None:
+    assert parse_version(text) == version
+
+
+@pytest.mark.parametrize(
+    ("text", "count_bytes"),
+    [
+        ("16GiB", 2**34),
+        ("16 gb", 2**34),
+        ("1.5k", 1536),
+        ("0B", 0),
+        ("16", None),
+        ("GiB", None),
+        ("1e9B", None),
+    ],
+)
+def test_an_amount_of_memory_is_read(text: str, count_bytes: float | None) -> None:
+    assert parse_size(text) == count_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("30", 30), ("1k", 1000), ("2Ki", 2048), ("", None), ("-1", None), ("0.5", None), ("1kk", None)],
+)
+def test_a_count_of_a_resource_is_read(text: str, count: int | None) -> None:
+    assert parse_count(text) == count

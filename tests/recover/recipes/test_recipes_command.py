@@ -1,0 +1,168 @@
+"""`rekindle recipes` as people and scripts call it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from recover.recipes.cli import run
+from recover.recipes.load import built_in, built_in_text, read
+from tests.recover.recipes.cases import FIXTURES, expected, options
+
+Captured = pytest.CaptureFixture[str]
+
+(PADDLE,) = (fixture for fixture in FIXTURES if fixture.name == "paddle-autogrow-oom.2.6.log")
+
+
+def test_a_match_tells_line_change_and_verification(capsys: Captured) -> None:
+    assert run(["test", "paddle-autogrow-oom", "--log", str(PADDLE), *options(PADDLE)]) == 0
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert "paddle-autogrow-oom matches" in out
+    assert "tencent.com/vcuda-core: 50 requested, not a multiple of 100" in out
+    assert f"{PADDLE} line 11: Out of memory error on GPU 0. Cannot allocate 762.939697MB" in out
+    assert "set FLAGS_allocator_strategy=naive_best_fit in the new containers" in out
+    assert "an explicit env wins over envFrom: the template sets FLAGS_allocator_strategy=auto_growth" in out
+    assert "by the log line 'Using Naive Best Fit allocation strategy'" in out
+    assert "by 10 training steps without what matched" in out
+    assert "given up after 1 attempt" in out
+
+
+def test_what_does_not_match_says_what_is_missing_with_status_1(capsys: Captured) -> None:
+    whole_cards = ["--request", "tencent.com/vcuda-core=200"]
+
+    assert run(["test", "paddle-autogrow-oom", "--log", str(PADDLE), *whole_cards]) == 1
+
+    out = capsys.readouterr().out
+    assert "does not match" in out
+    assert "tencent.com/vcuda-core: 200 requested, a multiple of 100" in out
+    assert "What would be changed" not in out
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["test", "paddle-autogrow"], "no recipe 'paddle-autogrow': did you mean 'paddle-autogrow-"),
+        (["test", "none.toml"], "none.toml: cannot be read: No such file or directory"),
+        (
+            ["test", "vllm-bfloat16", "--log", "none.log"],
+            "--log: value 'none.log': cannot be read: No such file",
+        ),
+        (["test", "vllm-bfloat16", "--log", "/"], "--log: value '/': cannot be read: Is a directory"),
+        (["test", "vllm-bfloat16", "--request", "gpu"], "--request: value 'gpu': expected RESOURCE=COUNT"),
+        (
+            ["test", "vllm-bfloat16", "--request", "gpu=x"],
+            "--request: value 'gpu=x': expected a whole number",
+        ),
+        (["test", "vllm-bfloat16", "--env", "A"], "--env: value 'A': expected NAME=VALUE"),
+        (["test", "vllm-bfloat16", "--label", "=b"], "--label: value '=b': expected NAME=VALUE"),
+        (
+            ["test", "vllm-bfloat16", "--fact", "cuda=1"],
+            "--fact: value 'cuda=1': expected one of cuda.driver",
+        ),
+        (["test", "vllm-bfloat16", "--fact", "cuda.driver=new"], "expected a version such as 12.4"),
+        (
+            ["test", "vllm-bfloat16", "--fact", "gpu.memory.free=1"],
+            "expected an amount of memory such as 16GiB",
+        ),
+        (["test", "vllm-bfloat16", "--fault", "sad"], "--fault: value 'sad': expected one of device-lost"),
+        (["test", "vllm-bfloat16", "--framework", "x"], "--framework: value 'x': expected one of paddle"),
+        (["test", "vllm-bfloat16", "--exit-code", "999"], "Invalid value for '--exit-code'"),
+        (["test"], "Missing argument 'RECIPE'"),
+        (["shake"], "No such command 'shake'"),
+    ],
+)
+def test_what_cannot_be_used_is_told_on_standard_error_with_status_2(
+    args: list[str], told: str, capsys: Captured
+) -> None:
+    assert run(args) == 2
+
+    out, err = capsys.readouterr()
+    assert told in " ".join(err.split())
+    assert out == ""
+
+
+@pytest.mark.parametrize("command", ["list", "show", "test"])
+def test_help_tells_the_exit_status(command: str, capsys: Captured) -> None:
+    assert run([command, "--help"]) == 0
+
+    assert "Exit status: 0 " in " ".join(capsys.readouterr().out.split())
+
+
+def test_json_has_the_same_fields_whether_it_matches_or_not(capsys: Captured) -> None:
+    (fixture,) = (one for one in FIXTURES if one.name == "vllm-bfloat16.other-number.log")
+
+    assert run(["test", "vllm-bfloat16", "--log", str(fixture), "-o", "json"]) == 0
+    matched = json.loads(capsys.readouterr().out)
+    assert run(["test", "vllm-bfloat16", "-o", "json"]) == 1
+    missed = json.loads(capsys.readouterr().out)
+
+    assert matched.keys() == missed.keys()
+    assert (matched["matches"], missed["matches"]) == (True, False)
+    assert matched["hits"][0]["line"]["number"] == 2
+    assert matched["captured"] == {"needed_major": "9", "needed_minor": "0"}
+    assert "only on nodes where label nvidia.com/gpu.compute.major is at least 9" in matched["change"]
+    assert any("compute capability 9.0 or newer" in text for text in matched["change"])
+    assert len(missed["missing"]) == 1
+
+
+def test_a_log_comes_from_standard_input_too(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    log = b"\xff\xfe\n 10%|#   | 1/9\r 20%|##  | 2/9\rRuntimeError: CUDA_ERROR_INVALID_IMAGE\r\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log)))
+
+    assert run(["test", "cuda-invalid-image", "--log", "-"]) == 0
+
+    assert "standard input line 2: RuntimeError: CUDA_ERROR_INVALID_IMAGE" in capsys.readouterr().out
+
+
+def test_a_log_without_line_ends_is_read_in_pieces(tmp_path: Path, capsys: Captured) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_bytes(b"x" * 5_000_000 + b"\nCUDA_ERROR_INVALID_IMAGE")
+
+    assert run(["test", "cuda-invalid-image", "--log", str(log)]) == 0
+
+    assert "rank0.log line 2: CUDA_ERROR_INVALID_IMAGE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
+def test_every_fixture_gives_the_same_answer_by_command(fixture: Path, capsys: Captured) -> None:
+    name = expected(fixture)
+    recipe, status = ("paddle-autogrow-oom", 1) if name == "none" else (name, 0)
+
+    assert run(["test", recipe, "--log", str(fixture), *options(fixture)]) == status
+    assert capsys.readouterr().err == ""
+
+
+def test_all_built_in_recipes_are_listed_and_shown(capsys: Captured) -> None:
+    assert run(["list", "-o", "json"]) == 0
+    assert [recipe["name"] for recipe in json.loads(capsys.readouterr().out)] == sorted(built_in())
+    assert run(["list"]) == 0
+    table = capsys.readouterr().out
+    for name in built_in():
+        assert name in table
+        assert run(["show", name]) == 0
+        assert "When all of this is so" in capsys.readouterr().out
+
+
+def test_a_built_in_recipe_is_printed_to_start_ones_own_from(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["show", "vllm-bfloat16", "-o", "toml"]) == 0
+    text = capsys.readouterr().out
+    assert text == built_in_text("vllm-bfloat16")
+
+    own = tmp_path / "own.toml"
+    own.write_text(text.replace("vllm-bfloat16", "own"))
+    assert read(own).name == "own"
+    assert run(["show", str(own), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "own"
+
+
+def test_control_codes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: Captured) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text("\x1b[2J\x1b[31mCUDA_ERROR_INVALID_IMAGE\x1b[0m\n")
+
+    assert run(["test", "cuda-invalid-image", "--log", str(log)]) == 0
+
+    assert "\x1b" not in capsys.readouterr().out
