@@ -48,7 +48,7 @@ class RekindleSharded:
             return Verdict(complete=False, reason=f"no {MARKER}: never finished ({shards} shard files)")
         try:
             manifest = msgspec.json.decode(folder.read(MARKER, limit_bytes=MARKER_BYTES_MAX), type=_Manifest)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DamagedError(f"{MARKER} is not a manifest: {str(error)!a:.120}") from error
         if manifest.step != step:
             raise DamagedError(f"{MARKER} says step {manifest.step}, the directory step {step}")

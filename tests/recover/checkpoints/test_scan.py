@@ -148,6 +148,10 @@ def truncate_the_marker(directory: Path) -> None:
     os.truncate(directory / "commit.json", 40)
 
 
+def make_the_marker_no_text(directory: Path) -> None:
+    (directory / "commit.json").write_bytes(b'{"format": "\x80"}')
+
+
 def replace_the_marker_by_a_fifo(directory: Path) -> None:
     (directory / "commit.json").unlink()
     os.mkfifo(directory / "commit.json")
@@ -201,6 +205,11 @@ def hold_something_else(directory: Path) -> None:
         (replace_a_shard_by_a_fifo, "'shard-1-of-2.npz' is not a plain file"),
         (link_a_shard_to_itself, "'shard-1-of-2.npz' cannot be read: Too many levels of symbolic links"),
         (truncate_the_marker, "commit.json is not a manifest: 'Input data was truncated'"),
+        (
+            make_the_marker_no_text,
+            "commit.json is not a manifest: \"'utf-8' codec can't decode byte 0x80 in position 0: "
+            'invalid start byte"',
+        ),
         (replace_the_marker_by_a_fifo, "'commit.json' is not a plain file"),
         (grow_the_marker, "'commit.json' has 1099511627776 bytes; at most 33554432 are read"),
         (
