@@ -79,6 +79,8 @@ class Invariants:
         self._seen = store.version
         self._acts: set[tuple[str, str, int, str]] = set()
         self._quarantines: list[datetime] = []
+        self._orphans: set[str] = set()
+        """Jobs that were being made anew when a person deleted the Recovery: a creation may be under way."""
 
     async def saw(self, audit: Audit) -> None:
         """To be called after every write, with its audit entry."""
@@ -114,6 +116,8 @@ class Invariants:
     def _one_active_recovery(self, write: Write) -> Iterator[str]:
         if write.audit.user != self._controller and write.new is not None:
             yield "only the controller writes a Recovery"
+        if write.new is None and write.old is not None and write.old.get("status", {}).get("recreation"):
+            self._orphans.add(write.old["spec"]["gang"]["name"])
         active: dict[str, int] = {}
         for recovery in self._store.objects(RECOVERIES):
             uid = gang_uid(recovery)
@@ -210,7 +214,8 @@ class Invariants:
             if kept and phase(recovery) == "Resuming" and recovery["spec"]["gang"]["name"] == meta["name"]:
                 break
         else:
-            yield "a job was deleted or created whose definition no Recovery holds"
+            if write.old is not None or meta["name"] not in self._orphans:
+                yield "a job was deleted or created whose definition no Recovery holds"
             return
         if not_ours(body, "annotations") != not_ours(msgspec.json.decode(kept), "annotations"):
             yield "a job was made anew without what people had written"
