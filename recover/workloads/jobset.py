@@ -134,11 +134,12 @@ class JobSet:
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         moved = [_kept_off(part, gang, mark) for part in parts] if changes_affinity(gang, mark) else []
-        return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, mark)]
+        ours = msgspec.structs.replace(mark, avoided=tuple(sorted({*mark.avoided, *_in_template(gang)})))
+        return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """A new JobSet may read our env, and its own template may keep nodes out."""
-        jobset = made_anew(gang, self.start(gang, mark))
+        jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:
             template = gang.templates[job["name"]]
             pod = job["template"]["spec"]["template"]["spec"]
@@ -146,6 +147,12 @@ class JobSet:
             if changes_affinity(gang, mark):
                 pod["affinity"] = avoiding(template.affinity, gang, mark)
         return jobset
+
+
+def _in_template(gang: Gang) -> set[str]:
+    """What the templates keep out because of us, since it was made anew: ours to lift from each Job."""
+    ours = set(gang.mark.avoided) if gang.mark else set()
+    return ours & {name for template in gang.templates.values() for name in template.avoided}
 
 
 def _kept_off(part: Gang, gang: Gang, mark: Mark) -> Patch:

@@ -222,6 +222,20 @@ def test_a_jobset_that_is_made_anew_reads_our_environment_and_keeps_off_the_node
     assert "status" not in anew
 
 
+def test_what_its_template_keeps_out_because_of_us_is_lifted_at_each_later_start() -> None:
+    """The template stays as it was made anew, and each restart makes the Jobs from it."""
+    off = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [off, ZONE]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    jobs = [replicated("ranks", template={"affinity": affinity})]
+    mark = msgspec.structs.replace(STOPPED, avoided=("n1",))
+
+    for _ in range(2):
+        moved, start = JobSet().start(parsed(mark=mark, jobs=jobs), RESUMED, [part("a", affinity=affinity)])
+        assert _expressions(moved) == [ZONE]
+        mark = msgspec.json.decode(start.body["metadata"]["annotations"]["rekindle.dev/recovery"], type=Mark)
+
+
 # --- what is seen of it -----------------------------------------------------------------------------------
 
 
