@@ -1,4 +1,4 @@
-"""`rekindle bench checkpoints`: finding the newest complete checkpoint among many, its time and what is touched.
+"""`rekindle bench checkpoints`: how soon the newest complete one of many is found, and what it touches.
 
 The checkpoints lie in a temporary folder. The shards of one are names of one tiny file: a scan looks at names
 and sizes only, and half a million files would take minutes to make. All of it is in the page cache, which a

@@ -14,7 +14,7 @@ import re
 
 from recover.checkpoints.folder import DamagedError, Folder
 
-__all__ = ["DATA", "MANIFEST", "database_bytes"]
+__all__ = ["MANIFEST", "database_bytes"]
 
 MANIFEST, DATA = "manifest.ocdbt", "d"
 PROCESSES_MAX = 65_536

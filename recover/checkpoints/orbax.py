@@ -22,13 +22,14 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.model import Verdict
-from recover.checkpoints.ocdbt import DATA, MANIFEST, database_bytes
+from recover.checkpoints.ocdbt import MANIFEST, database_bytes
 
 __all__ = ["Orbax"]
 
 METADATA, COMMITTED, TREE = "_CHECKPOINT_METADATA", "commit_success.txt", "_METADATA"
 METADATA_BYTES_MAX = 64 * 2**20
 TEMPORARY = ".orbax-checkpoint-tmp"
+TREE_HANDLERS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler", "PyTreeHandler")
 ITEMS_MAX = 64
 ARRAYS, SHARDING, ZARR, V1_MARKER = "array_metadatas", "_sharding", ".zarray", "orbax.checkpoint"
 
@@ -76,16 +77,17 @@ class Orbax:
                 raise DamagedError(f"{name!a:.80} still has its temporary name: never finished")
         metadata = _metadata(folder)
         if not isinstance(metadata.item_handlers, dict):
-            return Verdict(complete=True, bytes=_item_bytes(folder))
+            return Verdict(complete=True, bytes=_item_bytes(folder, metadata.item_handlers or ""))
         if len(metadata.item_handlers) > ITEMS_MAX:
             raise DamagedError(f"{METADATA} names more than {ITEMS_MAX} items")
         if not metadata.item_handlers:
             raise DamagedError(f"{METADATA} names no items")
-        items = [folder.enter(name) for name in sorted(metadata.item_handlers)]
+        handlers = metadata.item_handlers.values()
+        items = [folder.enter(name) for name in metadata.item_handlers]
         if COMMITTED not in folder.files and any(COMMITTED in item.files for item in items):
             raise DamagedError(f"no {COMMITTED}, though its items have one: never finished")
         _check_all_committed(items)
-        return Verdict(complete=True, bytes=sum(_item_bytes(item) for item in items))
+        return Verdict(complete=True, bytes=sum(map(_item_bytes, items, handlers)))
 
 
 def _metadata(folder: Folder) -> _Metadata:
@@ -110,10 +112,10 @@ def _check_all_committed(items: list[Folder]) -> None:
             raise DamagedError(f"{name}: {COMMITTED} is empty")
 
 
-def _item_bytes(item: Folder) -> int:
+def _item_bytes(item: Folder, handler: str) -> int:
     """The size of what could be measured. What is no tree of arrays has files of its handler's own."""
     if TREE not in item.files:
-        if not item.files.isdisjoint((MANIFEST, SHARDING)) or not {DATA, ARRAYS}.isdisjoint(item.folders):
+        if handler.endswith(TREE_HANDLERS) or not item.files.isdisjoint((MANIFEST, SHARDING)):
             raise DamagedError(f"{item.path.name!a:.80}: no {TREE}")
         return _plain_bytes(item)
     tree = _decode(item, TREE, _Tree)

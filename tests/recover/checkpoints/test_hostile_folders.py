@@ -1,0 +1,302 @@
+"""Folders as a tenant may make them: a scan answers in bounded time and memory, and in plain words.
+
+REKINDLE_MANY_FILES=1000000 makes so many files for the tests of full folders, instead of 20,000 with a limit
+lowered to match; with it they take some minutes.
+"""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from recover.checkpoints import folder as folder_module
+from recover.checkpoints.scan import ScanError, scan
+from tests.recover.checkpoints.test_other_frameworks import CASES, FIXTURES, Case, newest_files
+from tests.recover.checkpoints.test_scan import sharded
+
+MANY = int(os.environ.get("REKINDLE_MANY_FILES", "20000"))
+ANSWER_S = 60.0
+"""Far above what it takes, for busy machines; a scan that blocks never answers."""
+MEMORY_BYTES_MAX = 256 * 2**20
+
+
+@pytest.fixture
+def many_names_max(monkeypatch: pytest.MonkeyPatch) -> int:
+    most = min(folder_module.NAMES_MAX, MANY // 2)
+    monkeypatch.setattr(folder_module, "NAMES_MAX", most)
+    return most
+
+
+def fill(directory: Path, prefix: str = "x") -> None:
+    """Names of few files, since a file takes at most some 65,000."""
+    for number in range(MANY):
+        if number % 50_000 == 0:
+            first = directory / f"{prefix}{number}"
+            first.touch()
+        else:
+            os.link(first, directory / f"{prefix}{number}")
+
+
+def test_a_checkpoint_with_too_many_files_is_passed_over(tmp_path: Path, many_names_max: int) -> None:
+    sharded(tmp_path, 20)
+    fill(sharded(tmp_path, 40))
+    began_s = time.monotonic()
+
+    result = scan(tmp_path)
+
+    print(f"{MANY} files in a checkpoint: {time.monotonic() - began_s:.3f} s")
+    assert result.checkpoints[0].reason == f"more than {many_names_max} names in one directory"
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+    assert time.monotonic() - began_s < ANSWER_S
+
+
+def test_a_root_with_too_many_names_is_an_error_in_bounded_memory(tmp_path: Path) -> None:
+    """The real limit in a process of its own; below it, all names are kept, and that must stay small, too."""
+    sharded(tmp_path, 40)
+    fill(tmp_path, "step-40-of-a-long-name-that-somebody-chose-")
+    began_s = time.monotonic()
+    command = [sys.executable, "-m", "detectors.cli", "checkpoints", "scan", str(tmp_path), "--json"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        out, err = process.communicate(timeout=ANSWER_S)
+    took_s = time.monotonic() - began_s
+    peak_bytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+    print(
+        f"{MANY} files in the root: {took_s:.3f} s with Python's start, {peak_bytes / 2**20:.0f} MiB; {err}"
+    )
+    assert peak_bytes < MEMORY_BYTES_MAX
+    if MANY > folder_module.NAMES_MAX:
+        assert process.returncode == 2
+        assert "more than 200000 names in one directory; the newest cannot be told, so none is chosen" in err
+    else:
+        assert process.returncode == 0
+        assert json.loads(out)["chosen"]["step"] == 40
+
+
+def test_time_that_is_over_within_a_listing_ends_the_scan(tmp_path: Path) -> None:
+    fill(tmp_path)
+    times = iter([0.0, 1.0])
+
+    with pytest.raises(ScanError, match="the time was over before its names were read"):
+        scan(tmp_path, time_s=5.0, clock=lambda: next(times, 9.0))
+
+
+def test_links_in_circles_end_and_are_no_checkpoint(tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    for step, target in ((40, "."), (60, ".."), (80, "step-80"), (100, "a")):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "a").symlink_to(target)
+    (tmp_path / "step-120").symlink_to("step-140")
+    (tmp_path / "step-140").symlink_to("step-120")
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+    reasons = {found.step: found.reason for found in result.checkpoints if found.step > 20}
+    assert all(reasons.values())
+    assert reasons[140] == "cannot be read: Too many levels of symbolic links"
+
+
+def test_an_orbax_item_that_is_a_link_to_its_own_checkpoint_ends(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / "orbax-0.12.8" / "manager", tmp_path / "run"))
+    shutil.rmtree(root / "40" / "state")
+    (root / "40" / "state").symlink_to("../40")
+
+    assert scan(root).chosen is None
+
+
+def test_names_with_newlines_and_bytes_that_are_no_text_are_shown_escaped(tmp_path: Path) -> None:
+    sharded(tmp_path, 20)
+    (tmp_path / "step-40\n").mkdir()
+    (sharded(tmp_path, 60, name="step-60") / "commit.json").unlink()
+    for root in (tmp_path, tmp_path / "step-20", tmp_path / "step-60"):
+        for name in (
+            b"a\nb\x1b[31m",
+            b"\xff\xfe",
+            b"step-\xff80",
+            b"epoch=1-step=\xff.ckpt",
+            b"\xff.pdparams",
+        ):
+            Path(os.fsdecode(os.fsencode(root) + b"/" + name)).touch()
+    (tmp_path / "step-80").mkdir()
+    inner = os.fsdecode(os.fsencode(tmp_path) + b"/step-80/\xff\n")
+    sharded(Path(inner), 80, name="x").rename(tmp_path / "moved")
+    shutil.copytree(tmp_path / "moved", inner, dirs_exist_ok=True)
+    Path(inner, "commit.json").unlink()
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+    assert [found.step for found in result.checkpoints] == [80, 60, 20]
+    assert result.checkpoints[0].reason.startswith(r"'\udcff\n': no commit.json")
+    assert msgspec.json.decode(msgspec.json.encode(result))["chosen"]["step"] == 20
+
+
+def as_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    here = os.open(path.parent, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as made:  # by /proc, since the address may have 107 characters only
+        made.bind(f"/proc/self/fd/{here}/{path.name}")
+    os.close(here)
+
+
+def as_device(path: Path) -> None:
+    """Of a link to a device that never ends, where no real one can be made."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+    except PermissionError:
+        path.symlink_to("/dev/zero")
+
+
+def as_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def as_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [as_fifo, as_socket, as_device, as_directory, as_link_to_itself])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)
+def test_what_is_no_plain_file_never_blocks_a_scan(case: Case, make: object, tmp_path: Path) -> None:
+    """Each file of a real checkpoint in turn. Those that a reader does not need may be anything."""
+    assert callable(make)
+    began_s = time.monotonic()
+    for number, file in enumerate(newest_files(FIXTURES / case.folder, case.step)):
+        root = Path(shutil.copytree(FIXTURES / case.folder, tmp_path / str(number)))
+        replaced = root / file.relative_to(FIXTURES / case.folder)
+        before = scan(root).chosen
+        replaced.unlink()
+        make(replaced)
+
+        after = scan(root)
+
+        last_of_its_kind = file.parent.name != "d" or len(list(file.parent.iterdir())) == 1
+        if last_of_its_kind and not str(file).endswith(case.blind + case.unsized):
+            assert after.chosen != before, file
+    assert time.monotonic() - began_s < ANSWER_S
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Root may read everything, so for this moment the process is nobody."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_what_may_not_be_read_is_told_and_the_one_before_is_chosen() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own lies under one that only its user enters
+        root = Path(folder)
+        root.chmod(0o755)
+        for step in (20, 40, 60, 80):
+            sharded(root, step)
+        (root / "step-40" / "commit.json").chmod(0)
+        (root / "step-60").chmod(0)
+        (root / "step-80").chmod(0o644)  # its names can be listed, and nothing in it be entered
+
+        with without_rights():
+            result = scan(root)
+
+        assert [(found.step, found.reason) for found in result.checkpoints] == [
+            (80, "'commit.json' cannot be read: Permission denied"),
+            (60, "cannot be read: Permission denied"),
+            (40, "'commit.json' cannot be read: Permission denied"),
+            (20, ""),
+        ]
+        root.chmod(0)
+        with without_rights(), pytest.raises(ScanError, match="Permission denied"):
+            scan(root)
+        root.chmod(0o755)
+
+
+def test_steps_of_absurd_size_are_no_checkpoints_and_large_ones_are_compared_as_numbers(
+    tmp_path: Path,
+) -> None:
+    sharded(tmp_path, 20)
+    sharded(tmp_path, 999_999_999_999_999)
+    for name in ("step-" + "9" * 16, "step-" + "9" * 250, "step--1", "step-1e9", "step-0x40"):
+        (tmp_path / name).mkdir()
+
+    assert [found.step for found in scan(tmp_path).checkpoints] == [999_999_999_999_999, 20]
+
+
+HUGE = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "content"),
+    [
+        ("paddle-3.3.1/folders", "step-40/model.pdopt", b"\x80\x04\x8e" + struct.pack("<Q", HUGE) + b"."),
+        (
+            "paddle-3.3.1/folders",
+            "step-40/model.pdopt",
+            b"\x80\x04\x95" + struct.pack("<Q", 2**64 - 1) + b".",
+        ),
+        ("paddle-3.3.1/folders", "step-40/model.pdopt", b"\x80\x02c" + b"x" * 100_000 + b"."),
+        ("orbax-0.12.8/bare", "40/manifest.ocdbt", b"\x0c\xdb\x3a\x2a" + b"\xff" * 60),
+        ("orbax-0.12.8/bare", "40/_METADATA", b"[" * 100_000),
+        (
+            "orbax-0.12.8/noocdbt",
+            "40/w/.zarray",
+            b'{"shape": [1e300, 9223372036854775807], "chunks": [1, 1]}',
+        ),
+        ("orbax-0.12.8/noocdbt", "40/w/.zarray", b'{"shape": [9223372036854775807], "chunks": [0]}'),
+        (
+            "orbax-0.12.8/manager",
+            "40/_CHECKPOINT_METADATA",
+            b'{"commit_timestamp_nsecs": 1' + b"0" * 5000 + b"}",
+        ),
+        (
+            "paddlenlp-2.8.1/classic",
+            "checkpoint-4/trainer_state.json",
+            b'{"global_step": 1' + b"0" * 5000 + b"}",
+        ),
+        ("paddlenlp-2.8.1/classic", "checkpoint-4/rng_state.pth", pickle.dumps([1])[:-1]),
+        ("paddlenlp-2.8.1/unified", "checkpoint-4/model-00001-of-99999.safetensors", b""),
+        ("paddlenlp-2.8.1/unified", "checkpoint-4/model-00001-of-00001.safetensors", b"\xff" * 64),
+        (
+            "lightning-2.6.6/undated",
+            "model-epoch=01.ckpt",
+            b"PK\x03\x04" + b"\xff" * 64 + b"PK\x05\x06" + b"\xff" * 18,
+        ),
+    ],
+)
+def test_numbers_of_absurd_size_inside_a_file_cost_nothing(
+    folder: str, name: str, content: bytes, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(FIXTURES / folder, tmp_path / "run"))
+    before = scan(root).chosen
+    began_s = time.monotonic()
+    (root / name).write_bytes(content)
+
+    result = scan(root)
+
+    assert result.chosen != before
+    assert time.monotonic() - began_s < ANSWER_S
