@@ -123,6 +123,8 @@ def _of_comparison(comparison: Comparison, at: str, template: Template | None) -
         yield Problem(
             f"{at}.is", repr(comparison.is_.value), "expected at-least or at-most for amounts of memory"
         )
+    if not any(side.startswith("{") or side in FACTS for side in (comparison.left, comparison.right)):
+        yield Problem(at, both, "expected at least one fact or placeholder, else it is always the same")
     if (comparison.is_ in _BY) != bool(comparison.by):
         expected = "expected at least 1" if comparison.is_ in _BY else "expected none"
         yield Problem(f"{at}.by", str(comparison.by), f"{expected} with is = {comparison.is_.value!r}")
@@ -180,7 +182,8 @@ def _captured(test: Test) -> dict[str, Kind]:
 
 
 def is_name(text: str) -> bool:
-    return text[:1].isalpha() and text.isascii() and text.replace("-", "").isalnum() and text.islower()
+    parts = text.split("-")
+    return text.isascii() and text.islower() and text[0].isalpha() and all(part.isalnum() for part in parts)
 
 
 def is_variable(text: str) -> bool:

@@ -21,7 +21,7 @@ from rich.text import Text
 from recover.recipes.given import InputError, evidence
 from recover.recipes.load import RecipeError, built_in, built_in_text, load, read
 from recover.recipes.match import Matched, NotMatched, match, templates_of
-from recover.recipes.model import Recipe
+from recover.recipes.model import Hold, Recipe
 from recover.recipes.words import changed, story, story_of_answer, verified
 from recover.stories.words import Story, Tone, printable
 
@@ -170,7 +170,7 @@ def _does(recipe: Recipe) -> str:
     parts = {
         "environment": bool(change.env),
         "placement": change.placement is not None,
-        "hold": change.hold != "never",
+        "hold": change.hold is not Hold.NEVER,
         "advice": bool(change.advise),
     }
     return ", ".join(part for part, does in parts.items() if does)

@@ -105,9 +105,12 @@ def _kept(file: BinaryIO, name: str, templates: tuple[Template, ...]) -> Iterato
     A progress bar's carriage returns part a line, as they do on a terminal.
     """
     number, kept = 1, 0
-    while kept < _LINES_MAX and (piece := file.readline(_PIECE_BYTES_MAX)):
+    while piece := file.readline(_PIECE_BYTES_MAX):
         for text in piece.decode("utf-8", errors="replace").rstrip("\n").split("\r"):
             if any(template.match(text) is not None for template in templates):
+                if kept == _LINES_MAX:
+                    expected = f"expected at most {_LINES_MAX} lines of interest: give a part of it"
+                    raise InputError(f"--log: value {name!r}: {expected}")
                 yield LogLine(text=text, number=number, file=name)
                 kept += 1
         number += piece.endswith(b"\n")

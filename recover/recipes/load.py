@@ -34,7 +34,7 @@ from recover.recipes.model import (
     Verify,
 )
 
-__all__ = ["Loaded", "RecipeError", "built_in", "built_in_text", "load", "read"]
+__all__ = ["Loaded", "RecipeError", "built_in", "built_in_text", "load", "parse", "read"]
 
 _FILE_BYTES_MAX = 64 * 1024
 _INDEX = re.compile(r"\[\d+\]")
@@ -85,7 +85,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def built_in() -> dict[str, Recipe]:
     """The recipes of this package, by name. Raises `RecipeError`: we ship none that is bad."""
-    return {name: _parse(built_in_text(name), f"{name}.toml") for name in _built_in_names()}
+    return {name: parse(built_in_text(name), f"{name}.toml") for name in _built_in_names()}
 
 
 def built_in_text(name: str) -> str:
@@ -110,7 +110,7 @@ def read(path: Path) -> Recipe:
         line = data.count(b"\n", 0, error.start) + 1
         found = f"line {line}: value {data[error.start : error.start + 1]!r}: expected UTF-8 text"
         raise RecipeError(str(path), [found]) from error
-    return _parse(text, str(path))
+    return parse(text, str(path))
 
 
 def load(paths: Iterable[Path]) -> Loaded:
@@ -140,16 +140,20 @@ def _built_in_names() -> list[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    """A folder without recipes stands for itself, and is told when it is read."""
+    return (sorted(path.glob("*.toml")) if path.is_dir() else []) or [path]
 
 
-def _parse(text: str, file: str) -> Recipe:
+def parse(text: str, file: str) -> Recipe:
+    """One recipe from its text; `file` is for messages. Raises `RecipeError`."""
     try:
         recipe = convert(tomllib.loads(text), Recipe, file=file)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(file, [f"not valid TOML: {error}"]) from error
     except BadValueError as error:
         raise RecipeError(file, [str(_explained(error))]) from error
+    except ValueError as error:  # also a number with more digits than Python converts
+        raise RecipeError(file, [f"not valid TOML: {error}"]) from error
+    except RecursionError as error:
+        raise RecipeError(file, ["not valid TOML: nested too deeply"]) from error
     if found := problems(recipe):
         raise RecipeError(file, map(str, found))
     return recipe

@@ -24,7 +24,7 @@ from recover.recipes.model import (
     Test,
 )
 from recover.recipes.templates import Template, parse
-from recover.recipes.values import FACTS, facts_of_labels, parse_size, parse_version
+from recover.recipes.values import FACTS, facts_of_labels, parse_count, parse_size, parse_version
 
 __all__ = ["Evidence", "Hit", "LogLine", "Matched", "NotMatched", "match", "templates_of"]
 
@@ -207,7 +207,8 @@ def _label(rule: LabelRule, labels: dict[str, str]) -> Hit | str:
     if rule.values:
         holds = value in rule.values
     elif rule.at_least:
-        holds = value.isdecimal() and int(value) >= int(rule.at_least)
+        number = parse_count(value)
+        holds = number is not None and number >= int(rule.at_least)
     else:
         holds = True
     said = f"label {rule.name} is {value!r}"

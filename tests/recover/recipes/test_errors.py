@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recover.recipes.cli import run
-from recover.recipes.load import RecipeError, built_in, load, read
+from recover.recipes.load import RecipeError, built_in, built_in_text, load, parse, read
 
 Captured = pytest.CaptureFixture[str]
 
@@ -102,6 +104,10 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         REQUEST, 'compare = { left = "cuda.dirver", is = "older-than", right = "12.4" }',
         "field match.all_of[2].compare.left: value 'cuda.dirver': expected a fact (cuda.driver, cuda.runtime",
     ),
+    "a comparison that is always the same": (
+        REQUEST, 'compare = { left = "12.2", is = "older-than", right = "12.4" }',
+        "field match.all_of[2].compare: value '12.2' and '12.4': expected at least one fact or placeholder",
+    ),
     "a version against memory": (
         REQUEST, 'compare = { left = "cuda.driver", is = "at-least", right = "16GiB" }',
         "field match.all_of[2].compare: value 'cuda.driver' and '16GiB': expected two of one kind",
@@ -155,6 +161,8 @@ def test_a_mistake_is_told_with_file_field_value_and_what_was_expected(mistake: 
         (GOOD.encode() + b"# " + b"x" * 70_000, "too long: expected at most 65536 bytes"),
         (b"", "field name: value (none): this field is required"),
         (b"\x00\x01\x02", "not valid TOML"),
+        (b"attempts = " + b"9" * 5000, "not valid TOML: Exceeds the limit"),
+        (b"match = " + b"[" * 60_000, "not valid TOML: nested too deeply"),
     ],
 )
 def test_a_file_that_holds_no_recipe_is_told(data: bytes, told: str, tmp_path: Path) -> None:
@@ -172,6 +180,28 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         with pytest.raises(RecipeError) as caught:
             read(path)
         assert str(caught.value).startswith(f"{path}: cannot be read: {why}: expected a TOML file")
+
+
+def test_a_folder_without_recipes_is_told(tmp_path: Path) -> None:
+    (error,) = load([tmp_path]).errors
+
+    assert str(error).startswith(f"{tmp_path}: cannot be read: Is a directory")
+
+
+@given(st.sampled_from(sorted(built_in())), st.data())
+def test_a_file_that_was_damaged_anywhere_is_read_or_told(name: str, data: st.DataObject) -> None:
+    text = built_in_text(name)
+    begin = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(begin, min(len(text), begin + 40)))
+    put = data.draw(st.sampled_from(["", "{", "}", '"', "[]", "1", "true", "\n", "a = 1\n", "{x}", "-", "0"]))
+
+    told: tuple[str, ...] = ()
+    try:
+        parse(text[:begin] + put + text[end:], "mine.toml")
+    except RecipeError as error:
+        told = error.lines
+
+    assert all(line.startswith("mine.toml: ") for line in told)
 
 
 def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:

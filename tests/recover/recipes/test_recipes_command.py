@@ -166,3 +166,14 @@ def test_control_codes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys
     assert run(["test", "cuda-invalid-image", "--log", str(log)]) == 0
 
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_a_log_with_more_lines_of_interest_than_are_read_gets_no_half_answer(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    log = tmp_path / "rank0.log"
+    log.write_text("CUDA_ERROR_INVALID_IMAGE\n" * 10_001)
+
+    assert run(["test", "cuda-invalid-image", "--log", str(log)]) == 2
+
+    assert "expected at most 10000 lines of interest: give a part of it" in capsys.readouterr().err
