@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from recover.checkpoints.accelerate import Accelerate
+from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import Folder
 from recover.checkpoints.generic import Generic
+from recover.checkpoints.hf_trainer import HfTrainer
 from recover.checkpoints.lightning import Lightning
+from recover.checkpoints.megatron_torch import MegatronTorch
+from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.orbax import Orbax
 from recover.checkpoints.paddle import Paddle
 from recover.checkpoints.paddlenlp import PaddleNlp
 from recover.checkpoints.rekindle_sharded import RekindleSharded
 from recover.checkpoints.torch_dcp import TorchDcp
+from recover.checkpoints.torch_save import TorchSave
 
 __all__ = ["READERS", "Reader"]
 
@@ -35,10 +41,16 @@ class Reader(Protocol):
 READERS: tuple[Reader, ...] = (
     RekindleSharded(),
     Lightning(),
+    MegatronTorch(),
+    MegatronTorchDist(),
+    DeepSpeed(),
     TorchDcp(),
     Orbax(),
     PaddleNlp(),
     Paddle(),
+    HfTrainer(),
+    Accelerate(),
+    TorchSave(),
     Generic(),
 )
 """Asked in this order; a new format is one file and its line here."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.json_file import decode_json
 
 __all__ = ["SafetensorsFile", "check_safetensors"]
 
@@ -53,9 +54,9 @@ def check_safetensors(folder: Folder, name: str) -> SafetensorsFile:
 
 
 def _tensors(file_name: str, header: bytes) -> dict[str, tuple[int, int]]:
+    entries = decode_json(f"{file_name}: its header", header, dict[str, Any])
+    entries.pop("__metadata__", None)
     try:
-        entries = msgspec.json.decode(header, type=dict[str, Any])
-        entries.pop("__metadata__", None)
         return {name: msgspec.convert(entry, _Tensor).data_offsets for name, entry in entries.items()}
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         raise DamagedError(f"{file_name}: its header is damaged: {str(error)!a:.120}") from error

@@ -1,0 +1,50 @@
+"""Reader for accelerate: what Accelerator.save_state writes, also with FSDP or DeepSpeed.
+
+    model.safetensors, model_1.safetensors | shards and index | pytorch_model*.bin
+                      | pytorch_model_fsdp_0/ | pytorch_model/ of DeepSpeed
+    optimizer.bin | optimizer_0/                     (not with DeepSpeed)
+    scheduler.bin, sampler.bin, scaler.pt, dl_state_dict.bin, custom_checkpoint_0.pkl   where in use
+    random_states_<rank>.pkl                         written by each rank after all but the custom ones
+
+Not noticed, since nothing counts them: a missing file of those in use only now and then, or of a second model
+or optimizer, and the last ranks' random_states. All but the custom ones are written before rank 0's
+random_states, so a kill leaves them out together. With automatic names the number of a directory,
+`checkpoint_3`, is that of the save and not the step.
+Source: accelerate/checkpointing.py and accelerator.py, checked against 1.15.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.hf_parts import check_parts, check_ranks, is_of_paddle, is_weights
+from recover.checkpoints.model import Verdict
+
+__all__ = ["Accelerate"]
+
+FIRST_RANK = "random_states_0.pkl"
+
+_RANDOM = re.compile(r"random_states_(\d{1,9})\.pkl", re.ASCII)
+_OWN = re.compile(r"random_states_\d+\.pkl|(?:optimizer|scheduler|sampler)(?:_\d+)?\.bin", re.ASCII)
+_FSDP = re.compile(r"pytorch_model_fsdp_\d+", re.ASCII)
+
+
+class Accelerate:
+    name = "accelerate"
+
+    def recognises(self, folder: Folder) -> bool:
+        own = any(_OWN.fullmatch(name) or is_weights(name) for name in folder.files)
+        sharded = any(_FSDP.fullmatch(name) for name in folder.folders)
+        return (own or sharded) and not any(is_of_paddle(name) for name in folder.files)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        if FIRST_RANK not in folder.files:
+            raise DamagedError(f"no {FIRST_RANK}: never finished")
+        parts = check_parts(folder, step)
+        if not parts.weights:
+            raise DamagedError("no weights: neither model.safetensors nor another kind")
+        if not parts.optimizer:
+            raise DamagedError("no optimizer.bin: the optimizer's state is missing")
+        check_ranks(folder, _RANDOM)
+        return Verdict(complete=True, bytes=parts.bytes)

@@ -1,0 +1,106 @@
+"""Reader for deepspeed: the directory of one tag, `global_step40/`, ZeRO stages 0 to 3.
+
+    mp_rank_00_model_states.pt                     stages 0 to 2: one for each model-parallel rank
+    zero_pp_rank_0_mp_rank_00_model_states.pt      stage 3: one for each rank
+    [bf16_]zero_pp_rank_0_mp_rank_00_optim_states.pt   one for each rank where the optimizer is partitioned
+
+How many there must be is in the model states: dp_world_size, mp_world_size, and whether they hold the
+optimizer's state. Every file must be whole. The file `latest` beside the directory is no proof, since rank 0
+writes it without waiting for the others, and is asked for only where counts alone do not tell: layers of a
+pipeline and experts have files of their own (layer_*, expert_*, expp_*) that nothing counts. One of those
+that is missing is not noticed; it is written before the rank's states, which are counted. A checkpoint of
+MiCS, which has fewer files than ranks, is refused.
+Source: deepspeed/runtime/engine.py and pipe/module.py, checked against 0.19.8.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.torch_archive import archive_bytes, outline
+
+__all__ = ["DeepSpeed"]
+
+TRACKER = "latest"
+TRACKER_BYTES_MAX = 1024
+RANKS_MAX = 1_000_000
+
+_MODEL = re.compile(r"mp_rank_(\d{2,6})_model_states\.pt", re.ASCII)
+_MODEL_PARTITION = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_(\d{2,6})_model_states\.pt", re.ASCII)
+_OPTIMIZER_PARTITION = re.compile(
+    r"(?P<prefix>(?:bf16_)?)zero_pp_rank_(\d{1,6})_mp_rank_(\d{2,6})_optim_states\.pt", re.ASCII
+)
+_UNCOUNTED = re.compile(
+    r"layer_\d+-.*model_states\.pt|(?:layer_\d+_)?expert_\d+_mp_rank_\d+_model_states\.pt"
+    r"|expp_rank_\d+_mp_rank_\d+_optim_states\.pt",
+    re.ASCII,
+)
+_KINDS = (_MODEL, _MODEL_PARTITION, _OPTIMIZER_PARTITION, _UNCOUNTED)
+
+
+class DeepSpeed:
+    name = "deepspeed"
+
+    def recognises(self, folder: Folder) -> bool:
+        return any(kind.fullmatch(name) for name in folder.files for kind in _KINDS)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        del step  # of the tag; `global_steps` inside may count otherwise, after a start from other weights
+        needed = _needed(folder)
+        uncounted = {name for name in folder.files if _UNCOUNTED.fullmatch(name)}
+        if uncounted:
+            _check_tracker(folder)
+        names = sorted(needed | uncounted)
+        return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
+
+
+def _needed(folder: Folder) -> set[str]:
+    """The names that the counts in the first model states ask for."""
+    partitioned = any(_MODEL_PARTITION.fullmatch(name) for name in folder.files)
+    first = "zero_pp_rank_0_mp_rank_00_model_states.pt" if partitioned else "mp_rank_00_model_states.pt"
+    state = outline(folder, first)
+    match state:
+        case {"dp_world_size": int(data_ranks), "mp_world_size": int(model_ranks)} if (
+            data_ranks > 0 and model_ranks > 0
+        ):
+            pass
+        case _:
+            raise DamagedError(f"{first!a} does not say how many ranks there were")
+    stages = [int(match[1]) for name in folder.files if (match := _MODEL.fullmatch(name))]
+    model_ranks = max(model_ranks, *(rank + 1 for rank in stages), 1)  # each stage of a pipeline has its own
+    if data_ranks * model_ranks > RANKS_MAX:
+        raise DamagedError(f"{first!a} says that there were more than {RANKS_MAX} ranks")
+
+    partitions = [match for name in folder.files if (match := _OPTIMIZER_PARTITION.fullmatch(name))]
+    ranks = [
+        f"zero_pp_rank_{data}_mp_rank_{model:02d}"
+        for model in range(model_ranks)
+        for data in range(data_ranks)
+    ]
+    if partitioned:
+        needed = {f"{rank}_model_states.pt" for rank in ranks}
+    else:
+        needed = {f"mp_rank_{rank:02d}_model_states.pt" for rank in range(model_ranks)}
+    if partitions or state.get("optimizer") is None:
+        if not partitions:
+            raise DamagedError("no *_optim_states.pt: the optimizer's state is missing")
+        prefix = partitions[0]["prefix"]
+        needed |= {f"{prefix}{rank}_optim_states.pt" for rank in ranks}
+    missing = needed - folder.files
+    if missing:
+        raise DamagedError(f"{min(missing)!a} is missing, one of {len(missing)} of {len(needed)} files")
+    return needed
+
+
+def _check_tracker(folder: Folder) -> None:
+    """Tags that follow one upon another differ in their number only."""
+    tag = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
+    if tag is None:
+        raise DamagedError(f"no file {TRACKER!a} beside it: never finished")
+    said, own = (
+        re.search(r"\d{1,15}$", text.strip()) for text in (tag.decode(errors="replace"), folder.path.name)
+    )
+    if said is None or own is None or int(said[0]) < int(own[0]):
+        raise DamagedError(f"{TRACKER!a} says {tag[:80]!r}: {folder.path.name!a:.80} was never finished")

@@ -1,0 +1,123 @@
+"""The parts that checkpoints of the Hugging Face Trainer and of Accelerate share. For their two readers.
+
+Weights are safetensors or torch.save files, in shards named by an index, or lie in directories: shards of
+FSDP in torch-dcp, or a deepspeed checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from recover.checkpoints.deepspeed import DeepSpeed
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.json_file import read_json
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.safetensors import check_safetensors
+from recover.checkpoints.torch_archive import archive_bytes
+from recover.checkpoints.torch_dcp import TorchDcp
+
+__all__ = ["Parts", "check_parts", "check_ranks", "is_of_paddle", "is_weights"]
+
+INDEX_BYTES_MAX = 64 * 2**20
+
+_WEIGHTS = re.compile(
+    r"(?:model|adapter_model|pytorch_model|pytorch_model_fsdp)(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
+    re.ASCII,
+)
+_SHARD = re.compile(r"(?P<stem>.+)-\d+-of-\d+\.(?P<suffix>safetensors|bin)", re.ASCII)
+_INDEX_SUFFIX = ".index.json"
+_ARCHIVE = re.compile(
+    r"(?:optimizer|scheduler|sampler|scaler|rng_state|random_states|training_args|custom_checkpoint|dl_state_dict)"
+    r"(?:_\d+)?\.(?:pt|pth|bin|pkl)",
+    re.ASCII,
+)
+_FSDP_WEIGHTS = re.compile(r"pytorch_model_fsdp_\d+", re.ASCII)
+_FSDP_OPTIMIZER = re.compile(r"optimizer_\d+", re.ASCII)
+_OF_PADDLE = re.compile(
+    r".+\.(?:pdparams|pdopt|pdiparams|pdmodel)|(?:optimizer|master_weights)\b.*\.safetensors.*"
+)
+
+
+class _Index(msgspec.Struct, frozen=True):
+    weight_map: dict[str, str]
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What was found, all of it whole. `deepspeed` names the directories of that format."""
+
+    bytes: int
+    weights: bool
+    optimizer: bool
+    deepspeed: tuple[str, ...] = ()
+
+
+def is_weights(name: str) -> bool:
+    return _WEIGHTS.fullmatch(name.removesuffix(_INDEX_SUFFIX)) is not None
+
+
+def is_of_paddle(name: str) -> bool:
+    """PaddleNLP's Trainer descends from the Hugging Face one and kept some names."""
+    return _OF_PADDLE.fullmatch(name) is not None
+
+
+def check_parts(folder: Folder, step: int) -> Parts:
+    """Looks at all files of a known kind. Raises DamagedError naming the first that is damaged."""
+    tensors = {
+        name: check_safetensors(folder, name)
+        for name in sorted(folder.files)
+        if name.endswith(".safetensors")
+    }
+    total_bytes = sum(file.size_bytes for file in tensors.values())
+    archives = sorted(
+        name
+        for name in folder.files
+        if _ARCHIVE.fullmatch(name) or (is_weights(name) and name.endswith(".bin"))
+    )
+    total_bytes += sum(archive_bytes(folder, name) for name in archives)
+    _check_indexes(folder, {name: file.tensors for name, file in tensors.items()})
+
+    weights = any(is_weights(name) for name in (*tensors, *archives))
+    optimizer = any(name in ("optimizer.pt", "optimizer.bin") for name in archives)
+    deepspeed = []
+    for name in folder.folders:
+        if _FSDP_WEIGHTS.fullmatch(name) or _FSDP_OPTIMIZER.fullmatch(name):
+            total_bytes += _complete(name, TorchDcp().read(folder.enter(name), step))
+            weights = weights or _FSDP_WEIGHTS.fullmatch(name) is not None
+            optimizer = optimizer or _FSDP_OPTIMIZER.fullmatch(name) is not None
+        elif DeepSpeed().recognises(inner := folder.enter(name)):
+            total_bytes += _complete(name, DeepSpeed().read(inner, step))
+            deepspeed.append(name)
+    return Parts(total_bytes, weights or bool(deepspeed), optimizer or bool(deepspeed), tuple(deepspeed))
+
+
+def check_ranks(folder: Folder, pattern: re.Pattern[str]) -> None:
+    """The ranks' files are numbered from 0 without a gap; group 1 is the number. The count is nowhere, so the
+    last ones missing are not noticed."""
+    ranks = {int(match[1]) for name in folder.files if (match := pattern.fullmatch(name))}
+    gaps = set(range(len(ranks))) - ranks
+    if gaps:
+        raise DamagedError(f"the file of rank {min(gaps)} is missing, one of rank {max(ranks)} is there")
+
+
+def _complete(name: str, verdict: Verdict) -> int:
+    if not verdict.complete:
+        raise DamagedError(f"{name}: {verdict.reason}")
+    return verdict.bytes
+
+
+def _check_indexes(folder: Folder, tensors: dict[str, frozenset[str]]) -> None:
+    """Every shard belongs to an index, and every tensor of an index lies in its shard."""
+    for name in sorted(folder.files):
+        shard = _SHARD.fullmatch(name)
+        if shard and f"{shard['stem']}.{shard['suffix']}{_INDEX_SUFFIX}" not in folder.files:
+            raise DamagedError(f"{name!a:.80} is a shard, and the index of its kind is missing")
+        if not name.endswith(_INDEX_SUFFIX):
+            continue
+        index = read_json(folder, name, _Index, limit_bytes=INDEX_BYTES_MAX)
+        for tensor, file in index.weight_map.items():
+            if file not in folder.files:
+                raise DamagedError(f"{file!a:.80} is missing; {name!a:.80} names it")
+            if file in tensors and tensor not in tensors[file]:
+                raise DamagedError(f"{file!a:.80} lacks the tensor {tensor!a:.80}; {name!a:.80} names it")

@@ -1,0 +1,26 @@
+"""A small JSON file of a checkpoint as a struct. For the readers of every format that has one."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+
+__all__ = ["decode_json", "read_json"]
+
+T = TypeVar("T")
+
+
+def read_json(folder: Folder, name: str, type_: type[T], *, limit_bytes: int) -> T:
+    """Raises DamagedError when the file is missing, too large, cut, or something else."""
+    return decode_json(f"{name!a:.80}", folder.read(name, limit_bytes=limit_bytes), type_)
+
+
+def decode_json(what: str, data: bytes, type_: type[T]) -> T:
+    """`what` names the data for people. Raises DamagedError."""
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # text that is no UTF-8, too
+        raise DamagedError(f"{what} is damaged: {str(error)!a:.120}") from error

@@ -1,0 +1,29 @@
+"""What the two formats of Megatron-LM share: the tracker file beside `iter_0000040/`.
+
+`latest_checkpointed_iteration.txt` is written when all ranks have saved. Megatron loads what it says, so a
+newer iteration counts as never finished, even where all its files are whole.
+Source: megatron/training/checkpointing.py, core 0.16.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.folder import DamagedError, Folder
+
+__all__ = ["check_tracker"]
+
+TRACKER = "latest_checkpointed_iteration.txt"
+TRACKER_BYTES_MAX = 1024
+
+
+def check_tracker(folder: Folder, step: int) -> None:
+    """Raises DamagedError when the tracker does not say that this iteration, or a later one, was finished."""
+    text = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
+    if text is None:
+        raise DamagedError(f"no {TRACKER} beside it: never finished")
+    match = re.fullmatch(rb"\s*(\d{1,15})\s*", text)
+    if match is None:
+        raise DamagedError(f"{TRACKER} says {text[:40]!r}, not an iteration")
+    if int(match[1]) < step:
+        raise DamagedError(f"{TRACKER} says {int(match[1])}: {step} was never finished")

@@ -1,0 +1,51 @@
+"""Reader for megatron-torch-dist: Megatron-LM's and NeMo's distributed format, `--ckpt-format torch_dist`.
+
+    latest_checkpointed_iteration.txt
+    iter_0000040/common.pt          what no rank shards; written first
+    iter_0000040/__0_0.distcp       as in torch-dcp, which reads them and
+    iter_0000040/.metadata          their index
+    iter_0000040/metadata.json      written last, also by asynchronous saves
+
+An iteration that is saved once more, after a return to an older one, replaces file by file and keeps the old
+metadata.json meanwhile: then only the tracker tells.
+Source: megatron/core/dist_checkpointing/serialization.py and strategies/, core 0.16.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.json_file import read_json
+from recover.checkpoints.megatron import check_tracker
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.torch_archive import archive_bytes
+from recover.checkpoints.torch_dcp import TorchDcp
+
+__all__ = ["MegatronTorchDist"]
+
+COMMON = "common.pt"
+MARKER = "metadata.json"
+MARKER_BYTES_MAX = 2**20
+
+
+class _Marker(msgspec.Struct, frozen=True):
+    sharded_backend: str
+
+
+class MegatronTorchDist:
+    name = "megatron-torch-dist"
+
+    def recognises(self, folder: Folder) -> bool:
+        return COMMON in folder.files or (MARKER in folder.files and TorchDcp().recognises(folder))
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        if MARKER not in folder.files:
+            raise DamagedError(f"no {MARKER}: never finished")
+        marker = read_json(folder, MARKER, _Marker, limit_bytes=MARKER_BYTES_MAX)
+        if marker.sharded_backend != "torch_dist":
+            raise DamagedError(f"{MARKER} says the backend {marker.sharded_backend!a:.40}, not torch_dist")
+        check_tracker(folder, step)
+        common_bytes = archive_bytes(folder, COMMON)
+        shards = TorchDcp().read(folder, step)
+        return msgspec.structs.replace(shards, bytes=shards.bytes + common_bytes)

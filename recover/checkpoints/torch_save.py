@@ -1,0 +1,68 @@
+"""Reader for torch-save: what a training loop of one's own writes with torch.save.
+
+    step-40.pt                     one file, or step-40/state.pt, the only such file of its directory
+    step-40/state-rank-0-of-2.pt   one file for each rank, the count of ranks in its name
+    step-40/state-rank-1-of-2.pt
+
+Several files without a count, and a file whose name says that it is a part (model.pt, optim.pt, rank_0.pt),
+are refused: after a kill in the middle of a save the files that are there are whole, and nothing says which
+are missing. The same holds for directories within step-40/. Such a loop writes a marker file last, and the
+format `generic` reads that. The format does not record the step; it is the name's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from recover.checkpoints.entries import step_of
+from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.model import Verdict
+from recover.checkpoints.torch_archive import archive_bytes
+
+__all__ = ["TorchSave"]
+
+_FILE = re.compile(r".+\.(?:pt|pth)", re.ASCII | re.I)
+_COUNTED = re.compile(
+    r"(?P<before>.*?)(?P<index>\d{1,9})[-_]?of[-_]?(?P<count>\d{1,9})(?P<after>.*)", re.ASCII
+)
+_PART = re.compile(r"model|common|optim|sched|rng|random|scaler|ema|weight|param|rank|shard|part", re.I)
+_RANK = re.compile(r"[-_]?(?:rank|shard|part)[-_]?$", re.I)
+
+_HINT = "write a marker file last and name it: format=generic"
+
+
+class TorchSave:
+    name = "torch-save"
+
+    def recognises(self, folder: Folder) -> bool:
+        return any(_FILE.fullmatch(name) for name in folder.files)
+
+    def read(self, folder: Folder, step: int) -> Verdict:
+        if step_of(folder.path.name) != step and step_of(folder.path.parent.name) == step:
+            raise DamagedError(f"nothing says which directories there must be; {_HINT}")
+        names = sorted(name for name in folder.files if _FILE.fullmatch(name))
+        counted = [match for name in names if (match := _COUNTED.fullmatch(name))]
+        if counted and len(counted) == len(names):
+            _check_count(counted)
+        elif len(names) > 1:
+            raise DamagedError(f"{len(names)} files, and nothing says whether these are all; {_HINT}")
+        elif _PART.search(names[0]):
+            raise DamagedError(
+                f"{names[0]!a:.80} is a part, and nothing says which others there are; {_HINT}"
+            )
+        return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
+
+
+def _check_count(matches: list[re.Match[str]]) -> None:
+    """Files of one name, numbered from 0 or 1 without a gap up to the count that each of them says."""
+    stems = {(match["before"], match["count"], match["after"]) for match in matches}
+    if len(stems) > 1:
+        raise DamagedError(f"files of {len(stems)} names, and nothing says whether these are all; {_HINT}")
+    before, count_digits, _ = stems.pop()
+    if _PART.search(_RANK.sub("", before)):
+        raise DamagedError(f"{before!a:.80}... is a part, and nothing says which others there are; {_HINT}")
+    count = int(count_digits)
+    indexes = {int(match["index"]) for match in matches}
+    first = 0 if 0 in indexes else 1
+    if len(matches) != count or indexes != set(range(first, first + count)):
+        raise DamagedError(f"{len(matches)} of {count} rank files are there")

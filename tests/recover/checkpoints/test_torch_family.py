@@ -1,0 +1,414 @@
+"""Checkpoints as torch, Megatron, DeepSpeed, transformers and accelerate wrote them, cut in all ways.
+
+fixtures/README.md says which library wrote what.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recover.checkpoints import READERS
+from recover.checkpoints.folder import DamagedError, Folder, OpenFile
+from recover.checkpoints.model import Checkpoint
+from recover.checkpoints.safetensors import check_safetensors
+from recover.checkpoints.scan import scan
+from recover.checkpoints.torch_archive import archive_bytes, outline
+
+FIXTURES = Path(__file__).parent / "fixtures"
+TRACKER = "latest_checkpointed_iteration.txt"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """`spare` are files that a resume does not need, or that the format gives no way to miss."""
+
+    fixture: str
+    entry: str
+    format: str
+    spare: tuple[str, ...] = ()
+
+
+SPARE_OF_TRAINER = ("config.json", "generation_config.json", "training_args.bin")
+
+CASES = (
+    Case("torch-save-2.15.0/zip", "step-40.pt", "torch-save"),
+    Case("torch-save-2.15.0/legacy", "step-40.pt", "torch-save"),
+    Case("torch-save-2.15.0/ranks", "step-40", "torch-save"),
+    Case("megatron-torch-by-specification/tensor-2", "iter_0000040", "megatron-torch"),
+    Case("megatron-torch-by-specification/tensor-2-pipeline-2", "iter_0000040", "megatron-torch"),
+    Case("megatron-core-0.16.1/torch-dist", "iter_0000040", "megatron-torch-dist"),
+    Case("deepspeed-0.19.8/zero-0", "global_step40", "deepspeed", ("latest",)),
+    Case("deepspeed-0.19.8/zero-1-bf16", "global_step40", "deepspeed", ("latest",)),
+    Case("deepspeed-0.19.8/zero-2", "global_step40", "deepspeed", ("latest",)),
+    Case("deepspeed-0.19.8/zero-3", "global_step40", "deepspeed", ("latest",)),
+    Case(
+        "transformers-5.23.0/plain",
+        "checkpoint-40",
+        "hf-trainer",
+        SPARE_OF_TRAINER,
+    ),
+    Case(
+        "transformers-5.23.0/sharded",
+        "checkpoint-40",
+        "hf-trainer",
+        SPARE_OF_TRAINER,
+    ),
+    Case(
+        "transformers-5.23.0/two-ranks",
+        "checkpoint-40",
+        "hf-trainer",
+        (*SPARE_OF_TRAINER, "rng_state_1.pth"),
+    ),
+    Case(
+        "transformers-5.23.0/deepspeed",
+        "checkpoint-40",
+        "hf-trainer",
+        (*SPARE_OF_TRAINER, "rng_state_1.pth", "scheduler.pt"),
+    ),
+    Case("accelerate-1.15.0/plain", "checkpoint_40", "accelerate", ("scheduler.bin",)),
+    Case("accelerate-1.15.0/fsdp", "checkpoint_40", "accelerate", ("scheduler.bin", "random_states_1.pkl")),
+)
+HOLDS_ANOTHER_FORMAT = {
+    "megatron-core-0.16.1/torch-dist": {"torch-dcp"},
+    "accelerate-1.15.0/fsdp": {"torch-dcp"},
+    "transformers-5.23.0/deepspeed": {"deepspeed"},
+}
+"""The reader of the inner format, when a job names it, knows nothing of the files around it."""
+
+FILES = [
+    (case, file.relative_to(FIXTURES / case.fixture))
+    for case in CASES
+    for file in sorted((FIXTURES / case.fixture).rglob("*"))
+    if file.is_file()
+]
+
+
+def named(value: object) -> str:
+    return value.fixture if isinstance(value, Case) else str(value)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+def laid(case: Case, root: Path) -> Path:
+    shutil.copytree(FIXTURES / case.fixture, root)
+    return root
+
+
+def case_of(fixture: str) -> Case:
+    (found,) = (case for case in CASES if case.fixture == fixture)
+    return found
+
+
+def only(root: Path, format_name: str | None = None) -> Checkpoint:
+    (found,) = scan(root, format_name=format_name).checkpoints
+    return found
+
+
+def reason(root: Path) -> str:
+    found = only(root)
+    assert not found.complete
+    return found.reason
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_what_the_library_wrote_is_complete_and_chosen(case: Case) -> None:
+    chosen = scan(FIXTURES / case.fixture).chosen
+
+    assert chosen is not None
+    assert (chosen.step, chosen.path, chosen.format, chosen.reason) == (40, case.entry, case.format, "")
+    files = [file for file in (FIXTURES / case.fixture).rglob("*") if file.is_file()]
+    assert 0.5 * sum(file.stat().st_size for file in files) < chosen.bytes
+
+
+@pytest.mark.parametrize(("case", "file"), FILES, ids=named)
+def test_without_one_of_its_files_it_is_incomplete(case: Case, file: Path, root: Path) -> None:
+    (laid(case, root) / file).unlink()
+
+    result = scan(root)
+    assert (result.chosen is None) == (file.name not in case.spare)
+    assert all(found.reason for found in result.checkpoints if not found.complete)
+
+
+@pytest.mark.parametrize(("case", "file"), FILES, ids=named)
+def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: Path, root: Path) -> None:
+    """But for the spare ones that are no archives: those are not looked at."""
+    path = laid(case, root) / file
+    data = path.read_bytes()
+    whole = len(data.rstrip()) if file.suffix in (".json", ".txt", "") else len(data)
+    noticed = file.name not in case.spare or file.suffix in (".bin", ".pth")
+    if not noticed:
+        return
+    for left_bytes in {0, 1, 7, whole // 4, whole // 2, 3 * whole // 4, whole - 23, whole - 1}:
+        if not 0 <= left_bytes < whole:
+            continue
+        path.write_bytes(data[:left_bytes])
+
+        result = scan(root)
+        assert result.chosen is None, left_bytes
+        assert all(found.reason for found in result.checkpoints)
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_no_other_format_takes_it_for_complete(case: Case) -> None:
+    taken_by = {
+        reader.name
+        for reader in READERS
+        if reader.name not in ("generic", case.format)
+        and scan(FIXTURES / case.fixture, format_name=reader.name).chosen is not None
+    }
+    assert taken_by == HOLDS_ANOTHER_FORMAT.get(case.fixture, set())
+
+
+def test_the_newest_complete_one_is_chosen_past_a_cut_one(root: Path) -> None:
+    case = case_of("transformers-5.23.0/plain")
+    older, newer = laid(case, root) / "checkpoint-40", root / "checkpoint-60"
+    shutil.copytree(older, newer)
+    os.truncate(newer / "optimizer.pt", 100)
+    (newer / "trainer_state.json").write_text('{"global_step": 60}')
+
+    result = scan(root)
+
+    assert [found.reason for found in result.checkpoints] == [
+        "'optimizer.pt' is cut short: no zip directory at its end",
+        "",
+    ]
+    assert result.chosen is not None
+    assert result.chosen.path == "checkpoint-40"
+
+
+# Megatron
+
+
+@pytest.mark.parametrize(
+    ("tracker", "told"),
+    [
+        ("30", f"{TRACKER} says 30: 40 was never finished"),
+        ("release", f"{TRACKER} says b'release', not an iteration"),
+        ("", f"{TRACKER} says b'', not an iteration"),
+    ],
+)
+@pytest.mark.parametrize(
+    "fixture", ["megatron-torch-by-specification/tensor-2", "megatron-core-0.16.1/torch-dist"]
+)
+def test_an_iteration_that_the_tracker_does_not_tell_was_never_finished(
+    fixture: str, tracker: str, told: str, root: Path
+) -> None:
+    (laid(case_of(fixture), root) / TRACKER).write_text(tracker)
+
+    assert reason(root) == told
+
+
+def test_an_older_iteration_than_the_tracker_tells_is_complete(root: Path) -> None:
+    (laid(case_of("megatron-torch-by-specification/tensor-2"), root) / TRACKER).write_text("60\n")
+
+    assert only(root).complete
+
+
+def test_a_missing_rank_of_megatron_is_named(root: Path) -> None:
+    case = case_of("megatron-torch-by-specification/tensor-2-pipeline-2")
+    shutil.rmtree(laid(case, root) / case.entry / "mp_rank_01_001")
+
+    assert reason(root) == "the directory 'mp_rank_01_001' is missing"
+
+
+def test_an_iteration_in_the_wrong_directory_is_refused(root: Path) -> None:
+    case = case_of("megatron-torch-by-specification/tensor-2")
+    (laid(case, root) / case.entry).rename(root / "iter_0000030")
+
+    assert reason(root) == "mp_rank_00/model_optim_rng.pt says iteration 40, not 30"
+
+
+# DeepSpeed
+
+
+def test_a_missing_rank_of_deepspeed_is_counted(root: Path) -> None:
+    case = case_of("deepspeed-0.19.8/zero-2")
+    (laid(case, root) / case.entry / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+
+    assert reason(root) == "'zero_pp_rank_1_mp_rank_00_optim_states.pt' is missing, one of 1 of 3 files"
+
+
+def test_layers_of_a_pipeline_need_the_tracker_too(root: Path) -> None:
+    case = case_of("deepspeed-0.19.8/zero-2")
+    tag = laid(case, root) / case.entry
+    shutil.copy(tag / "mp_rank_00_model_states.pt", tag / "layer_00-model_00-model_states.pt")
+    assert only(root).complete
+    (root / "latest").write_text("global_step30")
+    assert reason(root) == "'latest' says b'global_step30': 'global_step40' was never finished"
+    (root / "latest").unlink()
+    assert reason(root) == "no file 'latest' beside it: never finished"
+
+
+# Hugging Face
+
+
+def test_a_step_in_the_wrong_directory_is_refused(root: Path) -> None:
+    case = case_of("transformers-5.23.0/plain")
+    (laid(case, root) / case.entry).rename(root / "checkpoint-50")
+
+    assert reason(root) == "trainer_state.json says step 40, the directory step 50"
+
+
+def test_a_gap_in_the_ranks_is_told(root: Path) -> None:
+    case = case_of("transformers-5.23.0/two-ranks")
+    (laid(case, root) / case.entry / "rng_state_0.pth").unlink()
+
+    assert reason(root) == "the file of rank 0 is missing, one of rank 1 is there"
+
+
+def test_a_shard_of_another_save_is_noticed(root: Path) -> None:
+    """The first shard's bytes under the name of the second: whole, and without the tensors of the index."""
+    case = case_of("transformers-5.23.0/sharded")
+    first, second, *_ = sorted((laid(case, root) / case.entry).glob("model-*.safetensors"))
+    shutil.copy(first, second)
+
+    assert "lacks the tensor" in reason(root)
+
+
+# Loops of one's own
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["model.pt"], "'model.pt' is a part"),
+        (["state.pt", "other.pt"], "2 files, and nothing says whether these are all"),
+        (["state-rank-0-of-2.pt"], "1 of 2 rank files are there"),
+        (["model-rank-0-of-1.pt"], "is a part"),
+        (["a-0-of-1.pt", "b-0-of-1.pt"], "files of 2 names"),
+        (["ranks/state.pt"], "nothing says which directories there must be"),
+    ],
+)
+def test_files_that_nothing_counts_are_refused(names: list[str], told: str, root: Path) -> None:
+    for name in names:
+        (root / "step-40" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
+
+    assert told in reason(root)
+
+
+@pytest.mark.parametrize("names", [["state.pt"], ["state-1-of-2.pth", "state-2-of-2.pth"], ["rank0of1.pt"]])
+def test_one_whole_file_or_all_of_those_counted_are_complete(names: list[str], root: Path) -> None:
+    (root / "step-40").mkdir(parents=True)
+    for name in names:
+        shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
+
+    assert only(root).complete
+
+
+# Hostile and damaged files
+
+
+@pytest.mark.parametrize(
+    ("fixture", "file", "text"),
+    [
+        ("transformers-5.23.0/sharded", "model.safetensors.index.json", b"transformer.wte"),
+        ("megatron-core-0.16.1/torch-dist", "metadata.json", b"torch_dist"),
+    ],
+)
+def test_json_that_is_no_utf_8_is_told(fixture: str, file: str, text: bytes, root: Path) -> None:
+    case = case_of(fixture)
+    path = laid(case, root) / case.entry / file
+    path.write_bytes(path.read_bytes().replace(text, b"\x80"))
+
+    assert reason(root).startswith(f"'{file}' is damaged: ")
+
+
+class Payload:
+    """Runs a shell command in whoever unpickles it in the ordinary way."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(legacy: bool, root: Path) -> None:
+    proof = root / "it-ran"
+    malicious = pickle.dumps({"args": Payload(f"touch {proof}")}, protocol=2)
+    case = case_of("megatron-torch-by-specification/tensor-2")
+    file = laid(case, root) / case.entry / "mp_rank_00" / "model_optim_rng.pt"
+    if legacy:
+        old = (FIXTURES / "torch-save-2.15.0/legacy/step-40.pt").read_bytes()
+        shutil.rmtree(root / case.entry)
+        (root / "step-40.pt").write_bytes(old[:15] + malicious)
+    else:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("archive/data.pkl", malicious)
+
+    assert "it asks for posix.system, which no checkpoint needs; not done" in reason(root)
+    assert not proof.exists()
+
+    pickle.loads(malicious)  # the payload does work, so the test above can fail
+    assert proof.exists()
+
+
+def damaged_at(data: bytes, at: int, value: int) -> bytes:
+    return data[:at] + bytes([value]) + data[at + 1 :]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle's own, for odd escapes in a damaged text
+@pytest.mark.parametrize(
+    "file",
+    [
+        "torch-save-2.15.0/zip/step-40.pt",
+        "torch-save-2.15.0/legacy/step-40.pt",
+        "transformers-5.23.0/plain/checkpoint-40/model.safetensors",
+    ],
+)
+def test_a_file_with_any_byte_changed_is_read_or_refused(
+    file: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = (FIXTURES / file).read_bytes()
+    edge = st.integers(0, 400) | st.integers(len(whole) - 1200, len(whole) - 1)
+    at, value = data.draw(edge | st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    directory = tmp_path_factory.mktemp("damaged")
+    (directory / "file").write_bytes(damaged_at(whole, at, value))
+    folder = Folder(directory, lambda: None)
+
+    with suppress(DamagedError):
+        if file.endswith(".pt"):
+            archive_bytes(folder, "file")
+            outline(folder, "file")
+        else:
+            check_safetensors(folder, "file")
+
+
+def test_of_large_files_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_bytes = 0
+    real = OpenFile.read_at
+
+    def counting(file: OpenFile, offset_bytes: int, count_bytes: int) -> bytes:
+        nonlocal read_bytes
+        read_bytes += count_bytes
+        return real(file, offset_bytes, count_bytes)
+
+    monkeypatch.setattr(OpenFile, "read_at", counting)
+    large_bytes = 8 * 2**20
+    header = json.dumps({"w": {"dtype": "U8", "shape": [large_bytes], "data_offsets": [0, large_bytes]}})
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header.encode())
+        file.truncate(8 + len(header) + large_bytes)
+    with zipfile.ZipFile(tmp_path / "step-40.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"step": 40}, protocol=2))
+        archive.writestr("archive/data/0", bytes(large_bytes))
+    folder = Folder(tmp_path, lambda: None)
+
+    assert check_safetensors(folder, "model.safetensors").tensors == {"w"}
+    assert outline(folder, "step-40.pt") == {"step": 40}
+    assert read_bytes < 2000
