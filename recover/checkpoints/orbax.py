@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TypeVar
 
 import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.json_file import read_json
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.ocdbt import MANIFEST, database_bytes
 
@@ -35,7 +35,6 @@ ARRAYS, SHARDING, ZARR, V1_MARKER = "array_metadatas", "_sharding", ".zarray", "
 
 _JSON = re.compile(r"metadata|_METADATA|_sharding|_CHECKPOINT_METADATA|process_\d+", re.ASCII)
 _CHUNK = re.compile(r"\d+(?:\.\d+)*", re.ASCII)
-_T = TypeVar("_T")
 _KEY = re.compile(r"'([^']*)'|(\d+)", re.ASCII)
 _TEMPORARY_NAME = re.compile(r".+\.orbax-checkpoint-tmp(?:-\d+)?", re.ASCII)
 
@@ -93,7 +92,7 @@ class Orbax:
 def _metadata(folder: Folder) -> _Metadata:
     if METADATA not in folder.files:
         raise DamagedError(f"no {METADATA}: never finished")
-    decoded = _decode(folder, METADATA, _Metadata)
+    decoded = read_json(folder, METADATA, _Metadata, limit_bytes=METADATA_BYTES_MAX)
     if decoded.commit_timestamp_nsecs is None:
         raise DamagedError(f"{METADATA} has no time of the commit: never finished")
     if COMMITTED in folder.files and folder.size_bytes(COMMITTED) == 0:
@@ -118,7 +117,7 @@ def _item_bytes(item: Folder, handler: str) -> int:
         if handler.endswith(TREE_HANDLERS) or not item.files.isdisjoint((MANIFEST, SHARDING)):
             raise DamagedError(f"{item.path.name!a:.80}: no {TREE}")
         return _plain_bytes(item)
-    tree = _decode(item, TREE, _Tree)
+    tree = read_json(item, TREE, _Tree, limit_bytes=METADATA_BYTES_MAX)
     for folder in (item, *(item.enter(name) for name in item.folders if name == ARRAYS)):
         _plain_bytes(folder)
     if tree.use_ocdbt:
@@ -137,7 +136,7 @@ def _plain_bytes(item: Folder) -> int:
         if item.size_bytes(name) == 0:
             raise DamagedError(f"{item.path.name!a:.80}: {name!a:.80} is empty")
         if name.endswith(".json") or _JSON.fullmatch(name):
-            _decode(item, name, object)
+            read_json(item, name, object, limit_bytes=METADATA_BYTES_MAX)
     return sum(item.size_bytes(name) for name in names)
 
 
@@ -150,7 +149,7 @@ def _array_bytes(array: Folder, zarr3: bool) -> int:
     """A chunk is one compressed file: its length is known to nobody, but it is never empty."""
     if zarr3:
         return array.size_bytes("zarr.json")
-    header = _decode(array, ZARR, _Zarr)
+    header = read_json(array, ZARR, _Zarr, limit_bytes=METADATA_BYTES_MAX)
     if len(header.shape) != len(header.chunks) or 0 in header.chunks:
         raise DamagedError(f"{array.path.name!a:.80}: {ZARR} has no whole shape")
     chunks = sorted(name for name in array.files if _CHUNK.fullmatch(name))
@@ -161,10 +160,3 @@ def _array_bytes(array: Folder, zarr3: bool) -> int:
         if array.size_bytes(name) == 0:
             raise DamagedError(f"{array.path.name!a:.80}: {name!a:.80} is empty")
     return sum(array.size_bytes(name) for name in chunks)
-
-
-def _decode(folder: Folder, name: str, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(folder.read(name, limit_bytes=METADATA_BYTES_MAX), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedError(f"{name!a:.80} cannot be read: {str(error)!a:.120}") from error

@@ -20,6 +20,7 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.json_file import read_json
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.safetensors import check_safetensors
@@ -85,10 +86,7 @@ class PaddleNlp:
 def _check_state(folder: Folder, step: int) -> None:
     if STATE not in folder.files:
         raise DamagedError(f"no {STATE}: never finished ({len(folder.files)} files)")
-    try:
-        state = msgspec.json.decode(folder.read(STATE, limit_bytes=STATE_BYTES_MAX), type=_State)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedError(f"{STATE} cannot be read: {str(error)!a:.120}") from error
+    state = read_json(folder, STATE, _State, limit_bytes=STATE_BYTES_MAX)
     if state.global_step != step:
         raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")
 
@@ -97,10 +95,7 @@ def _indexed(folder: Folder) -> frozenset[str]:
     """All files that the indexes name."""
     named: set[str] = set()
     for index in sorted(name for name in folder.files if name.endswith(".index.json")):
-        try:
-            decoded = msgspec.json.decode(folder.read(index, limit_bytes=INDEX_BYTES_MAX), type=_Index)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DamagedError(f"{index!a:.80} is not an index: {str(error)!a:.120}") from error
+        decoded = read_json(folder, index, _Index, limit_bytes=INDEX_BYTES_MAX)
         if not decoded.weight_map:
             raise DamagedError(f"{index!a:.80} names no files")
         named.update(decoded.weight_map.values())

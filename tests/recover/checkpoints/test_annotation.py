@@ -21,6 +21,12 @@ def test_a_path_and_a_format_are_read(value: str, path: str, format_name: str | 
     assert parse(value) == CheckpointLocation(path=path, format=format_name)
 
 
+def test_the_marker_of_a_format_of_ones_own_is_read() -> None:
+    found = parse("/ckpt;format=generic;marker=step_{step}/DONE")
+
+    assert found == CheckpointLocation(path="/ckpt", format="generic", marker="step_{step}/DONE")
+
+
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
@@ -34,6 +40,11 @@ def test_a_path_and_a_format_are_read(value: str, path: str, format_name: str | 
         ("/a;form=x", "'form=x' is not a known option"),
         ("/a;format=zip", "format 'zip' is not one of rekindle-sharded, "),
         ("/a;format=torch-dcp;format=torch-dcp", "format is given twice"),
+        ("/a;format=generic", "format generic needs ;marker=, a relative file, as DONE or step_{step}/DONE"),
+        ("/a;marker=DONE", "format generic needs ;marker="),
+        ("/a;format=torch-dcp;marker=DONE", "and no other has one"),
+        ("/a;format=generic;marker=../DONE", "marker '../DONE': it is not a plain relative path"),
+        ("/a;format=generic;marker=", "marker '': it is empty"),
     ],
 )
 def test_a_wrong_value_is_told_with_what_was_expected_and_what_follows(value: str, problem: str) -> None:

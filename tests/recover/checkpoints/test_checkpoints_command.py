@@ -46,6 +46,20 @@ def test_json_has_exactly_the_promised_fields(root: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out) == {"checkpoints": [half, chosen], "chosen": chosen}
 
 
+def test_the_marker_of_the_generic_format_is_given_beside_it(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generic = ["scan", str(root), "--json", "--format", "generic"]
+
+    assert run([*generic, "--marker", "commit.json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen"]["format"] == "generic"
+    assert run(generic) == 2
+    assert run(["scan", str(root), "--marker", "commit.json"]) == 2
+    assert "--format generic needs --marker, and no other format has one" in capsys.readouterr().err
+    assert run([*generic, "--marker", "/etc/passwd"]) == 2
+    assert "expected a relative file, as DONE or step_{step}/DONE" in capsys.readouterr().err
+
+
 def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root)]) == 0
 

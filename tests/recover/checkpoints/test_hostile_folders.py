@@ -262,6 +262,8 @@ HUGE = 2**63 - 1
         ("paddle-3.3.1/folders", "step-40/model.pdopt", b"\x80\x02c" + b"x" * 100_000 + b"."),
         ("orbax-0.12.8/bare", "40/manifest.ocdbt", b"\x0c\xdb\x3a\x2a" + b"\xff" * 60),
         ("orbax-0.12.8/bare", "40/_METADATA", b"[" * 100_000),
+        ("orbax-0.12.8/bare", "40/_sharding", b"[" * 100_000),
+        ("orbax-0.12.8/bare", "40/_CHECKPOINT_METADATA", b"\xff\xfe"),
         (
             "orbax-0.12.8/noocdbt",
             "40/w/.zarray",
