@@ -121,7 +121,7 @@ class LabelRule(_Part, frozen=True, kw_only=True):
 
     name: Word
     """The label, as `nvidia.com/gpu.compute.major`."""
-    values: Annotated[tuple[Annotated[str, Meta(max_length=63)], ...], Meta(max_length=16)] = ()
+    values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
     """Any of these. Without values and `at_least`: the label is there."""
     at_least: Annotated[str, Meta(max_length=63)] = ""
     """A whole number, or one captured from the log (`{needed_major}`)."""
@@ -132,7 +132,7 @@ class Test(_Part, frozen=True, kw_only=True):
 
     log: Template = ""
     """A template that a line of the log contains."""
-    where: Annotated[tuple[Comparison, ...], Meta(max_length=4)] = ()
+    where: Annotated[list[Comparison], Meta(max_length=4)] = []
     """With `log`: comparisons that must all hold for values captured from that same line."""
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
     """A container ended with this status; 128 + n is the signal n."""
@@ -159,14 +159,14 @@ KINDS = ("log", "exit_code", "fault", "signal", "framework", "request", "env", "
 class Clause(Test, frozen=True, kw_only=True):
     """One test, or `any_of` several."""
 
-    any_of: Annotated[tuple[Test, ...], Meta(max_length=32)] = ()
+    any_of: Annotated[list[Test], Meta(max_length=32)] = []
     """It is enough that one of these holds."""
 
 
 class Match(_Part, frozen=True, kw_only=True):
     """When the recipe applies."""
 
-    all_of: Annotated[tuple[Clause, ...], Meta(min_length=1, max_length=16)]
+    all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
     """Each must hold. A clause is one test, or `any_of` a list of tests."""
 
 
@@ -181,9 +181,9 @@ class Placement(_Part, frozen=True, kw_only=True):
 
     avoid_node: bool = False
     """Not on the node where it failed."""
-    require: Annotated[tuple[LabelRule, ...], Meta(max_length=8)] = ()
+    require: Annotated[list[LabelRule], Meta(max_length=8)] = []
     """Only on nodes that fulfil each of these."""
-    forbid: Annotated[tuple[LabelRule, ...], Meta(max_length=8)] = ()
+    forbid: Annotated[list[LabelRule], Meta(max_length=8)] = []
     """Not on nodes that fulfil one of these."""
 
 
