@@ -93,6 +93,7 @@ def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
             stems.setdefault(name.rpartition(".")[0], []).append(name)
     dated, undated = [], []
     for stem, names in stems.items():
+        folder.check_time()
         step = step_of_file(stem)
         if step is None:
             undated += names
@@ -103,16 +104,12 @@ def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
 
 def _undated(folder: Folder, names: list[str], readers: Sequence[Recogniser]) -> list[Entry]:
     """Those whose format tells the step inside, as Lightning's `last.ckpt`; the last by name where many."""
-    told = [
-        (name, reader)
-        for name in names
-        for reader in readers
-        if isinstance(reader, TellsStep) and reader.recognises(folder.only([name]))
-    ]
+    tellers = [reader for reader in readers if isinstance(reader, TellsStep)]
+    told = [(name, teller) for name in names for teller in tellers if teller.recognises(folder.only([name]))]
     found = []
-    for name, reader in sorted(told, key=lambda pair: _natural(pair[0]), reverse=True)[:UNDATED_MAX]:
+    for name, teller in sorted(told, key=lambda pair: _natural(pair[0]), reverse=True)[:UNDATED_MAX]:
         try:
-            step = reader.step_inside(folder.only([name]))
+            step = teller.step_inside(folder.only([name]))
         except DamagedError:
             step = STEP_UNKNOWN
         found.append(Entry(step, name, (name,)))
