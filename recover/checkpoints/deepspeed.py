@@ -25,7 +25,7 @@ __all__ = ["DeepSpeed"]
 
 TRACKER = "latest"
 TRACKER_BYTES_MAX = 1024
-RANKS_MAX = 1_000_000
+RANKS_MAX = 100_000
 
 _MODEL = re.compile(r"mp_rank_(\d{2,6})_model_states\.pt", re.ASCII)
 _MODEL_PARTITION = re.compile(r"zero_pp_rank_(\d{1,6})_mp_rank_(\d{2,6})_model_states\.pt", re.ASCII)

@@ -7,7 +7,8 @@
     iter_0000040/metadata.json      written last, also by asynchronous saves
 
 An iteration that is saved once more, after a return to an older one, replaces file by file and keeps the old
-metadata.json meanwhile: then only the tracker tells.
+metadata.json meanwhile: then only the tracker tells. One that lost both common.pt and metadata.json looks
+like a torch-dcp and is taken for one; no interrupted save leaves that.
 Source: megatron/core/dist_checkpointing/serialization.py and strategies/, core 0.16.
 """
 

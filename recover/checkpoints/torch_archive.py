@@ -233,7 +233,7 @@ def _check_legacy(file: OpenFile) -> None:
         keys = load_next_inert(stream, limit_bytes=limit_bytes)
     except ValueError as error:
         raise DamagedError(f"{file.name} is cut short or damaged: {str(error)!a:.120}") from error
-    if not isinstance(keys, list) or set(keys) != set(storages):
+    if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(map(str, storages)):
         raise DamagedError(f"{file.name} is damaged: its list of storages is not that of its tensors")
     needed_bytes = stream.tell() + sum(storages.values())
     if file.size_bytes != needed_bytes:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recover.checkpoints import READERS
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile
 from recover.checkpoints.model import Checkpoint
 from recover.checkpoints.safetensors import check_safetensors
-from recover.checkpoints.scan import scan
+from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.torch_archive import archive_bytes, outline
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -159,6 +159,25 @@ def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: P
         assert all(found.reason for found in result.checkpoints)
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_whatever_is_not_yet_written_it_is_incomplete(
+    case: Case, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = laid(case, tmp_path_factory.mktemp("half") / "checkpoints")
+    files = [file for other, file in FILES if other == case]
+    needed = [file for file in files if file.name not in case.spare]
+    missing = data.draw(st.sets(st.sampled_from(files))) | {data.draw(st.sampled_from(needed))}
+    # Without both, megatron-torch-dist looks like a torch-dcp; no interrupted save leaves that.
+    assume(not {"common.pt", "metadata.json"} <= {file.name for file in missing})
+    for file in missing:
+        (root / file).unlink()
+
+    with suppress(ScanError):  # a root without any checkpoint, or that looks like one itself
+        assert scan(root).chosen is None
+
+
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_no_other_format_takes_it_for_complete(case: Case) -> None:
     taken_by = {
@@ -185,6 +204,12 @@ def test_the_newest_complete_one_is_chosen_past_a_cut_one(root: Path) -> None:
     ]
     assert result.chosen is not None
     assert result.chosen.path == "checkpoint-40"
+
+
+def test_the_page_of_the_formats_names_each() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
+
+    assert [reader.name for reader in READERS if f"| `{reader.name}` |" not in page] == []
 
 
 # Megatron
