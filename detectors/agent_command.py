@@ -108,7 +108,7 @@ def _credentials(args: argparse.Namespace) -> Credentials:
     )
     if not host:
         raise ValueError("--server must name the API server, since this is no pod of a cluster")
-    return Credentials.in_cluster(f"[{host}]" if ":" in host else host, port)
+    return Credentials.in_cluster(host, port)
 
 
 def _set_up_logs(node: str) -> None:

@@ -41,9 +41,12 @@ class Credentials(msgspec.Struct, frozen=True):
 
     @staticmethod
     def in_cluster(host: str, port: str) -> Credentials:
-        """What a pod is given: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the mounted token."""
+        """What a pod is given: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the mounted token.
+
+        An IPv6 address comes without the brackets that a URL needs.
+        """
         return Credentials(
-            server=f"https://{host}:{port}",
+            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
             token_file=str(_IN_CLUSTER / "token"),
             ca_file=str(_IN_CLUSTER / "ca.crt"),
         )

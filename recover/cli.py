@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from detectors.kubeapi import KubeApi
+from detectors.kubeapi import Credentials, KubeApi
 from detectors.settings import SettingsError
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
@@ -56,6 +56,10 @@ Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the
 Kubeconfig = Annotated[str, typer.Option(metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")]
 Context = Annotated[str, typer.Option(help="A context of the kubeconfig.")]
 Server = Annotated[str, typer.Option(metavar="URL", help="An API server, instead of a kubeconfig.")]
+TokenFile = Annotated[str, typer.Option(metavar="FILE", help="The token for --server.")]
+CaFile = Annotated[
+    str, typer.Option(metavar="FILE", help="The certificate authority of --server (default: the system's).")
+]
 
 
 def status(args: list[str]) -> int:
@@ -84,9 +88,17 @@ def _status(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     server: Server = "",
+    token_file: TokenFile = "",
+    ca_file: CaFile = "",
 ) -> None:
     """Shows what is wrong, what is being done, what was refused, and where Rekindle is blind."""
-    snapshot = _read(namespace, kubeconfig, context, server, jobs=False)
+    snapshot = _read(
+        namespace,
+        load_credentials(
+            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
+        ),
+        jobs=False,
+    )
     shown = overview(
         snapshot.nodes, snapshot.health, snapshot.incidents, snapshot.recoveries, datetime.now(UTC)
     )
@@ -105,9 +117,17 @@ def _why(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     server: Server = "",
+    token_file: TokenFile = "",
+    ca_file: CaFile = "",
 ) -> None:
     """Tells why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
-    snapshot = _read(namespace, kubeconfig, context, server, jobs=True)
+    snapshot = _read(
+        namespace,
+        load_credentials(
+            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
+        ),
+        jobs=True,
+    )
     try:
         found = find(subject, snapshot, namespace)
     except NotFound as error:
@@ -125,12 +145,11 @@ def _why(
         _print_story(story)
 
 
-def _read(namespace: str, kubeconfig: str, context: str, server: str, *, jobs: bool) -> Snapshot:
+def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool) -> Snapshot:
     """The objects; notes on what is missing go to standard error, so that -o json stays clean."""
 
     async def connected() -> Snapshot:
-        credentials = await load_credentials(kubeconfig=kubeconfig, context=context, server=server)
-        async with KubeApi(credentials) as api:
+        async with KubeApi(await found) as api:
             return await read(RestCluster(api), namespace=namespace, jobs=jobs)
 
     try:

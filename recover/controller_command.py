@@ -91,9 +91,13 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _main(options: argparse.Namespace, settings: Settings) -> None:
     if not settings.lease.is_in_order:
-        raise SettingsError(f"{settings.lease}: expected duration_s > renew_deadline_s > retry_s")
+        lease = settings.lease
+        raise SettingsError(
+            f"settings lease: duration_s {lease.duration_s}, renew_deadline_s {lease.renew_deadline_s}, "
+            f"retry_s {lease.retry_s}: expected duration_s > renew_deadline_s > retry_s"
+        )
     host, _, port = options.listen.rpartition(":")
-    if not port.isdigit():
+    if not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
     credentials = await load_credentials(
         kubeconfig=options.kubeconfig,
@@ -109,7 +113,10 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:
             fenced = Fenced(RestCluster(api), elector)
             controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading)
-            runner = await serve(controller, host or "0.0.0.0", int(port))
+            try:
+                runner = await serve(controller, host or "0.0.0.0", int(port))
+            except OSError as error:
+                raise SettingsError(f"--listen {options.listen}: cannot listen there: {error}") from error
             log.info("controller starts", mode=settings.mode, server=credentials.server, identity=identity)
             try:
                 await _work(controller, elector, fenced)

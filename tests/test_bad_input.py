@@ -7,6 +7,7 @@ beside their own tests.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -126,6 +127,48 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(text: str, told: str, t
     assert str(caught.value).startswith(f"kubeconfig {file}: ")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"server": "10.0.0.1:6443"}, "--server '10.0.0.1:6443': expected a URL"),
+        ({"token_file": "/none/token"}, "--token-file /none/token: cannot be read"),
+        ({"ca_file": "/none/ca.crt"}, "--ca-file /none/ca.crt: expected a file of certificates"),
+        ({"ca_file": __file__}, f"--ca-file {__file__}: expected a file of certificates"),
+    ],
+)
+async def test_an_api_server_that_cannot_be_used_as_it_is_named_is_told(
+    arguments: dict[str, str], told: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        await load_credentials(**{"server": "https://10.0.0.1:6443", **arguments})
+
+    assert str(caught.value).startswith(told)
+
+
+async def test_in_a_cluster_of_ipv6_the_address_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00:10:96::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    assert (await load_credentials()).server == "https://[fd00:10:96::1]:443"
+
+
+def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        args = ["controller", "--server", "http://127.0.0.1:1", "--listen", address]
+        ended = subprocess.run(
+            [sys.executable, "-m", "detectors.cli", *args],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"rekindle controller: --listen {address}: cannot listen there: ")
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

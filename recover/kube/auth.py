@@ -36,10 +36,10 @@ async def load_credentials(
 ) -> Credentials:
     """A given server wins, then a given kubeconfig, in-cluster, `$KUBECONFIG` and ~/.kube/config.
 
-    Raises SettingsError, naming the file, where nothing usable is found.
+    Raises SettingsError, naming the file or argument, where nothing usable is found.
     """
     if server:
-        return Credentials(server=server.rstrip("/"), token_file=token_file, ca_file=ca_file)
+        return _of_server(server, token_file, ca_file)
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if not kubeconfig and host:
         return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
@@ -50,6 +50,23 @@ async def load_credentials(
             "run inside a cluster"
         )
     return await _from_kubeconfig(path, context)
+
+
+def _of_server(server: str, token_file: str, ca_file: str) -> Credentials:
+    if not server.startswith(("https://", "http://")):
+        raise SettingsError(f"--server {server!r}: expected a URL, for example https://10.0.0.1:6443")
+    credentials = Credentials(server=server.rstrip("/"), token_file=token_file, ca_file=ca_file)
+    try:
+        credentials.headers()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"--token-file {token_file}: cannot be read: {error}") from error
+    try:
+        credentials.ssl_context()
+    except OSError as error:  # an SSLError is one, too
+        raise SettingsError(
+            f"--ca-file {ca_file}: expected a file of certificates in PEM form: {error}"
+        ) from error
+    return credentials
 
 
 async def _from_kubeconfig(path: str, context: str) -> Credentials:

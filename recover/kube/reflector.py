@@ -17,6 +17,7 @@ import msgspec
 import structlog
 import tenacity
 
+from detectors.contract import GROUP
 from detectors.kubeapi import ApiError, ReplyLost, Resource, WatchEvent
 from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
 
@@ -230,6 +231,13 @@ class Reflector:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, ApiError) and error.expired:
             log.info("watch history expired, listing again", kind=self._resource.kind)
+            return
+        if isinstance(error, ApiError) and error.not_found and self._resource.group == GROUP:
+            log.warning(
+                "CRD not installed, trying again: rekindle crds | kubectl apply -f -",
+                kind=self._resource.kind,
+                retry_in_s=round(state.upcoming_sleep, 2),
+            )
             return
         log.warning(
             "cannot follow the API, trying again",
