@@ -328,3 +328,9 @@ def test_each_checkpoint_is_read_by_its_own_format_and_is_complete_to_no_other(c
     }
 
     assert claims == {case.format}
+
+
+def test_every_format_is_on_the_page_of_formats() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
+
+    assert [reader.name for reader in READERS if f"| `{reader.name}` |" not in page] == []

@@ -285,9 +285,7 @@ def test_in_a_root_with_too_many_names_nothing_is_chosen(
 
 
 def test_an_unknown_format_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        ScanError, match="'safetensors' is not known; expected one of rekindle-sharded, "
-    ):
+    with pytest.raises(ScanError, match="'safetensors' is not known; expected one of rekindle-sharded, "):
         scan(tmp_path, format_name="safetensors")
 
 
