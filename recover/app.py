@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 import tenacity
 
-from detectors.kubeapi import ApiError, ReplyLost
+from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Plan
 from recover.errors import Transient
 from recover.execute import Executor
@@ -29,6 +29,7 @@ from recover.observe import Observer
 from recover.plan import plan
 from recover.settings import Settings
 from recover.telemetry import Clock, Metrics
+from recover.workloads import WORKLOADS
 
 __all__ = ["Controller"]
 
@@ -37,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
 """Kinds by which budgets are counted, and that no precondition guards against a view that is too old."""
+FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
+"""A job that the last leader has just made anew is not gone. Not all of them need be installed."""
 
 
 class Controller:
@@ -99,15 +102,22 @@ class Controller:
     async def _catch_up(self) -> None:
         """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of
         another one come by watches, which may lag or be silent for a while."""
-        for resource in LAST_LEADERS_WORK:
-            page = ""
-            while True:
-                answer = await self._cluster.list(resource, page=page)
-                for item in answer.items:
-                    self.observer.absorb(resource, bytes(item))
-                page = answer.next_page
-                if not page:
-                    break
+        for resource in (*LAST_LEADERS_WORK, *FRAMEWORKS):
+            try:
+                await self._list(resource)
+            except ApiError as error:
+                if resource not in FRAMEWORKS or not error.not_found:
+                    raise
+
+    async def _list(self, resource: Resource) -> None:
+        page = ""
+        while True:
+            answer = await self._cluster.list(resource, page=page)
+            for item in answer.items:
+                self.observer.absorb(resource, bytes(item))
+            page = answer.next_page
+            if not page:
+                return
 
     def _sizes(self) -> dict[str, int]:
         world = self.observer.world(self._mode.mode, self._mode.since)

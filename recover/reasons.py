@@ -87,7 +87,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "the namespace.",
     ),
     Reason.HELD: Explanation(
-        "A person froze this object with rekindle.dev/hold, or has suspended the job.",
+        "A person froze this object with rekindle.dev/hold, or has suspended the job, or started it again.",
         "Remove rekindle.dev/hold and rekindle.dev/hold-until, or let the job run, when automation may act.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(

@@ -77,6 +77,12 @@ class Context(msgspec.Struct, frozen=True):
         """Who else wrote the job's suspend field."""
         return self.gang.suspend_writer or "somebody else"
 
+    def undone(self) -> Reason:
+        """Why a recovery ends whose stop or start somebody flipped back. A person may do so and let us act at
+        the next fault; a controller would do it again."""
+        is_person = self.gang.suspend_writer.startswith("kubectl")
+        return Reason.HELD if is_person else Reason.FOREIGN_OWNER
+
     def allowed_s(self, deadline_s: float) -> float:
         return allowed_s(self.gang, self.timing, deadline_s)
 

@@ -29,7 +29,7 @@ def resuming(ctx: Context) -> Step:
         return _start(ctx)
     if gang.suspended:
         message = f"{ctx.somebody()} has suspended {gang.ref} right after it was started"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     pods = ctx.living()
     ended = sum(1 for p in new_pods(ctx.world, ctx.gang) if p.phase is PodPhase.SUCCEEDED)
     running = sum(1 for p in pods if p.phase is PodPhase.RUNNING)
@@ -48,7 +48,7 @@ def _start(ctx: Context) -> Step:
     gang = ctx.gang
     if not gang.suspended and gang.terminal is None:
         message = f"{ctx.somebody()} has started {gang.ref} before its checkpoint was chosen"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     living = ctx.remaining()
     if living and ctx.expired():
         names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
@@ -144,7 +144,7 @@ def verifying(ctx: Context) -> Step:
         return Step(status=_succeeded(ctx, None))
     if ctx.gang.suspended:
         message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     first = _first_step(ctx)
     if first is not None:
         unknown_s = _last_step_unknown(ctx, first)

@@ -69,7 +69,7 @@ def stopping(ctx: Context) -> Step:
         return Step(writes=(*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ())))
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
@@ -129,7 +129,7 @@ def fencing(ctx: Context) -> Step:
     """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
     if not ctx.gang.suspended and ctx.gang.terminal is None:
         message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.FOREIGN_OWNER))
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     living = ctx.remaining()
     if not living:
         return Step(status=_ended(ctx))

@@ -310,6 +310,20 @@ def test_who_wrote_the_suspend_field_last_is_named() -> None:
     assert Job().parse(msgspec.json.encode(raw)).suspend_writer == "argocd-controller"
 
 
+def test_a_person_who_starts_the_job_again_is_let_be_and_helped_at_the_next_fault() -> None:
+    world = lost_gpu(job(recreate=False))
+    reached(world, Phase.STOPPING)
+    step(world)
+    world.change_gang(suspended=False, suspend_writer="kubectl-patch")
+    step(world)
+    assert only_recovery(world).status.reason == Reason.HELD
+
+    world.later(600)
+    world.crash(rank=2)
+
+    assert world.decide().restarts == ["llm"]
+
+
 def test_a_stop_that_was_flipped_back_is_not_tried_twice_and_names_who_did_it() -> None:
     world = lost_gpu(job(recreate=False))
     reached(world, Phase.STOPPING)

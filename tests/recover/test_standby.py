@@ -12,14 +12,20 @@ from chaos.cluster.client import Client
 from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
 from recover.app import Controller
-from recover.kube.cluster import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES
+from recover.kube.cluster import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
 from recover.mode import STATE
+from recover.model import Mode
 from recover.settings import Settings
 from recover.telemetry import Metrics
 from recover.web import serve
 
 NAMESPACE = Settings().namespace
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
+
+JOB = {
+    "metadata": {"name": "llm", "namespace": NAMESPACE},
+    "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}},
+}
 
 
 class Lab:
@@ -89,6 +95,7 @@ async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -
         await asyncio.wait_for(lab.controller.ready.wait(), 20)
         lab.client.disturbance.watch_lag_s = 3600
         lab.store.create(NODES, {**NODE, "metadata": {"name": "n2"}})
+        lab.store.create(JOBS, JOB)
         await asyncio.sleep(0.2)
         assert "n2" not in lab.controller.observer.nodes.rows
 
@@ -96,3 +103,5 @@ async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -
         await lab.until_there()
 
         assert {"n1", "n2"} == {o["metadata"]["name"] for o in lab.store.objects(NODEHEALTHS)}
+        world = lab.controller.observer.world(Mode.OBSERVE, real_clock().now())
+        assert [gang.ref.name for gang in world.gangs.values()] == ["llm"]
