@@ -90,7 +90,7 @@ def _needed(folder: Folder) -> set[str]:
         needed |= {f"{prefix}{rank}_optim_states.pt" for rank in ranks}
     missing = needed - folder.files
     if missing:
-        raise DamagedError(f"{min(missing)!a} is missing, one of {len(missing)} of {len(needed)} files")
+        raise DamagedError(f"{min(missing)!a} is missing ({len(missing)} of {len(needed)} files are)")
     return needed
 
 

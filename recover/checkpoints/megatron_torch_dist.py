@@ -1,4 +1,4 @@
-"""Reader for megatron-torch-dist: Megatron-LM's and NeMo's distributed format, `--ckpt-format torch_dist`.
+"""Reader for megatron-torch-dist: Megatron-LM's distributed format, `--ckpt-format torch_dist`.
 
     latest_checkpointed_iteration.txt
     iter_0000040/common.pt          what no rank shards; written first
