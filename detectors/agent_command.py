@@ -101,6 +101,8 @@ def _options(args: argparse.Namespace) -> AgentOptions:
 
 def _credentials(args: argparse.Namespace) -> Credentials:
     if args.server:
+        if not args.server.startswith(("https://", "http://")):
+            raise ValueError(f"--server {args.server!r}: expected a URL, for example https://10.0.0.1:6443")
         return Credentials(server=args.server.rstrip("/"), token_file=args.token_file, ca_file=args.ca_file)
     host, port = (
         os.environ.get("KUBERNETES_SERVICE_HOST", ""),

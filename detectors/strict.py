@@ -39,6 +39,8 @@ def convert(data: Any, type_: type[T], *, file: str, where: str = "") -> T:
         return msgspec.convert(data, type_)
     except msgspec.ValidationError as error:
         field, value, expected = _explain(str(error), data)
+        if expected.startswith("invalid enum value"):
+            expected = _choices(type_, field) or expected
         raise BadValueError(file=file, where=where, field=field, value=value, expected=expected) from error
 
 
@@ -52,6 +54,20 @@ def _explain(message: str, data: Any) -> tuple[str, str, str]:
         name = _join(path, unknown.group(1))
         return name, _shown(_lookup(data, name)), "no such field; check its spelling"
     return path, _shown(_lookup(data, path)), text[:1].lower() + text[1:]
+
+
+def _choices(type_: Any, path: str) -> str:
+    """What the enum at `path` may be, where only structs lie on the way to it."""
+    kind = msgspec.inspect.type_info(type_)
+    for part in path.split("."):
+        fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
+        found = next((field for field in fields if field.encode_name == part), None)
+        if found is None:
+            return ""
+        kind = found.type
+    if not isinstance(kind, msgspec.inspect.EnumType):
+        return ""
+    return "expected one of " + ", ".join(repr(str(member.value)) for member in kind.cls)
 
 
 def _join(path: str, name: str) -> str:

@@ -19,6 +19,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
+DnsLabel = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,8 +126,8 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs."""
-    namespace: str = "rekindle-system"
-    """Where the controller keeps its own ConfigMap and its Lease."""
+    namespace: DnsLabel = "rekindle-system"
+    """Where the controller keeps its own ConfigMap and its Lease: that of the chart's release."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",

@@ -175,7 +175,7 @@ def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> Non
     ("settings", "told"),
     [
         ("moed = 'recover'", "field moed: value 'recover': no such field; check its spelling"),
-        ("mode = 'repair'", "field mode: value 'repair': invalid enum value 'repair'"),
+        ("mode = 'repair'", "field mode: value 'repair': expected one of 'observe', 'recover'"),
         ("[budgets]\nbrake_percent = 'few'", "field budgets.brake_percent: value 'few': expected `float`"),
         ("[timing]\nsettle_s = -1", "field timing.settle_s: value -1: expected `float` >= 0.0"),
         ("[timing", "not valid TOML"),
