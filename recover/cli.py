@@ -100,7 +100,12 @@ def _status(
         jobs=False,
     )
     shown = overview(
-        snapshot.nodes, snapshot.health, snapshot.incidents, snapshot.recoveries, datetime.now(UTC)
+        snapshot.nodes,
+        snapshot.health,
+        snapshot.incidents,
+        snapshot.recoveries,
+        datetime.now(UTC),
+        hidden=snapshot.hidden,
     )
     if output is Output.JSON:
         _print_json(shown)

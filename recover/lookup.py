@@ -53,6 +53,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     namespaces: dict[str, NamespaceView]
     notes: list[str]
     """What could not be read, one line each."""
+    hidden: frozenset[str] = frozenset()
+    """Kinds that the reader may not list, by their plural: nothing of them is not none of them."""
 
 
 async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> Snapshot:
@@ -61,11 +63,12 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
     Raises CannotTell.
     """
     notes: list[str] = []
+    hidden: set[str] = set()
     accelerators = Settings().accelerators
 
     async def every(resource: Resource, parse: Callable[[bytes], T]) -> list[T]:
         within = namespace if resource.namespaced else ""
-        return _parsed(resource, await _list(cluster, resource, within, notes), parse, notes)
+        return _parsed(resource, await _list(cluster, resource, within, notes, hidden), parse, notes)
 
     async def all_jobs() -> list[Gang]:
         lists = await asyncio.gather(*(every(w.resource, w.parse) for w in WORKLOADS if jobs))
@@ -79,6 +82,8 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
         every(NAMESPACES, decode.namespace),
         all_jobs(),
     )
+    if hidden.issuperset(resource.plural for resource in _OURS):
+        raise CannotTell(f"you may list nothing of what Rekindle writes: {notes[0]}")
     return Snapshot(
         nodes={node.name: node for node in nodes},
         health={one.metadata.name: one for one in health},
@@ -87,10 +92,13 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
         gangs=gangs,
         namespaces={one.name: one for one in namespaces},
         notes=notes,
+        hidden=frozenset(hidden),
     )
 
 
-async def _list(cluster: Cluster, resource: Resource, namespace: str, notes: list[str]) -> list[msgspec.Raw]:
+async def _list(
+    cluster: Cluster, resource: Resource, namespace: str, notes: list[str], hidden: set[str]
+) -> list[msgspec.Raw]:
     items: list[msgspec.Raw] = []
     page = ""
     while True:
@@ -101,6 +109,8 @@ async def _list(cluster: Cluster, resource: Resource, namespace: str, notes: lis
                 items, page = [], ""
                 continue
             _refused(resource, error, notes)
+            if error.status == 403:
+                hidden.add(resource.plural)
             return []
         except ReplyLost as error:
             raise CannotTell(f"the API server does not answer: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -52,8 +52,11 @@ def overview(
     incidents: Iterable[Incident],
     recoveries: Iterable[Recovery],
     now: datetime,
+    *,
+    hidden: Collection[str] = (),
 ) -> Overview:
-    """What `rekindle status` shows. Nodes and health are by node name."""
+    """What `rekindle status` shows. Nodes and health are by node name; of hidden kinds (by their plural)
+    nothing is known."""
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     shown = _recent(recoveries, now)
     tables = (
@@ -74,7 +77,7 @@ def overview(
         Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health))),
     )
     return Overview(
-        verdict=_verdict(nodes, still_open, shown),
+        verdict=_verdict(nodes, still_open, shown, hidden),
         tables=tuple(table for table in tables if table.rows),
         commands=_commands(nodes, still_open, shown),
     )
@@ -91,16 +94,23 @@ def _since(recovery: Recovery) -> datetime:
     return phases[-1].at if phases else recovery.spec.detected_at
 
 
-def _verdict(nodes: Mapping[str, Node], incidents: list[Incident], recoveries: list[Recovery]) -> Line:
+def _verdict(
+    nodes: Mapping[str, Node],
+    incidents: list[Incident],
+    recoveries: list[Recovery],
+    hidden: Collection[str],
+) -> Line:
     out = sum(1 for node in nodes.values() if node.quarantine is not None)
     active = sum(1 for r in recoveries if r.active)
-    parts = (
-        counted(sum(1 for node in nodes.values() if node.is_accelerated), "accelerator node"),
-        f"{out} quarantined",
-        counted(active, "active recovery", "active recoveries"),
-        counted(len(incidents), "open incident"),
-    )
-    return Line(", ".join(parts), Tone.WAITING if out or active or incidents else Tone.GOOD)
+    accelerated = counted(sum(1 for node in nodes.values() if node.is_accelerated), "accelerator node")
+    told = {
+        "nodes": f"{accelerated}, {out} quarantined",
+        "recoveries": counted(active, "active recovery", "active recoveries"),
+        "incidents": counted(len(incidents), "open incident"),
+    }
+    parts = [f"{kind} unknown" if kind in hidden else words for kind, words in told.items()]
+    is_calm = not (out or active or incidents or hidden)
+    return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
 def _nodes(

@@ -194,14 +194,14 @@ def test_wrong_usage_is_exit_status_2(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 class Refusing:
-    """A cluster that is empty, and answers the list of one resource with an error."""
+    """A cluster that is empty, and answers the list of one resource, or of all, with an error."""
 
-    def __init__(self, resource: Resource, error: Exception) -> None:
-        self._resource, self._errors = resource, [error]
+    def __init__(self, resource: Resource | None, error: Exception) -> None:
+        self._resource, self._error = resource, error
 
     async def list(self, resource: Resource, **_: Any) -> ListPage:
-        if resource == self._resource and self._errors:
-            raise self._errors[0]
+        if self._resource in (None, resource):
+            raise self._error
         return ListPage([], "1")
 
 
@@ -227,7 +227,15 @@ async def test_a_framework_that_is_not_installed_is_no_problem() -> None:
 async def test_what_one_may_not_list_is_left_out_and_said() -> None:
     cluster = Refusing(NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
 
-    assert (await read(cluster)).notes == ["nodes left out: you may not list them (nodes is forbidden)"]
+    snapshot = await read(cluster)
+
+    assert snapshot.notes == ["nodes left out: you may not list them (nodes is forbidden)"]
+    assert snapshot.hidden == {"nodes"}
+
+
+async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
+    with pytest.raises(CannotTell, match="you may list nothing of what Rekindle writes"):
+        await read(Refusing(None, ApiError(403, "Forbidden", "no rights")))
 
 
 @pytest.mark.parametrize(

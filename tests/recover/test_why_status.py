@@ -14,6 +14,13 @@ def rows(shown: Overview, title: str) -> list[tuple[str, ...]]:
     return [row for table in shown.tables if table.title == title for row in table.rows]
 
 
+def test_what_one_may_not_list_is_unknown_and_not_none() -> None:
+    shown = overview({}, {}, [], [], NOW, hidden={"nodes", "incidents"})
+
+    assert shown.verdict.text == "nodes unknown, 0 active recoveries, incidents unknown"
+    assert shown.verdict.tone is Tone.WAITING
+
+
 def test_a_quiet_cluster_is_one_good_line_and_no_table() -> None:
     shown = overview({"node-3": node()}, {"node-3": health()}, [], [], NOW)
 
