@@ -33,7 +33,7 @@ test: $(STAMP) ## All tests that need nothing but this machine
 
 test-all: lint test rungs ## lint, test, and a real control plane (built from Go modules the first time: minutes)
 
-rungs: $(STAMP) # The rungs above `make test`. One that does not exist yet says so; it is never counted as passed.
+rungs: $(STAMP) ## The tests on a real control plane; a rung that does not exist yet says so
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster
 	@echo "rung 4, real nodes: not there yet"
