@@ -70,7 +70,8 @@ def scan(
             found.append(Checkpoint(step, name, "", complete=False, reason=stopped, bytes=0))
             continue
         try:
-            format_found, verdict = _examine(folder, entry, readers)
+            older = next((e for e in entries[count + 1 :] if not e.files and e.step < step), None)
+            format_found, verdict = _examine(folder, entry, older, readers)
         except OutOfTimeError:
             stopped = f"not examined: the scan's {time_s:g} s were over"
             format_found, verdict = "", Verdict(complete=False, reason=stopped)
@@ -119,12 +120,18 @@ def _root(root: Path, check_time: Callable[[], None]) -> Folder:
         raise ScanError(f"{root}: {_OUT_OF_TIME}") from error
 
 
-def _examine(folder: Folder, entry: Entry, readers: Sequence[Reader]) -> tuple[str, Verdict]:
-    """The format and verdict of one entry of the root."""
+def _examine(
+    folder: Folder, entry: Entry, older: Entry | None, readers: Sequence[Reader]
+) -> tuple[str, Verdict]:
+    """The format and verdict of one entry of the root; `older` is the next older directory."""
     try:
         if entry.files:
             return _examine_files(folder.only(entry.files), entry, readers)
-        return _examine_directory(folder.open(entry.name), entry.step, readers)
+        inside = folder.open(entry.name)
+        found = _examine_directory(inside, entry.step, readers)
+        if found[1].complete and older is not None:
+            _check_parts(inside, folder, older, readers)
+        return found
     except NotADirectoryError:
         return "", Verdict(complete=False, reason="a file, not a directory")
     except OSError as error:
@@ -158,6 +165,21 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
             where = "" if part is folder else f"{part.path.name!a:.80}: "
             return name, Verdict(complete=False, bytes=total_bytes, reason=where + verdict.reason)
     return name, Verdict(complete=True, bytes=total_bytes)
+
+
+def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[Reader]) -> None:
+    """Nothing counts the parts one level down, so the checkpoint before tells which there are. Raises
+    DamagedError where one has not begun."""
+    if any(reader.recognises(inside) for reader in readers):
+        return
+    try:
+        before = root.open(older.name)
+        missing = [name for name in before.folders if name not in inside.folders][:NESTED_MAX]
+        parts = [name for name in missing if any(r.recognises(before.open(name)) for r in readers)]
+    except (OSError, DamagedError):
+        return  # what cannot be read tells nothing about others
+    if parts:
+        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has: never finished")
 
 
 def _read(reader: Reader, folder: Folder, step: int) -> Verdict:

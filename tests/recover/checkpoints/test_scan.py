@@ -316,6 +316,27 @@ def test_all_parts_one_level_down_must_be_complete(tmp_path: Path) -> None:
     )
 
 
+def test_a_part_one_level_down_that_has_not_begun_is_missed_where_the_checkpoint_before_has_it(
+    tmp_path: Path,
+) -> None:
+    for name in ("model", "optimizer"):
+        torch_dcp(tmp_path / "step-20", name)
+    torch_dcp(tmp_path / "step-40", "model")
+
+    newest, before = scan(tmp_path).checkpoints
+
+    assert newest.reason == "no 'optimizer', which 'step-20' has: never finished"
+    assert (newest.complete, before.complete) == (False, True)
+
+
+def test_a_folder_that_is_no_part_of_a_checkpoint_is_not_missed(tmp_path: Path) -> None:
+    for step in ("step-20", "step-40"):
+        torch_dcp(tmp_path / step, "model")
+    (tmp_path / "step-20" / "evaluation").mkdir()
+
+    assert [c.complete for c in scan(tmp_path).checkpoints] == [True, True]
+
+
 # Whatever lies there.
 
 _NAMES = st.sampled_from(
