@@ -14,7 +14,7 @@ import msgspec
 from detectors.contract import ObjectMeta, key
 from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint
 from recover.resources import JOBS
-from recover.workloads.base import OwnedMeta, PodSpec, volumes_of
+from recover.workloads.wire import OwnedMeta, PodSpec, volumes_of
 
 __all__ = ["JOBSET_UID", "QUARANTINE", "RELEASED", "SCAN_OF", "UNHEALTHY", "namespace", "node", "pod"]
 

@@ -17,8 +17,8 @@ from recover.model import Container, Pod, PodPhase, Quarantine, Taint
 from recover.objects import builtins, merged
 from recover.phases import advance
 from recover.plan import plan
-from recover.workloads.base import MARK, mark_of
 from recover.workloads.job import Job
+from recover.workloads.patches import MARK, mark_of
 from tests.builders import Worlds
 
 __all__ = [

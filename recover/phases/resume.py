@@ -17,7 +17,7 @@ from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
 from recover.workloads import workload_of
-from recover.workloads.base import environment_name
+from recover.workloads.patches import environment_name
 
 __all__ = ["resuming", "verifying"]
 

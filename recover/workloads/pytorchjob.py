@@ -15,19 +15,9 @@ import msgspec
 from recover.actions import Patch
 from recover.model import Gang, Mark, Template
 from recover.resources import PYTORCHJOBS
-from recover.workloads.base import (
-    ConditionView,
-    OwnedMeta,
-    PodTemplate,
-    StopsAtOnce,
-    avoiding,
-    changes_affinity,
-    gang_of,
-    gang_patch,
-    made_anew,
-    reading_environment,
-    terminal_of,
-)
+from recover.workloads.base import StopsAtOnce, gang_of
+from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
+from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
 
 __all__ = ["PyTorchJob"]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recover import decode
 from recover.decode import QUARANTINE, RELEASED
-from recover.workloads.base import MARK
 from recover.workloads.job import Job
+from recover.workloads.patches import MARK
 
 ACCELERATORS = ("nvidia.com/gpu", "tencent.com/vcuda-core")
 

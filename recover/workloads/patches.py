@@ -1,0 +1,121 @@
+"""The patches that all frameworks' stops and starts share: the mark, the environment, nodes to avoid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from detectors.contract import key
+from recover.actions import Patch
+from recover.model import Gang, Mark
+from recover.objects import merged, shortened
+from recover.workloads.wire import HOSTNAME
+
+__all__ = [
+    "MARK",
+    "avoiding",
+    "changes_affinity",
+    "environment_name",
+    "gang_patch",
+    "made_anew",
+    "mark_of",
+    "reading_environment",
+]
+
+MARK = key("recovery")
+"""Annotation: which recovery and attempt stopped or started the job last."""
+
+
+def mark_of(annotations: Mapping[str, str]) -> Mark | None:
+    """Our mark on a job. One that people have garbled counts as none: the next write replaces it."""
+    try:
+        return msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
+    except msgspec.MsgspecError:
+        return None
+
+
+def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:
+    """One patch with the change and the mark, on exactly the object that was seen."""
+    annotation = msgspec.json.encode(mark).decode()
+    return Patch(
+        what=what,
+        resource=gang.resource,
+        namespace=gang.ref.namespace,
+        name=gang.ref.name,
+        uid=gang.ref.uid,
+        version=gang.version,
+        body={"metadata": {"annotations": {MARK: annotation}}, "spec": spec},
+    )
+
+
+def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
+    """What people wrote of the job, with what a start changes."""
+    changed: dict[str, Any] = msgspec.json.decode(gang.definition)
+    for patch in patches:
+        changed = merged(changed, patch.body)
+    return changed
+
+
+def environment_name(gang: Gang) -> str:
+    """The ConfigMap that carries the environment of the next attempt to the gang's containers."""
+    return f"{shortened(gang.ref.name, 244)}-rekindle"
+
+
+def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
+    """The containers, each reading our ConfigMap through an optional envFrom.
+
+    A variable that the template sets itself wins over envFrom: we never override what people wrote.
+    """
+    ours = {"configMapRef": {"name": environment_name(gang), "optional": True}}
+    return [
+        {
+            **container,
+            "envFrom": [*(e for e in container.get("envFrom", []) if not _same_map(e, ours)), ours],
+        }
+        for container in containers
+    ]
+
+
+def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    return bool(source.get("configMapRef", {}).get("name") == ours["configMapRef"]["name"])
+
+
+def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
+    """The affinity that keeps out the nodes of the new mark, and no longer those of the mark before.
+
+    Required terms are ORed, so the exclusion goes into each of them. What people excluded themselves stays.
+    """
+    before = set(gang.mark.avoided) if gang.mark else set()
+    result = _copy(affinity)
+    node_affinity = result.setdefault("nodeAffinity", {})
+    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    terms = required.setdefault("nodeSelectorTerms", []) or [{}]
+    required["nodeSelectorTerms"] = terms
+    for term in terms:
+        expressions = term.get("matchExpressions", [])
+        others = [e for e in expressions if not _excludes_hosts(e)]
+        hosts = {v for e in expressions if _excludes_hosts(e) for v in e.get("values", [])}
+        hosts = (hosts - before) | set(mark.avoided)
+        if hosts:
+            others.append({"key": HOSTNAME, "operator": "NotIn", "values": sorted(hosts)})
+        term["matchExpressions"] = others
+    # A term without any requirement matches no node at all.
+    required["nodeSelectorTerms"] = [t for t in terms if t.get("matchExpressions") or t.get("matchFields")]
+    if not required["nodeSelectorTerms"]:
+        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = None
+    return result
+
+
+def changes_affinity(gang: Gang, mark: Mark) -> bool:
+    return bool(mark.avoided or (gang.mark and gang.mark.avoided))
+
+
+def _excludes_hosts(expression: Mapping[str, Any]) -> bool:
+    return expression.get("key") == HOSTNAME and expression.get("operator") == "NotIn"
+
+
+def _copy(value: Mapping[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
