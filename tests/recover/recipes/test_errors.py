@@ -123,7 +123,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     ),
     "an unknown hold": (
         "[change]\n", '[change]\nhold = "yes"\n',
-        "field change.hold: value 'yes': expected one of never, unless-placed, always",
+        "field change.hold: value 'yes': expected one of 'never', 'unless-placed', 'always'",
     ),
     "nothing to verify by": ("steps = 5", "", "field verify: value (none): expected log or steps"),
     "a title that is too long": ("Ranks die", "R" * 400, "...: expected `str` of length <= 300"),
