@@ -85,9 +85,7 @@ def test_a_root_with_too_many_names_is_an_error_in_bounded_memory(tmp_path: Path
     took_s = time.monotonic() - began_s
     peak_bytes = int(err.rpartition("VmHWM:")[2].split()[0]) * 1024
 
-    print(
-        f"{MANY} files in the root: {took_s:.3f} s with Python's start, {peak_bytes / 2**20:.0f} MiB; {err.splitlines()[:1]}"
-    )
+    print(f"{MANY} files in the root: {took_s:.3f} s with Python's start, {peak_bytes / 2**20:.0f} MiB")
     assert peak_bytes < MEMORY_BYTES_MAX
     if MANY > folder_module.NAMES_MAX:
         assert process.returncode == 2
