@@ -92,7 +92,7 @@ async def at_rest(
 
 def job_counters(job: Any) -> dict[str, Any]:
     """All that a Job's backoff and end depend on. What comes and goes with suspend is left out."""
-    status = job["status"]
+    status = job.get("status", {})  # its controller may not have looked yet
     counted = ("failed", "succeeded", "completedIndexes", "failedIndexes", "uncountedTerminatedPods")
     return {
         "active": status.get("active"),
@@ -102,7 +102,7 @@ def job_counters(job: Any) -> dict[str, Any]:
 
 
 def pytorchjob_counters(job: Any) -> dict[str, Any]:
-    status = job["status"]
+    status = job.get("status", {})  # its controller may not have looked yet
     replicas = {
         role: {name: count for name, count in counts.items() if isinstance(count, int)}
         for role, counts in status.get("replicaStatuses", {}).items()

@@ -288,7 +288,7 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
         since = control_plane.audit_position()
 
         await patched(stage, JOBS, "llm", {"spec": {"suspend": True}}, manager="kubectl-edit")
-        recovery = await ended(stage, "llm", "Escalated", "ForeignOwner")
+        recovery = await ended(stage, "llm", "Escalated", "Held")
 
         assert "kubectl-edit" in recovery["status"]["message"]
         assert writes_to(control_plane, since, JOBS, "llm") == []

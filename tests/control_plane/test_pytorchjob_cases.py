@@ -32,8 +32,8 @@ SETTINGS = ("mode=recover", "budgets.quarantined_percent_max=100")
 
 
 async def conditions_of(stage: RealStage, job: str) -> list[str]:
-    status = (await stage.get(PYTORCHJOBS, job, NAMESPACE))["status"]
-    return [c["type"] for c in status["conditions"] if c["status"] == "True"]
+    status = (await stage.get(PYTORCHJOBS, job, NAMESPACE)).get("status", {})
+    return [c["type"] for c in status.get("conditions", []) if c["status"] == "True"]
 
 
 async def runs(stage: RealStage, job: str) -> bool:
