@@ -4,8 +4,9 @@ REKINDLE_OUTAGE_S sets how long each disturbance lasts (default 10). The long va
 server or etcd and five minutes of cut connections (etcd only with REKINDLE_ETCD=1: after it the scheduler and
 KWOK now and then take minutes to be back, though the controller has started the gang long before):
 
-    REKINDLE_CONTROL_PLANE=1 REKINDLE_ETCD=1 REKINDLE_OUTAGE_S=60 pytest -s -k killed tests/control_plane/test_outages.py
-    REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 pytest -s -k cut tests/control_plane/test_outages.py
+    export REKINDLE_CONTROL_PLANE=1 REKINDLE_ETCD=1
+    REKINDLE_OUTAGE_S=60 pytest -s -k killed tests/control_plane/test_outages.py
+    REKINDLE_OUTAGE_S=300 pytest -s -k cut tests/control_plane/test_outages.py
 """
 
 from __future__ import annotations
