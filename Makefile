@@ -53,7 +53,7 @@ soak: $(STAMP) ## The long counts: 20 demos, kills in each state, then outages a
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_RECOVERIES=5 REKINDLE_HANDOVERS=16 REKINDLE_FAILOVER=1 REKINDLE_IDLE_S=120 \
 		$(BIN)/python -m pytest -s -m control_plane tests/control_plane/test_in_a_row.py \
 		tests/control_plane/test_two_controllers.py tests/control_plane/test_idle.py
-	REKINDLE_CONTROL_PLANE=1 REKINDLE_ETCD=1 REKINDLE_OUTAGE_S=60 $(BIN)/python -m pytest -s -k killed tests/control_plane/test_outages.py
+	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=60 $(BIN)/python -m pytest -s -k killed tests/control_plane/test_outages.py
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 $(BIN)/python -m pytest -s -k cut tests/control_plane/test_outages.py
 
 lint: $(STAMP) ## ruff, mypy, import-linter

@@ -34,7 +34,7 @@ from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPh
 from recover.plan import plan
 from recover.settings import Settings
 
-__all__ = ["NOW", "Decision", "Worlds", "cluster", "gang"]
+__all__ = ["BOOT", "NOW", "Decision", "Worlds", "cluster", "gang"]
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 BOOT = "11111111-2222-3333-4444-555555555555"

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from detectors.contract import Fault
 from recover import scan_pod
 from recover.accounting import last_step
 from recover.actions import Action
@@ -186,10 +187,25 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     return msgspec.structs.replace(
         ctx.status,
         checkpoint=choice,
+        avoid_nodes=[name for name in ctx.status.avoid_nodes if not _is_back(ctx, name)],
         leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
         last_step=max(known, default=None),
         failed_log=_failed_log(ctx) or ctx.status.failed_log,
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),
+    )
+
+
+def _is_back(ctx: Context, name: str) -> bool:
+    """It was only not heard of for a while, in one and the same boot: kept out, it would be missed on a full
+    cluster. While a node is silent Kubernetes itself keeps new pods away."""
+    node = ctx.world.nodes.get(name)
+    if node is None or not node.ready:
+        return False
+    causes = [cause for cause in ctx.status.causes if cause.node == name]
+    incidents = [ctx.world.incidents.get(cause.incident) for cause in causes]
+    return bool(causes) and all(
+        cause.fault is Fault.HOST and incident is not None and incident.spec.boot_id == node.boot_id
+        for cause, incident in zip(causes, incidents, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ from tests.acting import (
     start_pods,
     step,
 )
-from tests.builders import NOW, Worlds, cluster, gang
+from tests.builders import BOOT, NOW, Worlds, cluster, gang
 from tests.recover.phase_cases import choice, faulted
 
 # --- choosing ---------------------------------------------------------------------------------------------
@@ -230,6 +230,27 @@ def test_a_fault_of_a_node_where_the_attempt_before_ran_keeps_the_next_one_off_i
     status = only_recovery(world).status
     assert (status.attempt, status.nodes) == (2, ["n4", "n5", "n6", "n7"])
     assert "n5" in status.avoid_nodes
+
+
+@pytest.mark.parametrize(("boot", "avoided"), [(BOOT, ()), ("another-boot", ("n2",))])
+def test_a_node_that_was_silent_for_a_moment_may_take_ranks_again_unless_it_has_booted(
+    boot: str, avoided: tuple[str, ...]
+) -> None:
+    """n1 is quarantined, and needs no affinity. With n2 kept out, a full cluster would lack room."""
+    world = faulted()
+    step(world)
+    step(world)
+    recovering(world.not_ready("n2", ago_s=1))
+    step(world)
+    assert only_recovery(world).status.avoid_nodes == ["n1", "n2"]
+
+    world.change_node("n2", ready=True, ready_since=world.now, boot_id=boot)
+    end_pods(world)
+    advanced(world, Phase.VERIFYING)
+
+    mark = world.gangs["llm-uid"].mark
+    assert mark is not None
+    assert mark.avoided == avoided
 
 
 def test_a_job_that_completes_before_its_first_step_is_seen_has_succeeded() -> None:

@@ -246,10 +246,12 @@ def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None
     cluster = Scripted(list=[NOT_INSTALLED], watch=[])
 
     async def main(_: Clock) -> None:
-        reflector = Reflector(cluster, NODES, Sink(), optional=True)
+        sink = Sink()
+        reflector = Reflector(cluster, NODES, sink, optional=True)
         following = asyncio.create_task(reflector.run())
         await asyncio.wait_for(reflector.synced.wait(), timeout=1)
         following.cancel()
+        assert (sink.lists, sink.events) == ([], [])
 
     run(main, start=START)
 
