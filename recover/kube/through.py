@@ -1,0 +1,94 @@
+"""A Cluster in front of another: reads pass, all writes go through one method, so that none can be missed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from detectors.kubeapi import WatchEvent
+from detectors.resource import MergePatch, PatchType, Resource
+from recover.kube.cluster import Cluster, ListPage
+
+__all__ = ["WritesThrough"]
+
+T = TypeVar("T")
+
+
+class WritesThrough(ABC):
+    """Implements Cluster. `_write` is given each write as a coroutine: it awaits it once, or closes it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @abstractmethod
+    async def _write(self, write: Coroutine[Any, Any, T]) -> T: ...
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        return await self._cluster.get(resource, name, namespace)
+
+    async def list(
+        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
+    ) -> ListPage:
+        return await self._cluster.list(resource, namespace=namespace, labels=labels, limit=limit, page=page)
+
+    def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        resource_version: str,
+        timeout_s: float,
+        initial: bool = False,
+    ) -> AsyncIterator[WatchEvent]:
+        return self._cluster.watch(
+            resource,
+            namespace=namespace,
+            labels=labels,
+            resource_version=resource_version,
+            timeout_s=timeout_s,
+            initial=initial,
+        )
+
+    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+        return await self._write(self._cluster.create(resource, body, namespace))
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Any,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        patch_type: PatchType = MergePatch,
+    ) -> bytes:
+        return await self._write(
+            self._cluster.patch(
+                resource, name, body, namespace=namespace, subresource=subresource, patch_type=patch_type
+            )
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_s: int | None = None,
+        foreground: bool = False,
+    ) -> None:
+        await self._write(
+            self._cluster.delete(
+                resource,
+                name,
+                namespace=namespace,
+                uid=uid,
+                resource_version=resource_version,
+                grace_s=grace_s,
+                foreground=foreground,
+            )
+        )
