@@ -1,4 +1,4 @@
-"""Arguments that the benches on a throwaway control plane share."""
+"""Arguments that several benches take."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 import os
 from collections.abc import Callable
 
-__all__ = ["add_cluster", "count"]
+__all__ = ["add_cluster", "add_json", "count"]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Which control plane, which settings, which output."""
+    """Which throwaway control plane, which settings, which output."""
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
@@ -20,6 +20,10 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="GROUP.FIELD=VALUE", help="a setting of the controller"
     )
+    add_json(parser)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
 
 

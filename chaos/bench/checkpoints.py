@@ -22,8 +22,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from chaos.bench.arguments import count
-from chaos.bench.figures import Machine, Row, machine, row, table
+from chaos.bench.arguments import add_json, count
+from chaos.bench.figures import Machine, Row, machine, row, shown, table
 from recover.checkpoints.rekindle_sharded import MARKER, RekindleSharded
 from recover.checkpoints.scan import scan
 
@@ -63,10 +63,7 @@ def run(args: list[str]) -> int:
     except OSError as error:
         print(f"rekindle bench checkpoints: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        tell(Console(), found)
+    shown(found, tell, as_json=options.json)
     return 0
 
 
@@ -90,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=count(1, 1000), default=5, metavar="N", help="%(default)s")
     parser.add_argument("--dir", metavar="DIR", help="where to make them (default: the temporary directory)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    add_json(parser)
     return parser
 
 

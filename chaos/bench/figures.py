@@ -5,12 +5,24 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
+from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "table"]
+__all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def shown(found: T, tell: Callable[[Console, T], None], *, as_json: bool) -> None:
+    """Prints what a bench has found: for programs, or in its own words."""
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        tell(Console(), found)
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from chaos.bench.arguments import add_json
+from chaos.bench.figures import shown
 from chaos.bench.processes import Usage, usage
 from chaos.children import Child
 from chaos.cluster.store import Audit
@@ -85,10 +87,7 @@ def run(args: list[str]) -> int:
     except StageError as error:
         print(f"rekindle bench footprint: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        tell(Console(), found)
+    shown(found, tell, as_json=options.json)
     return 0
 
 
@@ -102,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=_seconds, default=30.0, metavar="S", help="the window (default %(default)g)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    add_json(parser)
     return parser
 
 

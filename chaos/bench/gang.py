@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos.bench.arguments import add_cluster, count
-from chaos.bench.figures import Machine, machine
+from chaos.bench.figures import Machine, machine, shown
 from chaos.bench.gangs import Gang, indexed_job, pytorchjob, runs, turn
 from chaos.bench.processes import Usage, usage
 from chaos.bench.rounds import FELL_OFF
@@ -67,10 +67,7 @@ def run(args: list[str]) -> int:
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
         print(f"rekindle bench gang: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        tell(Console(), found)
+    shown(found, tell, as_json=options.json)
     return 0
 
 

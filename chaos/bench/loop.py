@@ -20,7 +20,7 @@ import msgspec
 from rich.console import Console
 
 from chaos.bench.arguments import add_cluster, count
-from chaos.bench.figures import Machine, Row, machine, percentile, row, table
+from chaos.bench.figures import Machine, Row, machine, percentile, row, shown, table
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
 from chaos.bench.seen import POKE
 from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
@@ -67,10 +67,7 @@ def run(args: list[str]) -> int:
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
         print(f"rekindle bench loop: {error}", file=sys.stderr)
         return 1
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
-        tell(Console(), found)
+    shown(found, tell, as_json=options.json)
     return 0
 
 
