@@ -21,6 +21,8 @@ __all__ = [
     "EVIDENCE_BYTES_MAX",
     "FINDINGS_MAX",
     "GROUP",
+    "KNOWN_LINES_MAX",
+    "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
     "TAIL_BYTES_MAX",
     "VERSION",
@@ -31,6 +33,7 @@ __all__ = [
     "Fault",
     "Finding",
     "FoldedFindings",
+    "KnownLine",
     "LogError",
     "LogPosition",
     "NodeHealth",
@@ -42,6 +45,7 @@ __all__ = [
     "PodSettings",
     "Remedy",
     "Severity",
+    "Signature",
     "Source",
     "Subject",
     "SubjectKind",
@@ -54,6 +58,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 FINDINGS_MAX = 32
 EVIDENCE_BYTES_MAX = 256
+KNOWN_LINES_MAX = 8
+LINE_BYTES_MAX = 512
 TAIL_BYTES_MAX = 2048
 OBJECT_BYTES_MAX = 16 * 1024
 
@@ -244,6 +250,14 @@ class LogError(_Wire, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX)] = ""
 
 
+class KnownLine(_Wire, frozen=True, kw_only=True):
+    """A log line that a recipe looks for. Always of origin tenant."""
+
+    signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
+    at: datetime
+    text: Annotated[str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX)]
+
+
 class PodProgress(_Wire, frozen=True, kw_only=True):
     """Where one training container stood at its last edge. Steps in between are not published."""
 
@@ -260,6 +274,14 @@ class PodProgress(_Wire, frozen=True, kw_only=True):
     last_step_at: datetime | None = None
     median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
     first_error: LogError | None = None
+    known_lines: Annotated[
+        list[KnownLine],
+        Meta(description="for each template of a recipe the first line with it", max_length=KNOWN_LINES_MAX),
+    ] = []
+    free_device_bytes: Annotated[
+        int | None,
+        Meta(description="least free memory of the node's devices, as last read before the container ended"),
+    ] = None
     tail: Annotated[
         str, Meta(description="last lines of an ended container, at most 2 KiB", max_length=TAIL_BYTES_MAX)
     ] = ""
@@ -296,10 +318,23 @@ class PodSettings(_Wire, frozen=True, kw_only=True):
     hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
 
 
+class Signature(_Wire, frozen=True, kw_only=True):
+    """The log lines by which one recipe of a user knows its issue, as templates."""
+
+    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
+    match: Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=32)] = []
+    verify: Annotated[str, Meta(description="the line that shows that the change helped", max_length=300)] = (
+        ""
+    )
+
+
 class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
     """Written by the controller alone."""
 
     pods: Annotated[list[PodSettings], Meta(max_length=64)] = []
+    signatures: Annotated[
+        list[Signature], Meta(description="beside those that every agent knows", max_length=32)
+    ] = []
     request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
 
 

@@ -34,6 +34,8 @@ __all__ = [
     "Outcome",
     "Phase",
     "PhaseTime",
+    "RecipeOutcome",
+    "RecipeUse",
     "Recovery",
     "RecoverySpec",
     "RecoveryStatus",
@@ -238,6 +240,30 @@ class Totals(_Wire, frozen=True, kw_only=True):
     lost_gpu_s: Annotated[float, Meta(description="GPU-seconds without new progress")] = 0.0
 
 
+class RecipeOutcome(StrEnum):
+    """What a matching recipe led to."""
+
+    APPLIED = "applied"
+    HELD = "held"
+    ADVISED = "advised"
+    GAVE_UP = "gave-up"
+
+
+class RecipeUse(_Wire, frozen=True, kw_only=True):
+    """A known issue that was recognised, and what was done about it."""
+
+    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
+    attempt: Annotated[int, Meta(description="the attempt that it changed", ge=1)]
+    outcome: RecipeOutcome
+    seen: Annotated[str, Meta(description="what matched", max_length=512)] = ""
+    env: Annotated[
+        dict[str, Annotated[str, Meta(max_length=1024)]],
+        Meta(description="variables for the new containers", max_length=32),
+    ] = {}
+    message: Annotated[str, Meta(description="what was changed, or why nothing was", max_length=512)] = ""
+    advice: Annotated[str, Meta(description="what the job's owner should change", max_length=2048)] = ""
+
+
 class RecoverySpec(_Wire, frozen=True, kw_only=True):
     """Which gang, and what started it; does not change."""
 
@@ -298,6 +324,9 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     totals: Totals | None = None
     failed_log: FailedLog | None = None
     recreation: Recreation | None = None
+    recipes: Annotated[
+        list[RecipeUse], Meta(description="known issues that were recognised, newest last", max_length=8)
+    ] = []
     gang_uid: Annotated[
         str, Meta(description="uid of the job that stands for the gang since it was made anew", max_length=64)
     ] = ""

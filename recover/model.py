@@ -14,6 +14,7 @@ import msgspec
 from detectors.contract import NodeHealth, PodProgress
 from detectors.resource import Resource
 from recover.api import GangRef, Incident, Recovery
+from recover.recipes.model import Recipe
 
 __all__ = [
     "Container",
@@ -261,6 +262,8 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
+    recipes: Mapping[str, Recipe] = {}
+    """The known issues by name: the built-in ones, and people's own."""
 
     def pods(self, gang_uid: str) -> list[Pod]:
         """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""

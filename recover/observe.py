@@ -30,6 +30,7 @@ from recover.kube.cluster import (
 )
 from recover.kube.reflector import Reflector
 from recover.model import Gang, Mode, Node, Pod, World
+from recover.recipes.load import built_in
 from recover.scan_pod import scan_label
 from recover.settings import Settings
 from recover.workloads import WORKLOADS
@@ -245,6 +246,7 @@ class Observer:
             gangs_on=self._gangs_on,
             departed=self._departed,
             parts_of=self._parts_of,
+            recipes=built_in(),
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
