@@ -48,11 +48,11 @@ name = "small-shm"
 title = "Workers of the data loader die of a small /dev/shm"
 source = "our runbook, page 12"
 
-[[match.all_of]]
+[[match.allOf]]
 log = "unable to write to file </torch_{file}>: No space left on device"
 
-[[match.all_of]]
-any_of = [{ exit_code = 135 }, { exit_code = 1 }]
+[[match.allOf]]
+anyOf = [{ exitCode = 135 }, { exitCode = 1 }]
 
 [change]
 hold = "always"

@@ -79,7 +79,7 @@ def _of_change(change: Change, certain: dict[str, Kind]) -> Iterator[Problem]:
 
 def _of_placement(placement: Placement, certain: dict[str, Kind]) -> Iterator[Problem]:
     if not (placement.avoid_node or placement.require or placement.forbid):
-        yield Problem("change.placement", "(none)", "expected at least one of avoid_node, require, forbid")
+        yield Problem("change.placement", "(none)", "expected at least one of avoidNode, require, forbid")
     for field, rules in (("require", placement.require), ("forbid", placement.forbid)):
         for index, rule in enumerate(rules):
             yield from of_label(rule, f"change.placement.{field}[{index}]", certain)

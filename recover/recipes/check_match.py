@@ -49,14 +49,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 def of_match(match: Match) -> Iterator[Problem]:
     for number, clause in enumerate(match.all_of):
-        at = f"match.all_of[{number}]"
+        at = f"match.allOf[{number}]"
         if not clause.any_of:
             yield from _of_test(clause, at)
             continue
         if given := [*_given(clause), *(["where"] if clause.where else [])]:
-            yield Problem(at, f"any_of and {', '.join(given)}", "expected any_of alone; its tests go inside")
+            yield Problem(at, f"anyOf and {', '.join(given)}", "expected anyOf alone; its tests go inside")
         for index, test in enumerate(clause.any_of):
-            yield from _of_test(test, f"{at}.any_of[{index}]")
+            yield from _of_test(test, f"{at}.anyOf[{index}]")
 
 
 def _of_test(test: Test, at: str) -> Iterator[Problem]:
@@ -87,7 +87,7 @@ def _of_test(test: Test, at: str) -> Iterator[Problem]:
 
 
 def _given(test: Test) -> list[str]:
-    return [kind for kind in KINDS if getattr(test, kind) not in (None, "")]
+    return [kind for kind, name in KINDS.items() if getattr(test, name) not in (None, "")]
 
 
 def _of_request(test: RequestTest, at: str) -> Iterator[Problem]:
@@ -151,14 +151,14 @@ def of_label(rule: LabelRule, at: str, certain: dict[str, Kind]) -> Iterator[Pro
     if not _is_qualified(rule.name):
         yield Problem(f"{at}.name", repr(rule.name), "expected a label such as nvidia.com/gpu.compute.major")
     if rule.values and rule.at_least:
-        yield Problem(at, "values and at_least", "expected one of the two")
+        yield Problem(at, "values and atLeast", "expected one of the two")
     if rule.at_least and not rule.at_least.isdecimal():
         name = rule.at_least.removeprefix("{").removesuffix("}")
         if certain.get(name) is not Kind.INTEGER or rule.at_least != f"{{{name}}}":
             whole = [one for one, kind in certain.items() if kind is Kind.INTEGER]
             captured = listed(whole) or "there is none"
             expected = f"expected a whole number, or an integer that every match captures ({captured})"
-            yield Problem(f"{at}.at_least", repr(rule.at_least), expected)
+            yield Problem(f"{at}.atLeast", repr(rule.at_least), expected)
 
 
 def certain_captures(match: Match) -> dict[str, Kind]:

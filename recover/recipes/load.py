@@ -52,8 +52,8 @@ _CHOICES: dict[str, type[StrEnum]] = {
 _PARTS: dict[str, type[msgspec.Struct]] = {
     "": Recipe,
     "match": Match,
-    "all_of": Clause,
-    "any_of": Test,
+    "allOf": Clause,
+    "anyOf": Test,
     "where": Comparison,
     "compare": Comparison,
     "request": RequestTest,

@@ -40,7 +40,9 @@ Template = Annotated[str, Meta(max_length=300)]
 Word = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+class _Part(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True, rename="camel"
+):
     pass
 
 
@@ -122,7 +124,7 @@ class LabelRule(_Part, frozen=True, kw_only=True):
     name: Word
     """The label, as `nvidia.com/gpu.compute.major`."""
     values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
-    """Any of these. Without values and `at_least`: the label is there."""
+    """Any of these. Without values and `atLeast`: the label is there."""
     at_least: Annotated[str, Meta(max_length=63)] = ""
     """A whole number, or one captured from the log (`{needed_major}`)."""
 
@@ -152,12 +154,12 @@ class Test(_Part, frozen=True, kw_only=True):
     """A label of the node where it ran."""
 
 
-KINDS = ("log", "exit_code", "fault", "signal", "framework", "request", "env", "compare", "label")
-"""The fields of a test of which exactly one is given."""
+KINDS = {one.encode_name: one.name for one in msgspec.structs.fields(Test) if one.name != "where"}
+"""The fields of a test of which exactly one is given: as people write them, and our attributes."""
 
 
 class Clause(Test, frozen=True, kw_only=True):
-    """One test, or `any_of` several."""
+    """One test, or `anyOf` several."""
 
     any_of: Annotated[list[Test], Meta(max_length=32)] = []
     """It is enough that one of these holds."""
@@ -167,7 +169,7 @@ class Match(_Part, frozen=True, kw_only=True):
     """When the recipe applies."""
 
     all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
-    """Each must hold. A clause is one test, or `any_of` a list of tests."""
+    """Each must hold. A clause is one test, or `anyOf` a list of tests."""
 
 
 class Hold(StrEnum):
@@ -207,8 +209,9 @@ class Verify(_Part, frozen=True, kw_only=True):
     """A line that the new containers must print."""
     absent: Prose = ""
     """What it means if they do not."""
-    steps: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """So many training steps without what matched."""
+    steps: bool = False
+    """The first new training step, without any line that matched before. What shows later is the next
+    recovery's, and counts against `attempts`."""
 
 
 class Recipe(_Part, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def _verify(verify: Verify) -> list[str]:
         without = f"; without it: {verify.absent}" if verify.absent else ""
         texts.append(f"by the log line {verify.log!r}{without}")
     if verify.steps:
-        texts.append(f"by {counted(verify.steps, 'training step')} without what matched")
+        texts.append("by the first new training step, without any line that matched before")
     return texts
 
 

@@ -19,13 +19,13 @@ title = "Ranks die of a small /dev/shm"
 source = "our own runbook, page 12"
 attempts = 2
 
-[[match.all_of]]
+[[match.allOf]]
 log = "unable to write to file {file} of {shm_bytes:integer} bytes"
 
-[[match.all_of]]
-any_of = [{ fault = "application" }, { exit_code = 135 }]
+[[match.allOf]]
+anyOf = [{ fault = "application" }, { exitCode = 135 }]
 
-[[match.all_of]]
+[[match.allOf]]
 request = { name = "nvidia.com/gpu", is = "requested" }
 
 [change]
@@ -37,10 +37,10 @@ require = [{ name = "pool", values = ["big"] }]
 forbid = [{ name = "pool", values = ["small"] }]
 
 [verify]
-steps = 5
+steps = true
 """
 REQUEST = 'request = { name = "nvidia.com/gpu", is = "requested" }'
-ONE_MATCH = '[[match.all_of]]\nlog = "unable to write to file {file} of {shm_bytes:integer} bytes"'
+ONE_MATCH = '[[match.allOf]]\nlog = "unable to write to file {file} of {shm_bytes:integer} bytes"'
 
 MISTAKES: dict[str, tuple[str, str, str]] = {
     "an unknown key": (
@@ -48,8 +48,8 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "field atempts: value 2: no such field; expected one of name, title, source, match, change, verify",
     ),
     "an unknown key of a part": (
-        "steps = 5", "step = 5",
-        "field verify.step: value 5: no such field; expected one of log, absent, steps",
+        "steps = true", "step = true",
+        "field verify.step: value True: no such field; expected one of log, absent, steps",
     ),
     "a wrong type": (
         "attempts = 2", 'attempts = "2"', "field attempts: value '2': expected `int`, got `str`",
@@ -57,15 +57,15 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "no name": ('name = "mine"\n', "", "field name: value (none): this field is required"),
     "a name with spaces": ('"mine"', '"My Recipe"', "field name: value 'My Recipe': expected small letters"),
     "an empty match": (
-        GOOD[GOOD.index("[[match") : GOOD.index("[change]")], "[match]\nall_of = []\n",
-        "field match.all_of: value []: expected `array` of length >= 1",
+        GOOD[GOOD.index("[[match") : GOOD.index("[change]")], "[match]\nallOf = []\n",
+        "field match.allOf: value []: expected `array` of length >= 1",
     ),
     "a clause with two tests": (
-        REQUEST, REQUEST + "\nexit_code = 1",
-        "field match.all_of[2]: value exit_code, request: expected exactly one of log, exit_code",
+        REQUEST, REQUEST + "\nexitCode = 1",
+        "field match.allOf[2]: value exitCode, request: expected exactly one of log, exitCode",
     ),
     "a clause without a test": (
-        REQUEST, "", "field match.all_of[2]: value (none): expected exactly one of log",
+        REQUEST, "", "field match.allOf[2]: value (none): expected exactly one of log",
     ),
     "a placeholder twice": (
         "{file} of", "{file} of {file}",
@@ -73,7 +73,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     ),
     "a template that matches anything": (
         "unable to write to file {file} of {shm_bytes:integer} bytes", "E {file}",
-        "field match.all_of[0].log: value 'E {file}': expected at least 6 characters outside placeholders",
+        "field match.allOf[0].log: value 'E {file}': expected at least 6 characters outside placeholders",
     ),
     "a placeholder in the advice that nothing captures": (
         "than {shm_bytes} bytes", "than {shm} bytes",
@@ -90,27 +90,27 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "no attempts": ("attempts = 2", "attempts = 0", "field attempts: value 0: expected `int` >= 1"),
     "an unknown fault class": (
         '"application"', '"gremlins"',
-        "field match.all_of[1].any_of[0].fault: value 'gremlins': expected one of device-lost, device-reset",
+        "field match.allOf[1].anyOf[0].fault: value 'gremlins': expected one of device-lost, device-reset",
     ),
     "an unknown condition of a request": (
         'is = "requested"', 'is = "many"',
-        "field match.all_of[2].request.is: value 'many': expected one of requested, not-requested",
+        "field match.allOf[2].request.is: value 'many': expected one of requested, not-requested",
     ),
     "a multiple of nothing": (
         'is = "requested"', 'is = "multiple-of"',
-        "field match.all_of[2].request.value: value 0: expected at least 1 with is = 'multiple-of'",
+        "field match.allOf[2].request.value: value 0: expected at least 1 with is = 'multiple-of'",
     ),
     "an unknown fact": (
         REQUEST, 'compare = { left = "cuda.dirver", is = "older-than", right = "12.4" }',
-        "field match.all_of[2].compare.left: value 'cuda.dirver': expected a fact (cuda.driver, cuda.runtime",
+        "field match.allOf[2].compare.left: value 'cuda.dirver': expected a fact (cuda.driver, cuda.runtime",
     ),
     "a comparison that is always the same": (
         REQUEST, 'compare = { left = "12.2", is = "older-than", right = "12.4" }',
-        "field match.all_of[2].compare: value '12.2' and '12.4': expected at least one fact or placeholder",
+        "field match.allOf[2].compare: value '12.2' and '12.4': expected at least one fact or placeholder",
     ),
     "a version against memory": (
         REQUEST, 'compare = { left = "cuda.driver", is = "at-least", right = "16GiB" }',
-        "field match.all_of[2].compare: value 'cuda.driver' and '16GiB': expected two of one kind",
+        "field match.allOf[2].compare: value 'cuda.driver' and '16GiB': expected two of one kind",
     ),
     "TOML that is none": ("[verify]", "[verify", "not valid TOML: Expected ']' at the end of a table"),
     "contradictory placement": (
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "[change]\n", '[change]\nhold = "yes"\n',
         "field change.hold: value 'yes': expected one of 'never', 'unless-placed', 'always'",
     ),
-    "nothing to verify by": ("steps = 5", "", "field verify: value (none): expected log or steps"),
+    "nothing to verify by": ("steps = true", "", "field verify: value (none): expected log or steps"),
     "a title that is too long": ("Ranks die", "R" * 400, "...: expected `str` of length <= 300"),
     "a list where a text belongs": (
         'title = "Ranks die of a small /dev/shm"', "title = []",

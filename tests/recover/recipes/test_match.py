@@ -21,9 +21,9 @@ def recipe(*clauses: dict[str, Any], **change: Any) -> Recipe:
             "name": "mine",
             "title": "an issue of ours",
             "source": "our own runbook",
-            "match": {"all_of": clauses},
+            "match": {"allOf": clauses},
             "change": {"advise": "change it"} | change,
-            **({"verify": {"steps": 1}} if change else {}),
+            **({"verify": {"steps": True}} if change else {}),
         },
         Recipe,
     )
@@ -39,7 +39,7 @@ def lines(*texts: str) -> Evidence:
     ("test", "fits", "does_not", "said"),
     [
         (
-            {"exit_code": 135},
+            {"exitCode": 135},
             Evidence(exit_codes=frozenset([1, 135])),
             Evidence(exit_codes=frozenset([1])),
             "exit code 135: only 1 was seen",
@@ -113,7 +113,7 @@ def lines(*texts: str) -> Evidence:
             "label pool is 'c'",
         ),
         (
-            {"label": {"name": "cuda-major-version", "at_least": "12"}},
+            {"label": {"name": "cuda-major-version", "atLeast": "12"}},
             Evidence(labels={"cuda-major-version": "13"}),
             Evidence(labels={"cuda-major-version": "9"}),
             "label cuda-major-version is '9'",
@@ -192,7 +192,7 @@ def test_a_later_line_may_fit_where_an_earlier_one_does_not() -> None:
 
 def test_all_that_is_missing_is_told_at_once() -> None:
     made = recipe(
-        {"any_of": [{"exit_code": 1}, {"exit_code": 2}]}, {"signal": "xid-31"}, {"log": "some literal text"}
+        {"anyOf": [{"exitCode": 1}, {"exitCode": 2}]}, {"signal": "xid-31"}, {"log": "some literal text"}
     )
 
     answer = match(made, Evidence(exit_codes=frozenset([2])))
@@ -215,7 +215,7 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     ],
 )
 def test_a_variable_that_the_template_sets_itself_is_named(env: dict[str, str], told: str | None) -> None:
-    made = recipe({"exit_code": 1}, env={"A": "1"})
+    made = recipe({"exitCode": 1}, env={"A": "1"})
 
     answer = match(made, Evidence(exit_codes=frozenset([1]), env=env))
 

@@ -27,7 +27,7 @@ def test_a_match_tells_line_change_and_verification(capsys: Captured) -> None:
     assert "set FLAGS_allocator_strategy=naive_best_fit in the new containers" in out
     assert "an explicit env wins over envFrom: the template sets FLAGS_allocator_strategy=auto_growth" in out
     assert "by the log line 'Using Naive Best Fit allocation strategy'" in out
-    assert "by 10 training steps without what matched" in out
+    assert "by the first new training step, without any line that matched before" in out
     assert "given up after 1 attempt" in out
 
 
