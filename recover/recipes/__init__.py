@@ -6,7 +6,8 @@ A recipe is one TOML file: the files beside this one are built in, others are pe
     Recipe + Evidence -> match.py -> Matched | NotMatched -> words.py -> cli.py
 
 What is matched is text that a tenant wrote, so a recipe never takes a node out, and changes only the gang
-that it matched. Patterns are literal templates (templates.py): nothing that a person writes can backtrack.
+that it matched. Patterns are literal templates (detectors/log_template.py): nothing that a person writes can
+backtrack.
 """
 
 __all__: list[str] = []

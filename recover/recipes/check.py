@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from detectors.log_template import BadTemplateError, Kind, parse
 from recover.recipes.check_match import (
     VARIABLE,
     Problem,
@@ -19,7 +20,7 @@ from recover.recipes.check_match import (
     of_match,
 )
 from recover.recipes.model import Change, Hold, LabelRule, Placement, Recipe
-from recover.recipes.templates import BadTemplateError, Kind, names_in, parse
+from recover.recipes.templates import names_in
 
 __all__ = ["problems"]
 

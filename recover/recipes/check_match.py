@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from detectors.log_template import BadTemplateError, Kind, Template, parse
+from detectors.sizes import parse_size
 from recover.recipes.model import (
     KINDS,
     Comparison,
@@ -18,8 +20,7 @@ from recover.recipes.model import (
     RequestTest,
     Test,
 )
-from recover.recipes.templates import BadTemplateError, Kind, Template, parse
-from recover.recipes.values import FACTS, Measure, parse_size, parse_version
+from recover.recipes.values import FACTS, Measure, parse_version
 
 __all__ = [
     "VARIABLE",

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from detectors.contract import Fault
+from detectors.log_template import Template
+from detectors.sizes import parse_size
 from recover.recipes.match import Evidence, LogLine
 from recover.recipes.model import Framework
-from recover.recipes.templates import Template
-from recover.recipes.values import FACTS, Measure, parse_count, parse_size, parse_version
+from recover.recipes.values import FACTS, Measure, parse_count, parse_version
 
 __all__ = ["InputError", "evidence"]
 

@@ -11,6 +11,8 @@ from typing import assert_never
 import msgspec
 
 from detectors.contract import Fault
+from detectors.log_template import Template, parse
+from detectors.sizes import parse_size
 from recover.recipes.model import (
     Comparison,
     EnvIs,
@@ -23,8 +25,7 @@ from recover.recipes.model import (
     RequestTest,
     Test,
 )
-from recover.recipes.templates import Template, parse
-from recover.recipes.values import FACTS, facts_of_labels, parse_count, parse_size, parse_version
+from recover.recipes.values import FACTS, facts_of_labels, parse_count, parse_version
 
 __all__ = ["Evidence", "Hit", "LogLine", "Matched", "NotMatched", "match", "templates_of"]
 

@@ -1,4 +1,4 @@
-"""Versions, amounts of memory, and the facts that a recipe can compare. Pure."""
+"""Versions, counts, and the facts that a recipe can compare. Pure. Amounts of memory: detectors/sizes.py."""
 
 from __future__ import annotations
 
@@ -12,17 +12,8 @@ __all__ = [
     "Measure",
     "facts_of_labels",
     "parse_count",
-    "parse_size",
     "parse_version",
-    "size_chars",
 ]
-
-_UNITS: dict[str, int] = {
-    unit: 1024**power
-    for power, units in enumerate(("b", "k kb kib", "m mb mib", "g gb gib", "t tb tib"))
-    for unit in units.split()
-}
-"""All are binary: Paddle and CUDA's tools write MB for 2**20 bytes."""
 
 _COUNT_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _DIGITS_MAX = 15
@@ -78,29 +69,6 @@ def parse_version(text: str) -> tuple[int, ...] | None:
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-def parse_size(text: str) -> float | None:
-    """Bytes of `25.5MB` or `16 GiB`."""
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
-    unit = _UNITS.get(text.strip()[len(number) :].strip().lower())
-    whole, _, part = number.partition(".")
-    digits = whole + part
-    if unit is None or not (
-        whole and digits.isascii() and digits.isdigit() and len(digits) <= 2 * _DIGITS_MAX
-    ):
-        return None
-    return float(number) * unit
-
-
-def size_chars(after: str) -> int:
-    """How many characters of the text behind a number are its unit, with the space before it; 0 for none."""
-    space = 1 if after.startswith(" ") else 0
-    for length in (3, 2, 1):
-        unit = after[space : space + length]
-        if len(unit) == length and unit in _UNITS and not after[space + length :][:1].isalnum():
-            return space + length
-    return 0
 
 
 def parse_count(text: str) -> int | None:

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from detectors.contract import Fault
+from detectors.sizes import parse_size
 from recover.recipes.check import problems
 from recover.recipes.match import Evidence, LogLine, Matched, NotMatched, match
 from recover.recipes.model import Framework, Recipe
-from recover.recipes.values import facts_of_labels, parse_count, parse_size, parse_version
+from recover.recipes.values import facts_of_labels, parse_count, parse_version
 from recover.recipes.words import story_of_answer
 
 
