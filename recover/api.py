@@ -211,9 +211,14 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
     step: int | None = None
     path: Annotated[str, Meta(description="path in the gang's containers", max_length=512)] = ""
     format: Annotated[str, Meta(max_length=63)] = ""
-    reason: Annotated[str, Meta(max_length=256)] = ""
+    reason: Annotated[str, Meta(description="why none is verified", max_length=512)] = ""
     rejected: Annotated[list[RejectedCheckpoint], Meta(max_length=8)] = []
-    scan_s: Annotated[float | None, Meta(description="seconds from the scan's release to its result")] = None
+    scan_s: Annotated[
+        float | None, Meta(description="seconds from the end of the old pods to the scan's result")
+    ] = None
+    idle_gpu_s: Annotated[
+        float | None, Meta(description="GPU-seconds that stood free meanwhile: scanS times the gang's GPUs")
+    ] = None
 
 
 class Witness(_Wire, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from detectors.contract import ObjectMeta, key
-from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint
+from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint, Waiting
 from recover.resources import JOBS
 from recover.workloads.wire import OwnedMeta, PodSpec, volumes_of
 
@@ -135,6 +135,7 @@ class _Terminated(msgspec.Struct, rename="camel"):
 class _State(msgspec.Struct):
     running: dict[str, Any] | None = None
     terminated: _Terminated | None = None
+    waiting: Waiting | None = None
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel"):
@@ -146,6 +147,8 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
 
 class _PodStatus(msgspec.Struct, rename="camel"):
     phase: PodPhase = PodPhase.PENDING
+    reason: str = ""
+    message: str = ""
     conditions: list[_Condition] = []
     container_statuses: list[_ContainerStatus] = []
 
@@ -201,6 +204,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         ),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=unplaced,
+        failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec),
     )
 
@@ -223,6 +227,7 @@ def _container(status: _ContainerStatus) -> Container:
         reason=ended.reason if ended else "",
         message=ended.message if ended else "",
         finished_at=ended.finished_at if ended else None,
+        waiting=status.state.waiting,
     )
 
 

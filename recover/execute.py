@@ -24,7 +24,7 @@ from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
 from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
 from recover.kube.limiter import Limiter, Urgency
-from recover.model import Gang, Node
+from recover.model import Gang, Node, Refusal
 from recover.objects import shortened
 from recover.observe import Observer, Table
 from recover.telemetry import Clock, Metrics
@@ -84,12 +84,19 @@ class Executor:
             try:
                 await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
             except Transient as error:
+                self._note(action, error)
                 log.info("write not done, looking again", what=_what(action), why=str(error))
                 return error.retry_in_s
             except Permanent as error:
+                self._note(action, error)
                 log.error("write refused", what=_what(action), target=_target(action), why=str(error))
                 return 60.0
         return None
+
+    def _note(self, action: Action, error: Transient | Permanent) -> None:
+        if isinstance(action, Create):
+            may_pass = isinstance(error, Transient)
+            self._observer.refused(action, Refusal(self._clock.now(), str(error), may_pass=may_pass))
 
     async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
         if isinstance(action, Emit):

@@ -27,11 +27,13 @@ __all__ = [
     "Pod",
     "PodPhase",
     "Quarantine",
+    "Refusal",
     "Taint",
     "Template",
     "Terminal",
     "Volume",
     "VolumeKind",
+    "Waiting",
     "World",
 ]
 
@@ -85,6 +87,14 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a container has not started, in its kubelet's words."""
+
+    reason: str = ""
+    """`ContainerCreating`, `ImagePullBackOff`, ..."""
+    message: str = ""
+
+
 class Container(msgspec.Struct, frozen=True):
     """The latest ending of a container: of this instance, or of the one before a restart in place."""
 
@@ -95,6 +105,7 @@ class Container(msgspec.Struct, frozen=True):
     reason: str = ""
     message: str = ""
     finished_at: datetime | None = None
+    waiting: Waiting | None = None
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -115,6 +126,8 @@ class Pod(msgspec.Struct, frozen=True):
     gated: bool = False
     unschedulable: str = ""
     """The scheduler's message, while it finds no place."""
+    failure: str = ""
+    """Why its kubelet ended or refused it as a whole, as `Evicted: ...`; a container's own end says more."""
     volumes: tuple[Volume, ...] = ()
 
     @property
@@ -237,6 +250,15 @@ class NamespaceView(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """An object that could not be created, in the API server's own words."""
+
+    at: datetime
+    words: str
+    may_pass: bool
+    """It was overloaded, or did not answer, or somebody that it asks did not."""
+
+
 class World(msgspec.Struct, frozen=True):
     """One consistent look at the caches. Lookups only; whoever holds it must not keep it across an await."""
 
@@ -262,6 +284,8 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
+    refused: Mapping[str, Refusal] = {}
+    """Pods that we could not create, by `namespace/name`: what was said last, since this process began."""
     recipes: Mapping[str, Recipe] = {}
     """The known issues by name: the built-in ones, and people's own."""
 

@@ -17,6 +17,7 @@ import structlog
 from detectors.contract import NodeHealth
 from detectors.kubeapi import Resource, WatchEvent
 from recover import decode
+from recover.actions import Create
 from recover.api import Incident, Recovery
 from recover.kube.cluster import (
     INCIDENTS,
@@ -29,7 +30,7 @@ from recover.kube.cluster import (
     Cluster,
 )
 from recover.kube.reflector import Reflector
-from recover.model import Gang, Mode, Node, Pod, World
+from recover.model import Gang, Mode, Node, Pod, Refusal, World
 from recover.recipes.load import built_in
 from recover.scan_pod import scan_label
 from recover.settings import Settings
@@ -42,6 +43,9 @@ GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
 TOMBSTONES_MAX = 10_000
 DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
+
+REFUSED_MAX = 256
+"""Of scans: older ones belong to recoveries that have long gone on without."""
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -180,6 +184,7 @@ class Observer:
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
+        self._refused: dict[str, Refusal] = {}
         self.nodes = Table(NODES, self._keep_node, self._any_change)
         self.health = Table(NODEHEALTHS, msgspec.json.Decoder(NodeHealth).decode, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -218,6 +223,16 @@ class Observer:
         if table is not None:
             table.absorb(raw)
 
+    def refused(self, action: Create, refusal: Refusal) -> None:
+        """One of our pods could not be created: no object tells of it, so it is kept here."""
+        if action.resource != PODS:
+            return
+        name = f"{action.namespace}/{action.name}"
+        self._refused.pop(name, None)
+        self._refused[name] = refusal
+        if len(self._refused) > REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""
         return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
@@ -246,6 +261,7 @@ class Observer:
             gangs_on=self._gangs_on,
             departed=self._departed,
             parts_of=self._parts_of,
+            refused=self._refused,
             recipes=built_in(),
         )
 

@@ -19,11 +19,31 @@ from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind
 from recover.objects import shortened
 from recover.resources import PODS
 
-__all__ = ["Unscannable", "create", "location", "release", "remove", "scan_label", "scan_name"]
+__all__ = [
+    "MEMORY_LIMIT",
+    "Unscannable",
+    "create",
+    "location",
+    "release",
+    "remove",
+    "scan_label",
+    "scan_name",
+]
+
+MEMORY_LIMIT = "1Gi"
 
 _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
 _MESSAGE_FILE = "/dev/termination-log"
+_RESOURCES = {
+    "requests": {"cpu": "100m", "memory": "64Mi"},
+    # One thread never needs more than one CPU, and a quota on limits refuses pods that have none.
+    "limits": {"cpu": "1", "memory": MEMORY_LIMIT},
+}
+_OF_THE_GANG = frozenset(
+    {"runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "seLinuxOptions"}
+)
+"""Who may read the gang's files, and what a namespace may ask of all its pods."""
 
 
 class Unscannable(Exception):
@@ -110,11 +130,7 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
         command += ["--format", place.at.format]
     if place.at.marker is not None:
         command += ["--marker", place.at.marker]
-    uid = {
-        k: v
-        for k, v in place.template.security_context.items()
-        if k in ("runAsUser", "runAsGroup", "fsGroup")
-    }
+    who = {k: v for k, v in _security_context(place).items() if k in _OF_THE_GANG}
     volume = {place.volume.kind.value: {**place.volume.source, "readOnly": True}}
     return {
         "restartPolicy": "Never",
@@ -123,7 +139,7 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 0,
-        "securityContext": {**uid, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {**who, "seccompProfile": {"type": "RuntimeDefault"}},
         "tolerations": list(place.template.tolerations),
         "imagePullSecrets": [{"name": name} for name in place.template.image_pull_secrets],
         "volumes": [{"name": "checkpoints", **volume}],
@@ -133,7 +149,7 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
                 "image": image,
                 "command": command,
                 "terminationMessagePath": _MESSAGE_FILE,
-                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
+                "resources": _RESOURCES,
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,
@@ -143,6 +159,18 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
             }
         ],
     }
+
+
+def _security_context(place: Place) -> dict[str, Any]:
+    """The pod's, and over it that of the container that mounts the checkpoints."""
+    merged = dict(place.template.security_context)
+    for container in place.template.containers:
+        match container:
+            case {"securityContext": dict(own), "volumeMounts": [*mounts]} if any(
+                isinstance(mount, dict) and mount.get("name") == place.volume.name for mount in mounts
+            ):
+                return merged | own
+    return merged
 
 
 def _mount(mount: Mount) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from detectors.contract import (
 from recover.actions import Create, Patch, Plan
 from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
 from recover.kube.cluster import INCIDENTS, PYTORCHJOBS, RECOVERIES
-from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPhase, Template, World
+from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPhase, Refusal, Template, World
 from recover.plan import plan
 from recover.settings import Settings
 
@@ -128,6 +128,7 @@ class Worlds:
         self.incidents: dict[str, Incident] = {}
         self.recoveries: dict[str, Recovery] = {}
         self.scans: dict[str, Pod] = {}
+        self.refused: dict[str, Refusal] = {}
         self.namespaces = {"ml": NamespaceView("ml")}
 
     def _covered(self, node: str) -> NodeHealth:
@@ -304,6 +305,7 @@ class Worlds:
             gangs=self.gangs,
             pods_of=self.pods,
             scans=self.scans,
+            refused=self.refused,
             namespaces=self.namespaces,
             incidents=self.incidents,
             recoveries=self.recoveries,

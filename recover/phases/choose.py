@@ -3,49 +3,62 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import PurePosixPath
 
 import msgspec
 
 from detectors.contract import Fault
-from recover import scan_pod
+from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
-from recover.api import (
-    CheckpointChoice,
-    FailedLog,
-    Phase,
-    RecoveryStatus,
-    RejectedCheckpoint,
-)
-from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
+from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
 from recover.consent import ON_TERMINAL
 from recover.diagnose.nodes import node_faults
 from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
-from recover.model import Pod
+from recover.model import Pod, Refusal
 from recover.phases.context import Context, Step, condition, moved
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
+from recover.phases.scanned import choice_of, entered, unverified, waited_s
 from recover.reasons import EventReason, Reason
 
 __all__ = ["choosing"]
 
 _FASTER = f"With {ON_TERMINAL}: recreate on the job it would be made anew instead"
-STEP_END = 2**53
-"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
+CREATED_S = 0.1
+"""A refused creation leaves no object whose change would be heard of."""
 
 
 def choosing(ctx: Context) -> Step:
     try:
         place = scan_pod.location(ctx.gang)
     except scan_pod.Unscannable as why:
-        return _decided(ctx, _unverified(ctx, str(why)))
-    scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}")
+        return _decided(ctx, unverified(ctx, str(why)))
+    name = f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}"
+    scan, refusal = ctx.world.scans.get(name), _refusal(ctx, name)
     if scan is not None and scan.ended:
-        return _decided(ctx, _choice(ctx, scan, place.at.path))
+        return _decided(ctx, choice_of(ctx, scan, place.at.path))
+    hopeless = _hopeless(ctx, scan, refusal)
+    if hopeless is not None:
+        return _decided(ctx, unverified(ctx, hopeless, scan_s=waited_s(ctx)))
     if ctx.expired():
-        return _decided(ctx, _unverified(ctx, _too_late(ctx, scan)))
-    return Step(writes=_running(ctx, scan), look_again_s=_left(ctx))
+        why_not = scan_trouble.unread(scan, refusal)
+        took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
+        return _decided(ctx, unverified(ctx, f"{took}: {why_not}", scan_s=waited_s(ctx)))
+    look_again_s = CREATED_S if scan is None and refusal is None else scan_trouble.LOOK_AGAIN_S
+    return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
+
+
+def _refusal(ctx: Context, name: str) -> Refusal | None:
+    """One of this phase: while the old pods still ran, a quota may have been full of them."""
+    refusal = ctx.world.refused.get(name)
+    return refusal if refusal is not None and refusal.at >= entered(ctx) else None
+
+
+def _hopeless(ctx: Context, scan: Pod | None, refusal: Refusal | None) -> str | None:
+    """Why to wait no longer; None where the scan may yet answer."""
+    if scan is not None:
+        return scan_trouble.of_waiting(scan, waited_s(ctx))
+    return scan_trouble.refused(refusal, waited_s(ctx)) if refusal is not None else None
 
 
 def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
@@ -61,72 +74,6 @@ def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
 def _left(ctx: Context) -> float:
     assert ctx.status.deadline is not None, "Choosing has a deadline"
     return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())
-
-
-# --- what the scan said -----------------------------------------------------------------------------------
-
-
-def _choice(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
-    text = next((c.message for c in scan.containers if c.message), "")
-    try:
-        message = decode_message(text)
-    except ValueError as error:
-        return _unverified(ctx, str(error))
-    if message.error:
-        return _unverified(ctx, message.error)
-    rejected = [
-        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256])
-        for c in message.rejected[:8]
-        if 0 <= c.step < STEP_END
-    ]
-    if message.chosen is None:
-        why = _none_complete(message)
-        return msgspec.structs.replace(_unverified(ctx, why), rejected=rejected)
-    path = str(PurePosixPath(root) / message.chosen.path)
-    unusable = _unusable(message.chosen, path)
-    if unusable:
-        return msgspec.structs.replace(_unverified(ctx, unusable), rejected=rejected)
-    return CheckpointChoice(
-        attempt=ctx.status.attempt,
-        verified=True,
-        step=message.chosen.step,
-        path=path,
-        format=message.chosen.format,
-        rejected=rejected,
-        scan_s=_scan_s(ctx),
-    )
-
-
-def _unusable(chosen: Checkpoint, path: str) -> str:
-    """Why the scan's choice is none: the pod lies in the tenant's namespace and may say anything."""
-    if not 0 <= chosen.step < STEP_END:
-        return f"the scan chose step {chosen.step}, which is not a step"
-    parts = PurePosixPath(chosen.path).parts
-    if chosen.path.startswith("/") or ".." in parts or len(path) > 512 or len(chosen.format) > 63:
-        return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
-    return ""
-
-
-def _scan_s(ctx: Context) -> float | None:
-    entered = next((t.at for t in reversed(ctx.status.phases) if t.phase is Phase.CHOOSING), None)
-    return round((ctx.now - entered).total_seconds(), 3) if entered else None
-
-
-def _none_complete(message: ScanMessage) -> str:
-    if message.found:
-        return f"none of the {message.found} checkpoints is complete"
-    return "there is no checkpoint yet"
-
-
-def _unverified(ctx: Context, why: str) -> CheckpointChoice:
-    return CheckpointChoice(attempt=ctx.status.attempt, verified=False, reason=why[:256])
-
-
-def _too_late(ctx: Context, scan: Pod | None) -> str:
-    took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
-    if scan is None:
-        return f"{took}: its pod was refused or never seen"
-    return f"{took}: {scan.unschedulable or f'its pod is {scan.phase}'}"
 
 
 # --- on to the resume -------------------------------------------------------------------------------------

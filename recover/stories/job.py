@@ -211,12 +211,14 @@ def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
 
 def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.verified:
-        took = f", found in {duration(choice.scan_s)}" if choice.scan_s is not None else ""
-        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}{took}")
+        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}")
     else:
         yield Line(
             f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"
         )
+    if choice.scan_s is not None:
+        cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
+        yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
         yield Line(f"not step {rejected.step} ({rejected.path}): {one_line(rejected.reason)}", Tone.DETAIL)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from recover import decode
 from recover.decode import QUARANTINE, RELEASED
+from recover.model import Waiting
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK
 
@@ -80,3 +81,21 @@ def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -
     (container,) = decode.pod(pod({}, status={"containerStatuses": [status]}), ACCELERATORS).containers
 
     assert (container.running, container.exit_code, container.reason) == (True, 137, "OOMKilled")
+
+
+def test_what_a_container_waits_for_is_read_in_its_kubelets_words() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    statuses = [{"name": "c", "state": waiting}, {"name": "d", "state": {"waiting": {}}}]
+
+    first, second = decode.pod(pod({}, status={"containerStatuses": statuses}), ACCELERATORS).containers
+
+    assert first.waiting == Waiting("ImagePullBackOff", "Back-off pulling image")
+    assert second.waiting == Waiting()
+
+
+def test_why_a_kubelet_ended_a_whole_pod_is_read() -> None:
+    status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
+
+    found = decode.pod(pod({}, status=status), ACCELERATORS)
+
+    assert found.failure == "Evicted: The node was low on resource: memory."

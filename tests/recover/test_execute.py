@@ -16,6 +16,7 @@ from recover.errors import NotLeaderError
 from recover.execute import Executor
 from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES, PODS, RECOVERIES
 from recover.kube.limiter import SLOTS_MAX
+from recover.model import Mode
 from recover.observe import Observer
 from recover.settings import Settings
 from recover.telemetry import Metrics
@@ -269,3 +270,26 @@ def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
 
     assert wait == 45.0
     assert ("patch", "r1") in cluster.calls
+
+
+@pytest.mark.parametrize(
+    ("answers", "may_pass"),
+    [
+        ([ApiError(403, "Forbidden", "exceeded quota: q")], False),
+        ([ApiError(500, "InternalError", "w")] * 4, True),
+    ],
+)
+def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
+    answers: list[Any], may_pass: bool
+) -> None:
+    """No object tells of it, and its recovery would wait for nothing."""
+    scan = Create(
+        what="create-scan", resource=PODS, name="s", namespace="ml", body={"metadata": {"name": "s"}}
+    )
+    last = str(answers[-1])
+
+    _, observer = execute(Scripted(create=answers), (scan,))
+
+    refusal = observer.world(Mode.RECOVER, START).refused["ml/s"]
+    assert (refusal.words, refusal.may_pass) == (last, may_pass)
+    assert refusal.at >= START

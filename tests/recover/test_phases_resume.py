@@ -60,7 +60,7 @@ def test_a_verified_choice_is_told_to_the_ranks() -> None:
     ("annotation", "message", "wait_s", "why"),
     [
         ("/ckpt", "Traceback (most recent call last)", 0, "not a scan result"),
-        ("/ckpt", "", 0, "not a scan result"),
+        ("/ckpt", "", 0, "said nothing"),
         ("/ckpt", '{"found": 3}', 0, "none of the 3"),
         ("/ckpt", "{}", 0, "no checkpoint yet"),
         ("/ckpt", '{"error": "permission denied"}', 0, "permission denied"),

@@ -1,17 +1,247 @@
-"""The scan pod: what it is told to look for."""
+"""The scan pod: what it is told to look for, and as whom; and every way in which it can fail to answer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
 
 from recover.actions import Create
 from recover.api import Phase
-from tests.acting import advanced, look
-from tests.recover.phase_cases import faulted
+from recover.model import Container, PodPhase, Refusal, Template, Waiting
+from recover.reasons import Reason
+from tests.acting import acts, advanced, look, only_recovery, scanned, step
+from tests.builders import Worlds
+from tests.recover.phase_cases import CLAIM, choice, faulted
+
+
+def made(world: Worlds) -> dict[str, Any]:
+    """The spec of the scan pod that a recovery begins with."""
+    advanced(world, Phase.STOPPING)
+    (found,) = [act for act in look(world).actions if isinstance(act, Create)]
+    spec: dict[str, Any] = found.body["spec"]
+    return spec
 
 
 def test_the_scan_is_told_the_format_and_the_marker_of_the_annotation() -> None:
-    world = faulted(checkpoint="/ckpt/llm;format=generic;marker=step_{step}/DONE")
-    advanced(world, Phase.STOPPING)
+    spec = made(faulted(checkpoint="/ckpt/llm;format=generic;marker=step_{step}/DONE"))
 
-    (made,) = [act for act in look(world).actions if isinstance(act, Create)]
-
-    command = made.body["spec"]["containers"][0]["command"]
+    command = spec["containers"][0]["command"]
     assert command[:4] == ["rekindle", "checkpoints", "scan", "/ckpt/llm"]
     assert command[-4:] == ["--format", "generic", "--marker", "step_{step}/DONE"]
+
+
+def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
+    (container,) = made(faulted(checkpoint="/ckpt"))["containers"]
+
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+
+
+def test_the_scan_runs_as_the_container_that_writes_the_checkpoints_and_with_its_groups() -> None:
+    """Else a namespace that forbids root refuses it, and NFS shows it nothing."""
+    world = faulted(checkpoint="/ckpt")
+    sidecar = {"name": "logs", "securityContext": {"runAsUser": 7}, "volumeMounts": [{"name": "other"}]}
+    trainer = {
+        "name": "train",
+        "securityContext": {"runAsUser": 1000, "runAsNonRoot": True, "privileged": True},
+        "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}],
+    }
+    pods = {"runAsUser": 5, "supplementalGroups": [3000], "sysctls": [{"name": "x", "value": "y"}]}
+    template = Template(volumes=(CLAIM,), security_context=pods, containers=(sidecar, trainer))
+    world.change_gang(templates={"Worker": template})
+
+    spec = made(world)
+
+    assert spec["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsNonRoot": True,
+        "supplementalGroups": [3000],
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert "privileged" not in spec["containers"][0]["securityContext"]
+
+
+# --- a scan that does not answer --------------------------------------------------------------------------
+
+
+def choosing() -> Worlds:
+    """In Choosing, the scan created and its gate lifted."""
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    return world
+
+
+def waits(world: Worlds, reason: str, message: str = "") -> None:
+    change(world, node="n4", containers=(Container("scan", running=False, waiting=Waiting(reason, message)),))
+
+
+def change(world: Worlds, **changes: object) -> None:
+    ((key, pod),) = world.scans.items()
+    world.scans[key] = msgspec.structs.replace(pod, **changes)
+
+
+def refused(world: Worlds, words: str, *, may_pass: bool = False) -> None:
+    """The API server has just said so."""
+    name = next(iter(world.scans))
+    world.scans.clear()
+    world.refused[name] = Refusal(world.now, words, may_pass)
+
+
+def why_unverified(world: Worlds) -> str:
+    """One look; the recovery goes on without a verified checkpoint. Its reason."""
+    assert step(world)[0] == "recovery-resuming"
+    status = only_recovery(world).status
+    assert status.reason == Reason.CHECKPOINT_UNVERIFIED
+    assert status.checkpoint is not None
+    assert not status.checkpoint.verified
+    assert [c.reason for c in status.conditions if c.type == "CheckpointVerified"] == ["CheckpointUnverified"]
+    return status.checkpoint.reason
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        '403 Forbidden: pods "s" is forbidden: failed quota: q: must specify limits.cpu for: scan',
+        '403 Forbidden: pods "s" is forbidden: violates PodSecurity "restricted": runAsNonRoot != true',
+        '400 BadRequest: admission webhook "policy.example" denied the request: image is not signed',
+    ],
+)
+def test_a_scan_that_admission_refuses_is_not_waited_for(words: str) -> None:
+    world = choosing()
+    refused(world, words)
+
+    assert why_unverified(world) == f"the scan pod was refused: {words}"
+
+
+def test_a_refused_creation_is_looked_at_at_once_though_no_object_changes() -> None:
+    world = choosing()
+    world.scans.clear()
+
+    found = look(world)
+
+    assert acts(found) == ["create-scan"]
+    assert found.look_again_s == pytest.approx(0.1)
+
+
+def test_a_quota_that_still_counts_the_old_pods_is_asked_again_for_five_seconds() -> None:
+    words = '403 Forbidden: pods "s" is forbidden: exceeded quota: q, requested: pods=1, used: pods=9'
+    world = choosing()
+    refused(world, words)
+
+    found = look(world)
+    assert acts(found) == ["create-scan"]
+    assert found.look_again_s == pytest.approx(1.0)
+    assert words in why_unverified(world.later(5))
+
+
+def test_what_was_refused_while_the_old_pods_ran_says_nothing_about_now() -> None:
+    world = choosing()
+    refused(world, "403 Forbidden: no")
+    world.refused = {
+        k: msgspec.structs.replace(r, at=r.at - timedelta(seconds=9)) for k, r in world.refused.items()
+    }
+
+    assert acts(look(world)) == ["create-scan"]
+
+
+def test_a_webhook_that_does_not_answer_is_tried_until_the_deadline_and_named_then() -> None:
+    world = choosing()
+    refused(world, "500 InternalError: failed calling webhook", may_pass=True)
+
+    assert acts(look(world)) == ["create-scan"]
+    assert why_unverified(world.later(30)) == (
+        "the scan did not end within 30 s: its pod was refused: 500 InternalError: failed calling webhook"
+    )
+
+
+@pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"])
+def test_a_container_that_can_never_start_is_not_waited_for(reason: str) -> None:
+    world = choosing()
+    waits(world, reason, 'couldn\'t parse image name "rekindle:::x"')
+
+    assert (
+        why_unverified(world)
+        == f'the scan pod cannot start: {reason}: couldn\'t parse image name "rekindle:::x"'
+    )
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "CreateContainerError"])
+def test_an_image_that_is_not_there_is_waited_for_five_seconds(reason: str) -> None:
+    world = choosing()
+    waits(world, reason, "rpc error: not found")
+
+    assert acts(look(world)) == []
+    assert why_unverified(world.later(5)) == f"the scan pod cannot start: {reason}: rpc error: not found"
+
+
+def test_a_volume_that_is_still_attached_elsewhere_is_named_as_the_likely_cause() -> None:
+    world = choosing()
+    waits(world, "ContainerCreating")
+
+    why = why_unverified(world.later(30))
+
+    assert why.startswith(
+        "the scan did not end within 30 s: its pod on n4 has not started: its volume may not"
+    )
+    assert "ReadWriteOnce" in why
+    assert "kubectl events -n ml --for pod/" in why
+
+
+def test_a_scan_without_a_place_is_told_in_the_schedulers_words() -> None:
+    world = choosing()
+    change(world, unschedulable="0/8 nodes are available: 8 node(s) had volume node affinity conflict.")
+
+    assert why_unverified(world.later(30)) == (
+        "the scan did not end within 30 s: its pod found no node: "
+        "0/8 nodes are available: 8 node(s) had volume node affinity conflict."
+    )
+
+
+def test_a_scan_that_reads_too_long_is_told_so() -> None:
+    world = choosing()
+    change(world, node="n4", phase=PodPhase.RUNNING, containers=(Container("scan", running=True),))
+
+    assert why_unverified(world.later(30)).endswith("it was still reading on n4")
+
+
+@pytest.mark.parametrize(
+    ("container", "failure", "why"),
+    [
+        (
+            Container("scan", False, exit_code=137, reason="OOMKilled"),
+            "",
+            "more memory than its limit of 1Gi",
+        ),
+        (
+            Container("scan", False, exit_code=1, reason="Error"),
+            "",
+            "ended with exit status 1 and said nothing",
+        ),
+        (Container("scan", False, exit_code=128, reason="StartError"), "", "exit status 128, StartError"),
+        (None, "Evicted: The node was low on resource: memory.", "Evicted: The node was low on resource"),
+        (None, "", "no reason was given"),
+    ],
+)
+def test_a_scan_that_ends_without_a_word_is_told_by_how_it_ended(
+    container: Container | None, failure: str, why: str
+) -> None:
+    world = choosing()
+    change(world, phase=PodPhase.FAILED, failure=failure, containers=(container,) if container else ())
+
+    assert why in why_unverified(world)
+
+
+def test_what_the_scan_cost_is_a_figure_of_the_recovery_whether_it_answered_or_not() -> None:
+    """A gang of 4 ranks with 8 GPUs each waited for 2 s."""
+    answered, silent = choosing(), choosing()
+    scanned(answered, choice(80))
+    change(silent, phase=PodPhase.FAILED)
+
+    for world in (answered, silent):
+        step(world.later(2))
+        found = only_recovery(world).status.checkpoint
+        assert found is not None
+        assert (found.scan_s, found.idle_gpu_s) == (2.0, 64.0)

@@ -60,7 +60,8 @@ def test_a_recovered_job_tells_what_was_seen_decided_and_done() -> None:
         "phases: Planned 2.0 s, Stopping 2.0 s, Choosing 2.0 s, Resuming 2.0 s, Verifying 2.0 s, "
         "Succeeded at 09:57:10",
         "kept off node-3",
-        "chosen, as the newest complete checkpoint: step 40, /ckpt/step-40, found in 0.4 s",
+        "chosen, as the newest complete checkpoint: step 40, /ckpt/step-40",
+        "the scan took 0.4 s, and 6 GPU-seconds stood free",
         "not step 50 (/ckpt/step-50): no commit marker",
         "its first step after the resume was 41; it had reached step 49",
         "lost 9 steps, 120 GPU-seconds without progress",

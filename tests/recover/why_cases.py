@@ -133,6 +133,7 @@ VERIFIED = CheckpointChoice(
     format="torch-dcp",
     rejected=[RejectedCheckpoint(step=50, path="/ckpt/step-50", reason="no commit marker")],
     scan_s=0.4,
+    idle_gpu_s=6.4,
 )
 
 
