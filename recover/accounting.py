@@ -6,20 +6,14 @@ from datetime import datetime
 
 from recover.api import Recovery, RecoverySpec, Totals
 from recover.model import World
+from recover.witnesses import told
 
 __all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals"]
 
 
-def last_step(world: World, spec: RecoverySpec) -> int | None:
+def last_step(world: World, recovery: Recovery) -> int | None:
     """The last step that a witness of the gang is known to have made before the stop."""
-    uids = {witness.uid for witness in spec.witnesses}
-    steps = [
-        progress.last_step
-        for node in {witness.node for witness in spec.witnesses}
-        if (health := world.health.get(node)) is not None
-        for progress in health.status.pods
-        if progress.uid in uids and progress.last_step is not None
-    ]
+    steps = [p.last_step for p in told(world, recovery.witnesses) if p.last_step is not None]
     return max(steps, default=None)
 
 

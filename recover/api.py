@@ -40,6 +40,7 @@ __all__ = [
     "RecoverySpec",
     "RecoveryStatus",
     "RejectedCheckpoint",
+    "Requirement",
     "Suspect",
     "Totals",
     "Witness",
@@ -222,7 +223,8 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
 
 
 class Witness(_Wire, frozen=True, kw_only=True):
-    """A rank whose steps were readable before the stop; at most 8 stand for the gang."""
+    """A rank that was lost first, or whose steps were readable before the stop; at most 8 stand for the
+    gang."""
 
     pod: Annotated[str, Meta(max_length=253)]
     uid: Annotated[str, Meta(max_length=64)]
@@ -254,6 +256,14 @@ class RecipeOutcome(StrEnum):
     GAVE_UP = "gave-up"
 
 
+class Requirement(_Wire, frozen=True, kw_only=True):
+    """What a node must have, as Kubernetes' node affinity writes it."""
+
+    key: Annotated[str, Meta(description="label of the node", max_length=316)]
+    operator: Annotated[str, Meta(pattern="^(In|NotIn|Exists|DoesNotExist|Gt|Lt)$")]
+    values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
+
+
 class RecipeUse(_Wire, frozen=True, kw_only=True):
     """A known issue that was recognised, and what was done about it."""
 
@@ -265,6 +275,9 @@ class RecipeUse(_Wire, frozen=True, kw_only=True):
         dict[str, Annotated[str, Meta(max_length=1024)]],
         Meta(description="variables for the new containers", max_length=32),
     ] = {}
+    placed: Annotated[
+        list[Requirement], Meta(description="what the nodes of the gang must have", max_length=16)
+    ] = []
     message: Annotated[str, Meta(description="what was changed, or why nothing was", max_length=512)] = ""
     advice: Annotated[str, Meta(description="what the job's owner should change", max_length=2048)] = ""
 
@@ -307,6 +320,9 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     nodes: Annotated[
         list[str],
         Meta(description="where the ranks ran that a later attempt has stopped", max_length=4096),
+    ] = []
+    witnesses: Annotated[
+        list[Witness], Meta(description="of the ranks that a later attempt has stopped", max_length=8)
     ] = []
     avoid_nodes: Annotated[list[str], Meta(max_length=256)] = []
     phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
@@ -355,6 +371,11 @@ class Recovery(_Wire, frozen=True, kw_only=True):
     def nodes(self) -> list[str]:
         """Where the ranks ran that this attempt has stopped."""
         return self.status.nodes or self.spec.nodes
+
+    @property
+    def witnesses(self) -> list[Witness]:
+        """Of the ranks that this attempt has stopped; the one that was lost first comes first."""
+        return self.status.witnesses or self.spec.witnesses
 
     @property
     def gang_uid(self) -> str:

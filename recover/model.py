@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.contract import NodeHealth, PodProgress
 from detectors.resource import Resource
-from recover.api import GangRef, Incident, Recovery
+from recover.api import GangRef, Incident, Recovery, Requirement
 from recover.recipes.model import Recipe
 
 __all__ = [
@@ -195,6 +195,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     """`stopped` or `resumed`."""
     avoided: tuple[str, ...] = ()
     """Nodes that the template's affinity keeps out because of us, so that the next start can undo it."""
+    placed: tuple[Requirement, ...] = ()
+    """What the template's affinity asks of the nodes because of us."""
     restarts: int | None = None
     """What the stop brings the framework's own number of restarts to, where that is part of it."""
 

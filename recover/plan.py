@@ -12,7 +12,7 @@ from datetime import datetime
 
 from recover import incidents, nodes
 from recover.actions import Action, Create, Emit, Plan
-from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec, Witness
+from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec
 from recover.diagnose import Diagnosis, GangState, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import ranks
@@ -23,6 +23,7 @@ from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
 from recover.settings import Settings
+from recover.witnesses import witnesses
 
 __all__ = ["plan"]
 
@@ -175,11 +176,7 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
 
 def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
     pods = ranks(world, gang)
-    lost = {e.pod: order for order, e in reversed(list(enumerate(diagnosis.evidence))) if e.pod}
-    readable = [p for p in pods if world.progress(p) is not None]
-    witnesses = sorted(
-        readable, key=lambda p: (lost.get(p.name, len(lost)), p.node != diagnosis.node, p.name)
-    )[:8]
+    lost = [e.pod for e in diagnosis.evidence if e.pod]
     return RecoverySpec(
         gang=gang.ref,
         number=_next_number(world, gang),
@@ -192,7 +189,7 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
         gpus=min(
             sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
         ),
-        witnesses=[Witness(pod=p.name, uid=p.uid, node=p.node) for p in witnesses],
+        witnesses=witnesses(world, gang, lost, [diagnosis.node]),
     )
 
 

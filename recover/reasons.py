@@ -51,6 +51,7 @@ class Reason(StrEnum):
     FRAMEWORK_SILENT = "FrameworkSilent"
     RANKS_ENDED = "RanksEnded"
     DELETION_HELD = "DeletionHeld"
+    KNOWN_ISSUE = "KnownIssue"
     JOB_GONE = "JobGone"
     JOB_COMPLETED = "JobCompleted"
 
@@ -182,6 +183,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.DELETION_HELD: Explanation(
         "The job is deleted to be made anew, and a finalizer keeps it from going.",
         "See which one: metadata.finalizers in kubectl get -o yaml. The recovery goes on once it is gone.",
+    ),
+    Reason.KNOWN_ISSUE: Explanation(
+        "The job failed by a known issue that only its owner can change, so it is not started again.",
+        "Make the change that the message names in the job's template, then resume it by hand.",
     ),
     Reason.JOB_GONE: Explanation(
         "The job was deleted while it was being recovered.",

@@ -16,6 +16,7 @@ from detectors.contract import (
     Edge,
     Fault,
     Finding,
+    KnownLine,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
@@ -32,6 +33,7 @@ from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recover
 from recover.kube.cluster import INCIDENTS, PYTORCHJOBS, RECOVERIES
 from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPhase, Refusal, Template, World
 from recover.plan import plan
+from recover.recipes.load import built_in
 from recover.settings import Settings
 
 __all__ = ["BOOT", "NOW", "Decision", "Worlds", "cluster", "gang"]
@@ -130,6 +132,7 @@ class Worlds:
         self.scans: dict[str, Pod] = {}
         self.refused: dict[str, Refusal] = {}
         self.namespaces = {"ml": NamespaceView("ml")}
+        self.recipes = built_in()
 
     def _covered(self, node: str) -> NodeHealth:
         covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW - timedelta(hours=5))
@@ -190,6 +193,18 @@ class Worlds:
         status = msgspec.structs.replace(health.status, pods=[*others, mine])
         self.health[pod.node] = msgspec.structs.replace(health, status=status)
 
+    def says(self, *lines: str, job: str = "llm", rank: int = 0) -> Worlds:
+        """The rank's agent has published these lines of its log: recipes look for them."""
+        (pod,) = [p for p in self.pods[f"{job}-uid"].values() if p.name == f"{job}-worker-{rank}"]
+        health = self.health[pod.node]
+        before = next(p for p in health.status.pods if p.uid == pod.uid)
+        known = [KnownLine(signature="any", at=self.now, text=line) for line in lines]
+        mine = msgspec.structs.replace(before, known_lines=known)
+        pods = [mine if p.uid == pod.uid else p for p in health.status.pods]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        self.health[pod.node] = msgspec.structs.replace(health, status=status)
+        return self
+
     # --- what breaks ---------------------------------------------------------------------------------------
 
     def finding(
@@ -243,7 +258,7 @@ class Worlds:
         self, job: str, rank: int, exit_code: int, reason: str, ago_s: float, *, phase: PodPhase
     ) -> Worlds:
         pods = self.pods[f"{job}-uid"]
-        pod = pods[f"{job}-{rank}-uid"]
+        (pod,) = [p for p in pods.values() if p.name == f"{job}-worker-{rank}"]
         in_place = phase is PodPhase.RUNNING
         ended = Container(
             name="train",
@@ -312,6 +327,7 @@ class Worlds:
             recoveries_of=recoveries_of,
             gangs_on=gangs_on,
             departed=self.departed,
+            recipes=self.recipes,
         )
 
     def decide(self) -> Decision:

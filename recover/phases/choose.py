@@ -16,10 +16,12 @@ from recover.diagnose.nodes import node_faults
 from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod, Refusal
+from recover.phases import known
 from recover.phases.context import Context, Step, condition, moved
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.phases.scanned import choice_of, entered, unverified, waited_s
 from recover.reasons import EventReason, Reason
+from recover.witnesses import told
 
 __all__ = ["choosing"]
 
@@ -80,13 +82,17 @@ def _left(ctx: Context) -> float:
 
 
 def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
-    """Holds the resume back while a verdict about one of the gang's nodes is still open, and ends a loop."""
+    """Holds the resume back while a verdict about one of the gang's nodes is still open, looks for known
+    issues, and ends a loop."""
     open_until = _verdict_open(ctx)
     if open_until is not None:
         return Step(look_again_s=open_until)
     history = ctx.world.history(ctx.gang.ref.uid)
     since = ctx.now - timedelta(seconds=ctx.timing.recovery_window_s)
-    status = _with_choice(ctx, choice)
+    status = known.recognised(ctx, _with_choice(ctx, choice))
+    ended = known.held(ctx, status)
+    if ended is not None:
+        return ended
     attempts = attempts_without_progress(history, ctx.recovery, reached(status), since)
     limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     if attempts > limit:
@@ -102,6 +108,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         f"checkpoint {choice.path} (step {choice.step})" if choice.verified else "the framework's own choice"
     )
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
+    changes = "".join(f"; {use.message}" for use in status.recipes if use.attempt == status.attempt)
     waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
     delay = f"; {obstacle(ctx)}. {_FASTER}" if waits_s else ""
     reason = "" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
@@ -109,7 +116,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         status=moved(
             ctx,
             Phase.RESUMING,
-            f"starting all {ctx.gang.size} ranks from {where}{avoiding}{delay}",
+            f"starting all {ctx.gang.size} ranks from {where}{avoiding}{delay}{changes}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
             within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,
@@ -130,13 +137,13 @@ def _verdict_open(ctx: Context) -> float | None:
 def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     words = f"{choice.path} is complete" if choice.verified else choice.reason
     reason = "Complete" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
-    known = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.spec)) if step is not None]
+    steps = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.recovery)) if step is not None]
     return msgspec.structs.replace(
         ctx.status,
         checkpoint=choice,
         avoid_nodes=[name for name in ctx.status.avoid_nodes if not _is_back(ctx, name)],
         leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
-        last_step=max(known, default=None),
+        last_step=max(steps, default=None),
         failed_log=_failed_log(ctx) or ctx.status.failed_log,
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),
     )
@@ -158,9 +165,8 @@ def _is_back(ctx: Context, name: str) -> bool:
 
 def _failed_log(ctx: Context) -> FailedLog | None:
     """The end of the first witness' log: witnesses begin with the lost rank."""
-    for witness in ctx.spec.witnesses:
-        health = ctx.world.health.get(witness.node)
-        ended = [p for p in health.status.pods if p.uid == witness.uid and p.tail] if health else []
+    for witness in ctx.recovery.witnesses:
+        ended = [progress for progress in told(ctx.world, [witness]) if progress.tail]
         if ended:
             return FailedLog(pod=witness.pod, node=witness.node, tail=ended[-1].tail)
     return None

@@ -8,13 +8,23 @@ from datetime import datetime, timedelta
 import msgspec
 
 from recover.actions import Action, Emit, Patch
-from recover.api import Cause, Condition, Phase, PhaseTime, Recovery, RecoverySpec, RecoveryStatus
-from recover.diagnose.ranks import ranks
+from recover.api import (
+    Cause,
+    Condition,
+    Phase,
+    PhaseTime,
+    Recovery,
+    RecoverySpec,
+    RecoveryStatus,
+    Requirement,
+)
+from recover.diagnose.ranks import losses, ranks
 from recover.model import Gang, Mark, Node, Pod, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
 from recover.settings import Settings, Timing
+from recover.witnesses import witnesses
 from recover.workloads import workload_of
 
 __all__ = ["Context", "Step", "allowed_s", "condition", "moved", "next_attempt", "status_patch"]
@@ -49,9 +59,9 @@ class Context(msgspec.Struct, frozen=True):
         now = (self.recovery.metadata.name, self.status.attempt, did)
         return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
 
-    def mark(self, did: str, avoided: tuple[str, ...]) -> Mark:
+    def mark(self, did: str, avoided: tuple[str, ...], placed: tuple[Requirement, ...] = ()) -> Mark:
         name, attempt = self.recovery.metadata.name, self.status.attempt
-        return Mark(recovery=name, attempt=attempt, did=did, avoided=avoided)
+        return Mark(recovery=name, attempt=attempt, did=did, avoided=avoided, placed=placed)
 
     def living(self) -> list[Pod]:
         """Pods of the gang of which something still runs, or may."""
@@ -146,11 +156,13 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
     attempt = ctx.status.attempt + 1
     began_from = ctx.status.checkpoint.step if ctx.status.checkpoint else None
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
+    lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
     status = msgspec.structs.replace(
         ctx.status,
         attempt=attempt,
         causes=[*ctx.status.causes, *added][-16:],
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
+        witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),
         fruitless=[*ctx.status.fruitless, *([] if began_from is None else [began_from])][-16:],
         resumed_step=None,
@@ -163,9 +175,18 @@ def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:
     return sorted({*avoid, *(cause.node for cause in causes if cause.node)})[:256]
 
 
-def condition(ctx: Context, type_: str, *, good: bool, reason: str, message: str) -> list[Condition]:
-    """The status' conditions with this one set."""
-    others = [c for c in ctx.status.conditions if c.type != type_]
+def condition(
+    ctx: Context,
+    type_: str,
+    *,
+    good: bool,
+    reason: str,
+    message: str,
+    among: list[Condition] | None = None,
+) -> list[Condition]:
+    """The status' conditions, or those given, with this one set."""
+    before = ctx.status.conditions if among is None else among
+    others = [c for c in before if c.type != type_]
     return [
         *others,
         Condition(

@@ -12,6 +12,7 @@ from recover.api import Cause, Phase, RecoveryStatus
 from recover.diagnose.ranks import new_pods
 from recover.guard import attempts_limit
 from recover.model import Gang, Pod, PodPhase
+from recover.phases import known
 from recover.phases.context import Context, Step, condition, moved, next_attempt
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
@@ -59,7 +60,8 @@ def _start(ctx: Context) -> Step:
         )
     if living:
         return Step(look_again_s=_left(ctx))
-    mark, environment = ctx.mark("resumed", _to_avoid(ctx)), _environment(ctx, gang)
+    mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
+    environment = _environment(ctx, gang)
     instead = instead_of_start(ctx, mark, environment)
     if instead is not None:
         return instead
@@ -104,10 +106,11 @@ def _excluded_by_people(gang: Gang) -> set[str]:
 
 
 def _environment(ctx: Context, gang: Gang) -> Ensure:
-    """What the ranks are told: REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified."""
+    """What the ranks are told: REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and
+    what known issues need."""
     choice = ctx.status.checkpoint
     verified = choice is not None and choice.verified
-    data: dict[str, str | None] = {
+    data: dict[str, str | None] = known.handed_over(ctx) | {
         "REKINDLE_RECOVERY": ctx.recovery.metadata.name,
         "REKINDLE_RESUME_FROM": choice.path if choice is not None and verified else None,
         "REKINDLE_RESUME_STEP": str(choice.step) if choice is not None and verified else None,
@@ -159,14 +162,14 @@ def verifying(ctx: Context) -> Step:
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
     """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
     it is known, or will not come."""
-    if _last_step(ctx) is not None or not ctx.spec.witnesses:
+    if _last_step(ctx) is not None or not ctx.recovery.witnesses:
         return None
     left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
     return left if left > 0 else None
 
 
 def _last_step(ctx: Context) -> int | None:
-    known = (ctx.status.last_step, last_step(ctx.world, ctx.spec))
+    known = (ctx.status.last_step, last_step(ctx.world, ctx.recovery))
     return max((step for step in known if step is not None), default=None)
 
 
@@ -191,6 +194,7 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     steps = lost_steps(last, first.first_step)
     gpu_s = lost_gpu_s(ctx.spec, at, steps, first.median_step_s)
     reason, words = _judged(ctx, first.first_step)
+    changed = known.verified(ctx, stepped=True)
     status = msgspec.structs.replace(
         ctx.status,
         last_step=last,
@@ -198,7 +202,7 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
         lost_steps=steps,
         lost_gpu_s=gpu_s,
         totals=totals(ctx.world.history(ctx.gang.ref.uid), ctx.recovery, steps, gpu_s),
-        conditions=condition(ctx, "ProgressVerified", good=True, reason=reason, message=words),
+        conditions=condition(ctx, "ProgressVerified", good=True, reason=reason, message=words, among=changed),
     )
     return moved(ctx, Phase.SUCCEEDED, words, reason=reason if reason != "Resumed" else "", status=status)
 

@@ -65,7 +65,8 @@ def stopping(ctx: Context) -> Step:
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
         if ctx.expired():
             return _not_taken(ctx)
-        mark = ctx.mark("stopped", gang.mark.avoided if gang.mark else ())
+        before = gang.mark
+        mark = ctx.mark("stopped", before.avoided, before.placed) if before else ctx.mark("stopped", ())
         return Step(writes=(*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ())))
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"

@@ -20,6 +20,8 @@ from recover.consent import AUTO_RECOVERY, ON_TERMINAL, OptIn
 from recover.durations import parse_s
 from recover.model import Gang, Mode, NamespaceView, Node
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
+from recover.recipes.evidence import CUDA_RUNTIME
+from recover.recipes.values import parse_version
 
 __all__ = ["misread_on_job", "misread_on_node"]
 
@@ -91,6 +93,12 @@ _ON_JOB = (
         lambda t: t.strip().lower() in ("leave", "recreate"),
         "leave or recreate",
         "the job is not made anew",
+    ),
+    _Rule(
+        CUDA_RUNTIME,
+        lambda t: parse_version(t) is not None,
+        "a version, as 12.4",
+        "recipes do not know the image's CUDA version",
     ),
     _Rule(key("attempts-per-cause"), _is_count, "a whole number, at least 1", _SETTING),
     _Rule(key("max-recoveries"), _is_count, "a whole number, at least 1", _SETTING),

@@ -19,6 +19,7 @@ from recover.api import (
     Incident,
     Outcome,
     Phase,
+    RecipeOutcome,
     Recovery,
     RecoveryStatus,
 )
@@ -178,6 +179,7 @@ def _recovery(recovery: Recovery, now: datetime) -> Section:
         lines.append(Line(f"kept off {some(status.avoid_nodes)}"))
     if status.checkpoint is not None:
         lines += _checkpoint(status.checkpoint)
+    lines += _known_issues(status)
     lines += _steps(status)
     for condition in status.conditions:
         if meaning := explained(condition.reason):
@@ -221,6 +223,16 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
         yield Line(f"not step {rejected.step} ({rejected.path}): {one_line(rejected.reason)}", Tone.DETAIL)
+
+
+def _known_issues(status: RecoveryStatus) -> Iterable[Line]:
+    for use in status.recipes:
+        tone = Tone.BAD if use.outcome in (RecipeOutcome.HELD, RecipeOutcome.GAVE_UP) else Tone.WAITING
+        attempt = f" (attempt {use.attempt})" if use.attempt > 1 else ""
+        yield Line(f"known issue {use.name}{attempt}: {one_line(use.message)}", tone)
+        yield Line(f"seen: {one_line(use.seen)}", Tone.DETAIL)
+        if use.advice:
+            yield Line(f"advice to its owner: {one_line(use.advice)}", Tone.DETAIL)
 
 
 def _steps(status: RecoveryStatus) -> Iterable[Line]:

@@ -9,12 +9,14 @@ import msgspec
 
 from detectors.contract import key
 from recover.actions import Patch
+from recover.api import Requirement
 from recover.model import Gang, Mark
-from recover.objects import merged, shortened
+from recover.objects import builtins, merged, shortened
 from recover.workloads.wire import HOSTNAME
 
 __all__ = [
     "MARK",
+    "asked_by_people",
     "avoiding",
     "changes_affinity",
     "environment_name",
@@ -83,11 +85,14 @@ def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
 
 
 def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
-    """The affinity that keeps out the nodes of the new mark, and no longer those of the mark before.
+    """The affinity that keeps out the nodes of the new mark and asks what it asks of the others, and no
+    longer what the mark before did.
 
-    Required terms are ORed, so the exclusion goes into each of them. What people excluded themselves stays.
+    Required terms are ORed, so ours go into each of them. What people excluded or asked themselves stays.
     """
     before = set(gang.mark.avoided) if gang.mark else set()
+    asked_before = [builtins(one) for one in gang.mark.placed] if gang.mark else []
+    asked = [builtins(one) for one in mark.placed]
     result = _copy(affinity)
     node_affinity = result.setdefault("nodeAffinity", {})
     required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
@@ -95,12 +100,12 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
     required["nodeSelectorTerms"] = terms
     for term in terms:
         expressions = term.get("matchExpressions", [])
-        others = [e for e in expressions if not _excludes_hosts(e)]
+        others = [e for e in expressions if not _excludes_hosts(e) and e not in asked_before]
         hosts = {v for e in expressions if _excludes_hosts(e) for v in e.get("values", [])}
         hosts = (hosts - before) | set(mark.avoided)
         if hosts:
             others.append({"key": HOSTNAME, "operator": "NotIn", "values": sorted(hosts)})
-        term["matchExpressions"] = others
+        term["matchExpressions"] = [*others, *(one for one in asked if one not in others)]
     # A term without any requirement matches no node at all.
     required["nodeSelectorTerms"] = [t for t in terms if t.get("matchExpressions") or t.get("matchFields")]
     if not required["nodeSelectorTerms"]:
@@ -108,8 +113,25 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
     return result
 
 
+def asked_by_people(gang: Gang) -> list[Requirement]:
+    """What every template's required node affinity asks of a node without us."""
+    ours = gang.mark.placed if gang.mark else ()
+    asked = [_asked(template.affinity) for template in gang.templates.values()]
+    everywhere = [one for one in asked[0] if all(one in others for others in asked)] if asked else []
+    return [one for one in everywhere if one not in ours]
+
+
+def _asked(affinity: Mapping[str, Any]) -> list[Requirement]:
+    required = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
+    everywhere = [one for one in terms[0] if all(one in term for term in terms)] if terms else []
+    return msgspec.convert(everywhere, list[Requirement])
+
+
 def changes_affinity(gang: Gang, mark: Mark) -> bool:
-    return bool(mark.avoided or (gang.mark and gang.mark.avoided))
+    """Whether the start has nodes to keep out or to ask for, or some of an earlier one to let in again."""
+    marks = [mark, gang.mark] if gang.mark else [mark]
+    return any(one.avoided or one.placed for one in marks)
 
 
 def _excludes_hosts(expression: Mapping[str, Any]) -> bool:

@@ -1,0 +1,147 @@
+"""Which known issues a failed gang shows, and what is changed for its next start. Pure.
+
+Between evidence.py and phases/choose.py, which records the answer in the Recovery. What an earlier recovery
+of the gang has changed stands until its recipe gives up: the conflict would be back at the next restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from detectors.contract import PodProgress
+from detectors.log_template import parse
+from recover.api import RecipeOutcome, RecipeUse, Requirement
+from recover.model import Node
+from recover.recipes.evidence import lines_of
+from recover.recipes.match import Evidence, Hit, Matched, match, templates_of
+from recover.recipes.model import Hold, Recipe
+from recover.recipes.placement import fulfils, placed_by, words
+from recover.recipes.templates import fill
+from recover.recipes.words import changed
+
+__all__ = ["Proof", "decide", "environment", "proof", "requirements"]
+
+_SEEN_CHARS_MAX = 512
+_USES_MAX = 8
+
+
+def decide(
+    recipes: Mapping[str, Recipe],
+    known: Sequence[Evidence],
+    earlier: Sequence[RecipeUse],
+    nodes: Iterable[Node],
+    attempt: int,
+) -> list[RecipeUse]:
+    """One use for each recipe that fits, by name. `earlier` are those of the gang's history, oldest first."""
+    places = list(nodes)
+    found = []
+    for name in sorted(recipes):
+        answers = (match(recipes[name], evidence) for evidence in known)
+        fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
+        if fitting is not None:
+            tried = sum(1 for use in earlier if (use.name, use.outcome) == (name, RecipeOutcome.APPLIED))
+            found.append(_use(fitting, tried, places, attempt))
+    return found[:_USES_MAX]
+
+
+def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
+    """The variables that stand after these uses, oldest first; None for those to be taken back."""
+    variables: dict[str, str | None] = {}
+    for use in uses:
+        if use.outcome is RecipeOutcome.APPLIED:
+            variables |= use.env
+        elif use.outcome is RecipeOutcome.GAVE_UP:
+            variables |= dict.fromkeys(use.env)
+    return variables
+
+
+def requirements(uses: Iterable[RecipeUse]) -> tuple[Requirement, ...]:
+    """What the gang's nodes must have after these uses, oldest first: the latest word of each recipe."""
+    latest = {use.name: use for use in uses}
+    standing = [use.placed for use in latest.values() if use.outcome is RecipeOutcome.APPLIED]
+    found: list[Requirement] = []
+    found += (one for placed in standing for one in placed if one not in found)
+    return tuple(found)
+
+
+# --- one recipe that fits -----------------------------------------------------------------------------------
+
+
+def _use(fitting: Matched, tried: int, nodes: Sequence[Node], attempt: int) -> RecipeUse:
+    recipe, captured = fitting.recipe, fitting.captured
+    placed = placed_by(recipe.change.placement, captured)
+    outcome, message = _outcome(fitting, tried, placed, nodes)
+    return RecipeUse(
+        name=recipe.name,
+        attempt=attempt,
+        outcome=outcome,
+        seen="; ".join(_seen(hit) for hit in fitting.hits)[:_SEEN_CHARS_MAX],
+        env=dict(recipe.change.env) if outcome in (RecipeOutcome.APPLIED, RecipeOutcome.GAVE_UP) else {},
+        placed=placed if outcome is RecipeOutcome.APPLIED else [],
+        message=f"{recipe.title}: {message}"[:512],
+        advice=fill(recipe.change.advise, captured)[:2048],
+    )
+
+
+def _outcome(
+    fitting: Matched, tried: int, placed: list[Requirement], nodes: Sequence[Node]
+) -> tuple[RecipeOutcome, str]:
+    """What comes of it, and why, in words that follow the recipe's title."""
+    change = fitting.recipe.change
+    if change.hold is Hold.ALWAYS:
+        return RecipeOutcome.HELD, "not started again, since only its owner can change it"
+    if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
+        wanted = " and ".join(words(one) for one in placed)
+        return RecipeOutcome.HELD, f"not started again, since no node is fit for it ({wanted})"
+    if not change.env and change.placement is None:
+        return RecipeOutcome.ADVISED, "nothing is changed, its owner must"
+    explicit = fitting.explicit_env
+    if change.env and change.env.keys() <= explicit.keys() and change.placement is None:
+        names = ", ".join(sorted(explicit))
+        return (
+            RecipeOutcome.ADVISED,
+            f"nothing is changed, since the template itself sets {names} and that wins",
+        )
+    if tried >= fitting.recipe.attempts:
+        again = f"it came back after {tried} change(s)"
+        return RecipeOutcome.GAVE_UP, f"{again}, so it is not tried again and what was changed is taken back"
+    return RecipeOutcome.APPLIED, "; ".join(_done(fitting))
+
+
+def _done(fitting: Matched) -> list[str]:
+    """What words.py tells of a change, but for the advice, which has its own field."""
+    without_advice = msgspec.structs.replace(fitting.recipe.change, advise="", hold=Hold.NEVER)
+    return list(changed(without_advice, fitting.captured))
+
+
+def _seen(hit: Hit) -> str:
+    return f"{hit.line.file}: {hit.line.text.strip()}" if hit.line is not None else hit.said
+
+
+# --- whether it helped --------------------------------------------------------------------------------------
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """How a change is seen to have helped; `by` is `log`, `steps`, or nothing where neither shows it."""
+
+    by: str
+    words: str
+
+
+def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> Proof:
+    """What the new containers show: the recipe's line, or steps without the lines that matched before."""
+    verify = recipe.verify
+    lines = list(lines_of(running))
+    wanted = parse(verify.log) if verify is not None and verify.log else None
+    line = next((line for line in lines if wanted and wanted.match(line.text) is not None), None)
+    if line is not None:
+        return Proof("log", f"{recipe.name}: {line.file} says: {line.text.strip()}")
+    again = [line for line in lines if any(t.match(line.text) is not None for t in templates_of(recipe))]
+    if again:
+        return Proof("", f"{recipe.name}: {again[0].file} says again: {again[0].text.strip()}")
+    absent = f"; the line {verify.log!r} was not seen: {verify.absent}" if wanted and verify else ""
+    if stepped and verify is not None and verify.steps:
+        return Proof("steps", f"{recipe.name}: it makes steps, without what was seen before{absent}")
+    return Proof("", f"{recipe.name}: nothing shows that it helped{absent}")

@@ -1,0 +1,65 @@
+"""Where a gang may run after a recipe: rules about labels as node affinity. Pure; for decide.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recover.api import Requirement
+from recover.model import Node
+from recover.recipes.model import LabelRule, Placement
+from recover.recipes.templates import fill
+from recover.recipes.values import parse_count
+
+__all__ = ["fulfils", "placed_by", "words"]
+
+
+def placed_by(placement: Placement | None, captured: dict[str, str]) -> list[Requirement]:
+    """What the nodes must have; `captured` is what the log gave for the placeholders of a rule."""
+    if placement is None:
+        return []
+    required = (_requirement(rule, captured, wanted=True) for rule in placement.require)
+    forbidden = (_requirement(rule, captured, wanted=False) for rule in placement.forbid)
+    return [one for one in (*required, *forbidden) if one is not None]
+
+
+def _requirement(rule: LabelRule, captured: dict[str, str], *, wanted: bool) -> Requirement | None:
+    """None for a size that the log gave and that is no whole number."""
+    if rule.values:
+        return Requirement(key=rule.name, operator="In" if wanted else "NotIn", values=list(rule.values))
+    if not rule.at_least:
+        return Requirement(key=rule.name, operator="Exists" if wanted else "DoesNotExist")
+    least = parse_count(fill(rule.at_least, captured))
+    if least is None:
+        return None
+    # Gt and Lt are strict, and both want the label to be there.
+    operator, limit = ("Gt", least - 1) if wanted else ("Lt", least)
+    return Requirement(key=rule.name, operator=operator, values=[str(limit)])
+
+
+def fulfils(node: Node, placed: Sequence[Requirement]) -> bool:
+    """A node that offers accelerators, takes new pods, and has what is required."""
+    if not node.is_accelerated or not node.ready or node.unschedulable or node.quarantine is not None:
+        return False
+    return all(_has(node.labels.get(one.key), one) for one in placed)
+
+
+def _has(value: str | None, required: Requirement) -> bool:
+    match required.operator:
+        case "In":
+            return value in required.values
+        case "NotIn":
+            return value not in required.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    number = parse_count(value or "")
+    limit = int(required.values[0])
+    if number is None:
+        return False
+    return number > limit if required.operator == "Gt" else number < limit
+
+
+def words(required: Requirement) -> str:
+    """As `kubectl describe` shows an affinity."""
+    return " ".join([required.key, required.operator, ", ".join(required.values)]).strip()

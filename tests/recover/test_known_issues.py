@@ -1,0 +1,211 @@
+"""Known issues in a recovery: recognised, changed for the next start, verified, given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from recover.actions import Ensure, Patch
+from recover.api import Phase, RecipeOutcome
+from recover.model import Mark, Template
+from recover.reasons import Reason
+from recover.workloads.patches import MARK, avoiding
+from tests.acting import acts, advanced, first_step, look, only_recovery, recovering
+from tests.builders import Worlds, cluster, gang
+
+OUT_OF_MEMORY = (
+    "ResourceExhaustedError: Cannot allocate 1.000000GB memory on GPU 0, 3.200000GB memory has been "
+    "allocated and available memory is only 12.100000GB."
+)
+TOO_OLD = (
+    "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla "
+    "V100-SXM2-32GB GPU has compute capability 7.0."
+)
+FLAG = "FLAGS_allocator_strategy"
+
+
+def template(resources: dict[str, str], env: dict[str, str] | None = None) -> Template:
+    """One container that asks for these devices."""
+    container = {
+        "name": "train",
+        "image": "paddle:3.3",
+        "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
+        "resources": {"limits": resources},
+    }
+    return Template(containers=(container,))
+
+
+def failed(said: str, asked: Template, *, nodes: int = 8) -> Worlds:
+    """Rank 2 of a gang has said this and died; its recovery is planned."""
+    world = cluster(nodes=nodes).running(gang(templates={"Worker": asked}))
+    return recovering(world.says(said, rank=2).crash(rank=2))
+
+
+def on_a_virtual_gpu(env: dict[str, str] | None = None) -> Worlds:
+    return failed(OUT_OF_MEMORY, template({"tencent.com/vcuda-core": "30"}, env))
+
+
+def handed_over(world: Worlds) -> dict[str, Any]:
+    """The environment of the next start; the world stands before it."""
+    (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
+    data: dict[str, Any] = found.body["data"]
+    return data
+
+
+def again(world: Worlds, said: str = OUT_OF_MEMORY) -> Worlds:
+    """It runs, says the same and dies again."""
+    advanced(world, Phase.VERIFYING)
+    first_step(world.later(1), 1)
+    world.says(said, rank=2)
+    return recovering(world.crash(rank=2))
+
+
+def test_the_change_of_a_recipe_that_fits_is_handed_over_and_told() -> None:
+    world = on_a_virtual_gpu()
+
+    advanced(world, Phase.RESUMING)
+
+    (use,) = only_recovery(world).status.recipes
+    assert (use.name, use.outcome, use.attempt) == ("paddle-autogrow-oom", RecipeOutcome.APPLIED, 1)
+    assert "llm-worker-2" in use.seen
+    assert "Cannot allocate" in use.seen
+    assert handed_over(world)[FLAG] == "naive_best_fit"
+    assert FLAG in only_recovery(world).status.message
+
+
+def test_without_a_known_issue_nothing_is_recorded() -> None:
+    world = failed("RuntimeError: shapes do not fit", template({"tencent.com/vcuda-core": "30"}))
+
+    advanced(world, Phase.RESUMING)
+
+    assert only_recovery(world).status.recipes == []
+    assert FLAG not in handed_over(world)
+
+
+def test_a_whole_card_is_no_virtual_gpu() -> None:
+    world = failed(OUT_OF_MEMORY, template({"tencent.com/vcuda-core": "100"}))
+
+    advanced(world, Phase.RESUMING)
+
+    assert only_recovery(world).status.recipes == []
+
+
+def test_an_explicit_variable_of_the_template_wins_and_its_owner_is_told() -> None:
+    world = on_a_virtual_gpu({FLAG: "auto_growth"})
+
+    advanced(world, Phase.RESUMING)
+
+    (use,) = only_recovery(world).status.recipes
+    assert use.outcome is RecipeOutcome.ADVISED
+    assert "template itself" in use.message
+    assert FLAG not in handed_over(world)
+
+
+def test_the_line_that_proves_the_change_is_waited_for_with_the_first_step() -> None:
+    world = on_a_virtual_gpu()
+    advanced(world, Phase.VERIFYING)
+
+    first_step(world, 1)
+    world.says("I0715 14:25:17.112233 12345 allocator.cc:256] Using Naive Best Fit allocation strategy")
+    advanced(world, Phase.SUCCEEDED)
+
+    conditions = {c.type: c for c in only_recovery(world).status.conditions}
+    assert (conditions["RecipeVerified"].status, conditions["RecipeVerified"].reason) == ("True", "SeenInLog")
+    assert conditions["ProgressVerified"].status == "True"
+
+
+def test_steps_without_the_line_prove_it_too_and_the_missing_line_is_told() -> None:
+    world = on_a_virtual_gpu()
+    advanced(world, Phase.VERIFYING)
+
+    first_step(world, 1)
+    advanced(world, Phase.SUCCEEDED)
+
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "RecipeVerified"]
+    assert (found.status, found.reason) == ("True", "SeenBySteps")
+    assert "Using Naive Best Fit allocation strategy" in found.message
+    assert "explicit env in the template wins" in found.message
+
+
+def test_a_change_stands_at_a_later_restart_for_another_cause() -> None:
+    world = on_a_virtual_gpu()
+
+    again(world, "RuntimeError: shapes do not fit")
+    advanced(world, Phase.STOPPING)
+    advanced(world, Phase.RESUMING)
+
+    assert len(only_recovery(world).status.recipes) == 1
+    assert handed_over(world)[FLAG] == "naive_best_fit"
+
+
+def test_an_issue_that_comes_back_is_given_up_and_the_change_taken_back() -> None:
+    world = on_a_virtual_gpu()
+
+    again(world)
+    advanced(world, Phase.STOPPING)
+    advanced(world, Phase.RESUMING)
+
+    uses = only_recovery(world).status.recipes
+    assert [(u.attempt, u.outcome) for u in uses] == [(1, RecipeOutcome.APPLIED), (2, RecipeOutcome.GAVE_UP)]
+    assert handed_over(world)[FLAG] is None
+
+
+# --- what only its owner can change, and where it may run ---------------------------------------------------
+
+
+def on_an_old_gpu(**labels: str) -> Worlds:
+    """vLLM's words on V100s; `labels` are those of the node n7."""
+    world = cluster(nodes=8).running(gang(templates={"Worker": template({"nvidia.com/gpu": "1"})}))
+    for name in list(world.nodes):
+        world.change_node(name, labels={"nvidia.com/gpu.compute.major": "7"})
+    world.change_node("n7", labels={name.replace("_", "."): value for name, value in labels.items()})
+    return recovering(world.says(TOO_OLD, rank=2).crash(rank=2))
+
+
+def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> None:
+    world = on_an_old_gpu()
+
+    advanced(world, Phase.ESCALATED)
+
+    status = only_recovery(world).status
+    assert status.reason == Reason.KNOWN_ISSUE
+    assert status.recipes[0].outcome is RecipeOutcome.HELD
+    assert "--dtype=half" in status.message
+    assert "start-gang" not in acts(look(world))
+
+
+def test_where_a_node_is_fit_the_gang_is_placed_there_and_ours_is_undone_exactly() -> None:
+    world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
+    advanced(world, Phase.RESUMING)
+
+    (start,) = [a for a in look(world).actions if isinstance(a, Patch) and a.what == "start-gang"]
+
+    wanted = {"key": "nvidia.com/gpu.compute.major", "operator": "Gt", "values": ["7"]}
+    spec = start.body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert wanted in term["matchExpressions"]
+    mark = mark_in(start)
+    job = msgspec.structs.replace(world.gangs["llm-uid"], mark=mark)
+    undone = avoiding(spec["affinity"], job, msgspec.structs.replace(mark, avoided=(), placed=()))
+    assert undone == {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}
+
+
+def mark_in(patch: Patch) -> Mark:
+    return msgspec.json.decode(patch.body["metadata"]["annotations"][MARK], type=Mark)
+
+
+def test_what_people_ask_of_the_nodes_themselves_is_never_undone() -> None:
+    theirs = {"key": "nvidia.com/gpu.compute.major", "operator": "Gt", "values": ["7"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [theirs]}]}
+    asked = template({"nvidia.com/gpu": "1"})
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
+    world.change_gang(templates={"Worker": msgspec.structs.replace(asked, affinity=affinity)})
+    advanced(world, Phase.RESUMING)
+
+    (start,) = [a for a in look(world).actions if isinstance(a, Patch) and a.what == "start-gang"]
+
+    assert mark_in(start).placed == ()
