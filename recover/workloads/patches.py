@@ -24,6 +24,7 @@ __all__ = [
     "made_anew",
     "mark_of",
     "reading_environment",
+    "reads_environment",
 ]
 
 MARK = key("recovery")
@@ -78,6 +79,27 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
         }
         for container in containers
     ]
+
+
+def reads_environment(gang: Gang) -> bool:
+    """Whether the templates let each rank read our ConfigMap. What admission adds to pods is not seen there.
+
+    A rank's containers are those that ask for a device; where none of a template does, all of its containers.
+    """
+    ours = {"configMapRef": {"name": environment_name(gang)}}
+    ranks = [
+        container
+        for template in gang.templates.values()
+        for container in [c for c in template.containers if _asks_for_device(c)] or template.containers
+    ]
+    return all(any(_same_map(e, ours) for e in rank.get("envFrom", [])) for rank in ranks)
+
+
+def _asks_for_device(container: Mapping[str, Any]) -> bool:
+    """By an extended resource, whose name has a domain, or by a claim."""
+    resources = container.get("resources", {})
+    asked = {**resources.get("requests", {}), **resources.get("limits", {})}
+    return bool(resources.get("claims")) or any("/" in name for name in asked)
 
 
 def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
