@@ -14,8 +14,10 @@ __all__ = [
     "NAMESPACES",
     "NODEHEALTHS",
     "NODES",
+    "PADDLEJOBS",
     "PODS",
     "PYTORCHJOBS",
+    "RECIPES",
     "RECOVERIES",
 ]
 
@@ -28,6 +30,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
+PADDLEJOBS = Resource("kubeflow.org", "v1", "paddlejobs", "PaddleJob")
 NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
 INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)
+RECIPES = Resource("rekindle.dev", "v1alpha1", "recipes", "Recipe", namespaced=False)
 RECOVERIES = Resource("rekindle.dev", "v1alpha1", "recoveries", "Recovery")

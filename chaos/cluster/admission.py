@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from typing import Any
 
 __all__ = [
@@ -18,9 +19,9 @@ __all__ = [
     "fill_in_pod",
     "nothing",
     "refuse_job",
+    "refuse_kubeflow",
     "refuse_lease",
     "refuse_pod",
-    "refuse_pytorchjob",
 ]
 
 EVICTION_AFTER_S = 300
@@ -159,11 +160,16 @@ def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
     return None
 
 
-def refuse_pytorchjob(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    replicas = new.get("spec", {}).get("pytorchReplicaSpecs")
-    if not isinstance(replicas, dict) or not replicas:
-        return "spec.pytorchReplicaSpecs: Required value"
-    unknown = sorted(set(replicas) - {"Master", "Worker"})
-    if unknown:
-        return f'spec.pytorchReplicaSpecs: Invalid value: "{unknown[0]}": expected Master or Worker'
-    return None
+def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, Any]], str | None]:
+    """For a kind whose replicas stand in that field."""
+
+    def refuse(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+        replicas = new.get("spec", {}).get(field)
+        if not isinstance(replicas, dict) or not replicas:
+            return f"spec.{field}: Required value"
+        unknown = sorted(set(replicas) - {"Master", "Worker"})
+        if unknown:
+            return f'spec.{field}: Invalid value: "{unknown[0]}": expected Master or Worker'
+        return None
+
+    return refuse

@@ -23,7 +23,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import LEASES
+from recover.resources import LEASES, PADDLEJOBS
 
 __all__ = ["CLAIMS", "KINDS", "LEASES", "Kind", "Object"]
 
@@ -60,7 +60,8 @@ KINDS: dict[Resource, Kind] = {
         Kind(LEASES, has_status=False, refuse=admission.refuse_lease),
         Kind(CLAIMS),
         Kind(JOBS, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
-        Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_pytorchjob),
+        Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_kubeflow("pytorchReplicaSpecs")),
+        Kind(PADDLEJOBS, custom=True, refuse=admission.refuse_kubeflow("paddleReplicaSpecs")),
         Kind(NODEHEALTHS, custom=True),
         Kind(INCIDENTS, custom=True),
         Kind(RECOVERIES, custom=True),

@@ -18,8 +18,9 @@ from chaos.cluster.containers import Exit, Runtime
 from chaos.cluster.controllers.base import Controller
 from chaos.cluster.controllers.garbage import GarbageCollector
 from chaos.cluster.controllers.jobs import JobController
+from chaos.cluster.controllers.kubeflow import KubeflowController
+from chaos.cluster.controllers.kubeflow_kinds import PADDLE, PYTORCH
 from chaos.cluster.controllers.nodes import LifecycleSettings, NodeLifecycle
-from chaos.cluster.controllers.pytorchjobs import PyTorchJobController
 from chaos.cluster.controllers.scheduler import Scheduler
 from chaos.cluster.host import Host
 from chaos.cluster.kinds import KINDS, Object
@@ -62,7 +63,8 @@ class LocalCluster:
         self._controllers: tuple[Controller, ...] = (
             Scheduler(store),
             JobController(store),
-            PyTorchJobController(store),
+            KubeflowController(store, PYTORCH),
+            KubeflowController(store, PADDLE),
             NodeLifecycle(store, shape.lifecycle),
             GarbageCollector(store),
         )

@@ -8,11 +8,12 @@ from recover.model import Gang
 from recover.workloads.base import Workload
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
+from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
 
 __all__ = ["WORKLOADS", "Workload", "resource_of", "workload_of"]
 
-WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), JobSet(), Job())
+WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
 
 
 def resource_of(ref: GangRef) -> Resource:

@@ -72,7 +72,10 @@ PARTS = (
         "training-operator",
         "github.com/kubeflow/training-operator",
         {"training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1"},
-        {"pytorchjob-crd.yaml": ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",)},
+        {
+            "pytorchjob-crd.yaml": ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
+            "paddlejob-crd.yaml": ("manifests/base/crds/kubeflow.org_paddlejobs.yaml",),
+        },
     ),
     Part(
         "jobset",
@@ -99,8 +102,8 @@ class Programs(msgspec.Struct, frozen=True):
         return self.files["kwok-stages.yaml"]
 
     @property
-    def pytorchjob_crd(self) -> Path:
-        return self.files["pytorchjob-crd.yaml"]
+    def training_crds(self) -> tuple[Path, ...]:
+        return self.files["pytorchjob-crd.yaml"], self.files["paddlejob-crd.yaml"]
 
     @property
     def jobset_crd(self) -> Path:

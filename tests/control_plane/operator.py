@@ -1,4 +1,4 @@
-"""The real training-operator beside a control plane, with the CRD of the release that was built."""
+"""The real training-operator beside a control plane, with the CRDs of the release that was built."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ no webhook is installed, so any will do."""
 @contextmanager
 def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]:
     """Runs until the block ends. Raises PlaneError if the operator is not ready in time."""
-    crd = yaml.safe_load(programs.pytorchjob_crd.read_text(encoding="utf-8"))
-    plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
+    for file in programs.training_crds:
+        crd = yaml.safe_load(file.read_text(encoding="utf-8"))
+        plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
     # It keeps its webhook's certificate in a Secret that its chart would have made.
     plane.post("/api/v1/namespaces", b'{"metadata": {"name": "kubeflow"}}')
     secret = b'{"metadata": {"name": "training-operator-webhook-cert"}}'
@@ -37,6 +38,7 @@ def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]
         programs.path("training-operator"),
         f"-kubeconfig={plane.kubeconfig()}",
         "-enable-scheme=pytorchjob",
+        "-enable-scheme=paddlejob",
         "-metrics-bind-address=0",
         f"-health-probe-bind-address=127.0.0.1:{probe}",
         f"-webhook-server-port={free_port()}",

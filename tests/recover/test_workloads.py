@@ -8,13 +8,17 @@ import msgspec
 import pytest
 
 from recover.api import Phase
-from recover.model import Mark, Template
+from recover.model import Gang, Mark, Template
 from recover.workloads import Workload
 from recover.workloads.job import Job
+from recover.workloads.kubeflow import KubeflowJob
+from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
 from tests.acting import advanced, look, recovering
 from tests.builders import cluster, gang
 
+KUBEFLOW = [PyTorchJob(), PaddleJob()]
+ONE_PATCH = [Job(), *KUBEFLOW]
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 HOST = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}
 ZONES: list[dict[str, Any]] = [
@@ -32,8 +36,8 @@ def started(
 ) -> dict[str, Any]:
     """The template's changes in the patch that starts a job; `before` was avoided until now."""
     spec: dict[str, Any] = {"template": {"spec": template}, "suspend": True}
-    if isinstance(workload, PyTorchJob):
-        spec = {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": template}}}}
+    if isinstance(workload, KubeflowJob):
+        spec = {workload.replica_specs: {"Worker": {"template": {"spec": template}}}}
     stopped = Mark(recovery="r", attempt=1, did="stopped", avoided=before)
     meta = {
         "name": "llm",
@@ -46,12 +50,12 @@ def started(
     (patch,) = workload.start(job, Mark(recovery="r", attempt=1, did="resumed", avoided=avoid))
     assert (patch.uid, patch.version) == ("u", "3")
     body: dict[str, Any] = patch.body["spec"]
-    if isinstance(workload, PyTorchJob):
-        body = body["pytorchReplicaSpecs"]["Worker"]
+    if isinstance(workload, KubeflowJob):
+        body = body[workload.replica_specs]["Worker"]
     return dict(body.get("template", {}).get("spec", {}))
 
 
-@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+@pytest.mark.parametrize("workload", ONE_PATCH, ids=lambda w: w.resource.kind)
 def test_the_avoided_nodes_are_added_to_every_term_and_foreign_affinity_stays(workload: Workload) -> None:
     affinity = started(workload, {"affinity": THEIRS}, ("n1", "n2"))["affinity"]
 
@@ -62,7 +66,7 @@ def test_the_avoided_nodes_are_added_to_every_term_and_foreign_affinity_stays(wo
     assert affinity["podAntiAffinity"] == {"x": 1}
 
 
-@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+@pytest.mark.parametrize("workload", ONE_PATCH, ids=lambda w: w.resource.kind)
 def test_nodes_that_people_exclude_stay_excluded(workload: Workload) -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [HOST]}]}
     before = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -73,7 +77,7 @@ def test_nodes_that_people_exclude_stay_excluded(workload: Workload) -> None:
     assert term["matchExpressions"] == [{**HOST, "values": ["n1", "n9"]}]
 
 
-@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+@pytest.mark.parametrize("workload", ONE_PATCH, ids=lambda w: w.resource.kind)
 def test_a_node_that_we_avoided_and_need_not_any_more_is_open_again(workload: Workload) -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [{**HOST, "values": ["n1", "n9"]}]}]}
     with_people = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -88,12 +92,15 @@ def test_a_node_that_we_avoided_and_need_not_any_more_is_open_again(workload: Wo
     assert gone == {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": None}}
 
 
-@pytest.mark.parametrize("workload", [Job(), PyTorchJob()], ids=lambda w: w.resource.kind)
+@pytest.mark.parametrize("workload", ONE_PATCH, ids=lambda w: w.resource.kind)
 def test_where_nothing_is_avoided_the_affinity_is_not_written(workload: Workload) -> None:
     assert "affinity" not in started(workload, {"affinity": THEIRS}, ())
 
 
-def test_a_pytorchjobs_containers_keep_everything_and_read_the_environment_once() -> None:
+@pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
+def test_a_kubeflow_jobs_containers_keep_everything_and_read_the_environment_once(
+    workload: KubeflowJob,
+) -> None:
     container = {
         "name": "train",
         "image": "i",
@@ -101,12 +108,59 @@ def test_a_pytorchjobs_containers_keep_everything_and_read_the_environment_once(
         "envFrom": [{"secretRef": {"name": "s"}}],
     }
 
-    once = started(PyTorchJob(), {"containers": [container]}, ())["containers"]
-    twice = started(PyTorchJob(), {"containers": once}, ())["containers"]
+    once = started(workload, {"containers": [container]}, ())["containers"]
+    twice = started(workload, {"containers": once}, ())["containers"]
 
     assert twice == once
     assert once[0]["unknownField"] == [1]
     assert [next(iter(source)) for source in once[0]["envFrom"]] == ["secretRef", "configMapRef"]
+
+
+def kubeflow(workload: KubeflowJob, spec: Any, *conditions: str) -> Gang:
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+    status = {"conditions": [{"type": kind, "status": "True"} for kind in conditions]}
+    return workload.parse(msgspec.json.encode({"metadata": meta, "spec": spec, "status": status}))
+
+
+@pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
+def test_all_roles_of_a_kubeflow_job_are_its_ranks_and_its_conditions_tell_its_end(
+    workload: KubeflowJob,
+) -> None:
+    spec = {workload.replica_specs: {"Master": {}, "Worker": {"replicas": 3}}}
+
+    running, failed = kubeflow(workload, spec, "Created", "Running"), kubeflow(workload, spec, "Failed")
+
+    assert (running.ref.kind, running.size, running.terminal) == (workload.resource.kind, 4, None)
+    assert failed.terminal is not None
+    assert not failed.terminal.succeeded
+
+
+@pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
+def test_a_kubeflow_job_that_another_controller_runs_is_that_ones(workload: KubeflowJob) -> None:
+    """training-operator does nothing for it, so a stop would never end."""
+    spec = {workload.replica_specs: {"Worker": {}}}
+    theirs = {**spec, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+
+    assert kubeflow(workload, spec).foreign_owner == ""
+    assert kubeflow(workload, theirs).foreign_owner == "controller kueue.x-k8s.io/multikueue"
+
+
+@pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
+def test_a_kubeflow_job_without_readable_replicas_is_refused_by_the_name_of_its_own_field(
+    workload: KubeflowJob,
+) -> None:
+    specs: list[dict[str, Any]] = [{}, {workload.replica_specs: "three"}]
+    for spec in specs:
+        with pytest.raises(msgspec.ValidationError, match=workload.replica_specs):
+            kubeflow(workload, spec)
+
+
+def test_an_elastic_paddlejob_is_a_gang_of_the_replicas_that_it_asks_for_now() -> None:
+    elastic = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 8}}
+
+    job = kubeflow(PaddleJob(), {**elastic, "paddleReplicaSpecs": {"Worker": {"replicas": 2}}})
+
+    assert (job.size, job.unsupported) == (2, "")
 
 
 @pytest.mark.parametrize(

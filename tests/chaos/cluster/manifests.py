@@ -37,14 +37,25 @@ def job(name: str, ranks: int, *, backoff_limit: int = 6, container: Manifest | 
 def pytorchjob(
     name: str, workers: int, *, policy: str = "OnFailure", container: Manifest | None = None
 ) -> Manifest:
+    return _kubeflow("PyTorchJob", name, {"Master": 1, "Worker": workers}, policy, container)
+
+
+def paddlejob(name: str, workers: int, *, policy: str = "OnFailure", masters: int = 0) -> Manifest:
+    roles = {"Master": masters} if masters else {}
+    return _kubeflow("PaddleJob", name, {**roles, "Worker": workers}, policy)
+
+
+def _kubeflow(
+    kind: str, name: str, roles: dict[str, int], policy: str, container: Manifest | None = None
+) -> Manifest:
     def replica(count: int) -> Manifest:
         template = {"spec": {"containers": [container or gpu_container()]}}
         return {"replicas": count, "restartPolicy": policy, "template": template}
 
-    specs = {"Master": replica(1), "Worker": replica(workers)}
+    replicas = {role: replica(count) for role, count in roles.items()}
     return {
         "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
+        "kind": kind,
         "metadata": {"name": name},
-        "spec": {"pytorchReplicaSpecs": specs},
+        "spec": {f"{kind.removesuffix('Job').lower()}ReplicaSpecs": replicas},
     }

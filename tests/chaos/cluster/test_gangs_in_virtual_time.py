@@ -19,10 +19,20 @@ from chaos.cluster.virtual import Clock, run
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
 from recover.kube.cluster import CONFIGMAPS, JOBS, NODES, PODS, PYTORCHJOBS
+from recover.resources import PADDLEJOBS
 from tests.chaos.cluster import manifests as m
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 NS = "default"
+KUBEFLOW = pytest.mark.parametrize(
+    ("resource", "of_policy"),
+    [
+        (PYTORCHJOBS, lambda policy: m.pytorchjob("llm", 3, policy=policy)),
+        (PADDLEJOBS, lambda policy: m.paddlejob("llm", 4, policy=policy)),
+    ],
+    ids=["PyTorchJob", "PaddleJob"],
+)
+"""Both of four ranks, the PaddleJob without a master."""
 
 
 def in_virtual_time(
@@ -71,8 +81,7 @@ def test_a_pytorchjob_runs_one_rank_on_each_node_and_steps_together() -> None:
         assert nodes_used(cluster) == ["n1", "n2", "n3", "n4"]
         assert 50 <= training.step <= 60
         assert conditions(cluster, PYTORCHJOBS, "llm") == {"Created": "True", "Running": "True"}
-        worker = cluster.pod("llm-worker-2")
-        environment = {e["name"]: e["value"] for e in worker["spec"]["containers"][0]["env"]}
+        environment = environment_of(cluster, "llm-worker-2")
         assert (environment["RANK"], environment["WORLD_SIZE"]) == ("3", "4")
 
     in_virtual_time(story, gang())
@@ -86,6 +95,30 @@ def test_a_pytorchjob_that_reaches_its_last_step_succeeds() -> None:
         assert conditions(cluster, PYTORCHJOBS, "llm")["Succeeded"] == "True"
 
     in_virtual_time(story, gang(steps=20))
+
+
+def environment_of(cluster: LocalCluster, pod: str) -> dict[str, str]:
+    entries = cluster.pod(pod)["spec"]["containers"][0]["env"]
+    return {entry["name"]: entry.get("value", "from a field") for entry in entries}
+
+
+@pytest.mark.parametrize("masters", [0, 1])
+def test_a_paddlejob_is_told_where_its_ranks_meet_and_how_many_they_are_but_no_ranks(masters: int) -> None:
+    """As training-operator 1.9.4 tells them; with a master it is a parameter server and its trainers."""
+    common = {"PYTHONUNBUFFERED": "1", "PADDLE_JOB_ID": "llm", "PADDLE_NNODES": "4"}
+    host = {**common, "POD_IP_DUMMY": "from a field", "PADDLE_MASTER": "$(POD_IP_DUMMY):36543"}
+    guest = {**common, "PADDLE_MASTER": "127.0.0.1:36543"}
+    server, trainer = ({"PADDLE_SERVER_NUM": "1"}, {"PADDLE_TRAINER_NUM": "1"}) if masters else ({}, {})
+
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.paddlejob("llm", workers=4 - masters, masters=masters))
+        await asyncio.sleep(60)
+        assert conditions(cluster, PADDLEJOBS, "llm") == {"Created": "True", "Running": "True"}
+        first = "llm-master-0" if masters else "llm-worker-0"
+        assert environment_of(cluster, first) == {**host, **server}
+        assert environment_of(cluster, "llm-worker-1") == {**guest, **trainer}
+
+    in_virtual_time(story, gang())
 
 
 @pytest.mark.parametrize("resource", [PYTORCHJOBS, JOBS])
@@ -126,13 +159,16 @@ def test_suspending_removes_all_pods_and_resuming_starts_new_ones_from_the_step_
         ("OnFailure", 1, "Running"),
     ],
 )
-def test_the_restart_policy_decides_what_a_failed_rank_means(policy: str, code: int, expected: str) -> None:
+@KUBEFLOW
+def test_the_restart_policy_decides_what_a_failed_rank_means(
+    resource: Any, of_policy: Callable[[str], m.Manifest], policy: str, code: int, expected: str
+) -> None:
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
-        await cluster.apply(m.pytorchjob("llm", workers=3, policy=policy))
+        await cluster.apply(of_policy(policy))
         await asyncio.sleep(30)
         cluster.crash_pod("llm-worker-1", Exit(code))
         await asyncio.sleep(60)
-        assert conditions(cluster, PYTORCHJOBS, "llm").get(expected) == "True"
+        assert conditions(cluster, resource, "llm").get(expected) == "True"
         restarts = cluster.pod("llm-worker-1")["status"]["containerStatuses"][0]["restartCount"]
         assert restarts == (1 if policy == "OnFailure" else 0)
 
@@ -343,15 +379,40 @@ def test_a_job_deleted_in_the_foreground_goes_after_its_pods() -> None:
     in_virtual_time(story, gang())
 
 
+@KUBEFLOW
 @pytest.mark.parametrize(("policy", "failed"), [("Never", True), ("OnFailure", False)])
-def test_deleting_a_running_pod_fails_a_pytorchjob_that_never_restarts(policy: str, failed: bool) -> None:
+def test_deleting_a_running_pod_fails_a_kubeflow_job_that_never_restarts(
+    resource: Any, of_policy: Callable[[str], m.Manifest], policy: str, failed: bool
+) -> None:
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
-        await cluster.apply(m.pytorchjob("llm", workers=3, policy=policy))
+        await cluster.apply(of_policy(policy))
         await asyncio.sleep(30)
         await cluster.client("person").delete(PODS, "llm-worker-0", namespace=NS)
         await asyncio.sleep(30)
-        assert ("Failed" in conditions(cluster, PYTORCHJOBS, "llm")) is failed
+        assert ("Failed" in conditions(cluster, resource, "llm")) is failed
         assert ("llm-worker-0" in [p["metadata"]["name"] for p in cluster.store.objects(PODS)]) is not failed
+
+    in_virtual_time(story, gang())
+
+
+@KUBEFLOW
+@pytest.mark.parametrize(("policy", "failed"), [("Never", True), ("OnFailure", False)])
+def test_the_operator_replaces_a_failed_pod_of_a_kubeflow_job_unless_the_policy_is_never(
+    resource: Any, of_policy: Callable[[str], m.Manifest], policy: str, failed: bool
+) -> None:
+    """Also under OnFailure, where a kubelet starts containers again and fails a pod only as a whole."""
+
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(of_policy(policy))
+        await asyncio.sleep(30)
+        old = cluster.pod("llm-worker-1")["metadata"]["uid"]
+        evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
+        kubelet = cluster.client("kubelet")
+        await kubelet.patch(PODS, "llm-worker-1", evicted, namespace=NS, subresource="status")
+        await asyncio.sleep(60)
+        held = [kind for kind, value in conditions(cluster, resource, "llm").items() if value == "True"]
+        assert held == ["Created", "Failed" if failed else "Running"]
+        assert (cluster.pod("llm-worker-1")["metadata"]["uid"] == old) is failed
 
     in_virtual_time(story, gang())
 

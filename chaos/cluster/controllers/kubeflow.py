@@ -1,45 +1,39 @@
-"""A model of the PyTorchJob controller of training-operator 1.9, as far as a gang restart meets it.
+"""A model of training-operator 1.9's controllers of PyTorchJobs and PaddleJobs, as far as a gang restart
+meets them.
 
-Suspending deletes the pods without counting anything; a failed pod ends the job for good, restarts it or is
-replaced, by its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one.
+Suspending deletes the pods without counting anything; a failed pod ends the job for good or is replaced, by
+its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one, which treats
+both kinds alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from chaos.cluster.controllers.base import condition_of, with_condition
+from chaos.cluster.controllers.kubeflow_kinds import KubeflowKind, Replica
 from chaos.cluster.controllers.podsets import PodOwner, is_active, phase_of, pod_from
 from chaos.cluster.kinds import Object
-from chaos.cluster.store import stamp
-from recover.kube.cluster import PODS, PYTORCHJOBS
+from chaos.cluster.store import MemoryCluster, stamp
+from recover.kube.cluster import PODS
 
-__all__ = ["PyTorchJobController"]
+__all__ = ["KubeflowController"]
 
 PREFIX = "training.kubeflow.org/"
-PORT = 23456
 _EXCLUSIVE = {"Running": "Restarting", "Restarting": "Running"}
 RETRYABLE_EXIT_CODE_MIN = 128
 
 
-class _Replica(msgspec.Struct, frozen=True):
-    """One pod that the job should have."""
-
-    kind: str
-    index: int
-    rank: int
-    policy: str
-    template: Object
-
-
-class PyTorchJobController(PodOwner):
-    """There is no DNS among local processes, so MASTER_ADDR is the loopback address."""
+class KubeflowController(PodOwner):
+    """Of one kind."""
 
     user = "training-operator"
-    resource = PYTORCHJOBS
-    kinds = (PYTORCHJOBS, PODS)
+
+    def __init__(self, store: MemoryCluster, kind: KubeflowKind) -> None:
+        super().__init__(store)
+        self._kind = kind
+        self.resource = kind.resource
+        self.kinds = (kind.resource, PODS)
 
     async def reconcile_owner(self, job: Object, pods: list[Object]) -> float | None:
         status = dict(job.get("status", {}))
@@ -71,7 +65,7 @@ class PyTorchJobController(PodOwner):
             if "deletionTimestamp" not in pod["metadata"]:
                 await self.delete_pod(pod)
         if _is(status, "Running"):
-            self._set(status, "Running", "False", "is suspended.", reason="PyTorchJobSuspended")
+            self._set(status, "Running", "False", "is suspended.", reason="Suspended")
         if not _is(status, "Suspended"):
             self._set(status, "Suspended", "True", "is suspended.")
         status.pop("startTime", None)
@@ -79,46 +73,41 @@ class PyTorchJobController(PodOwner):
 
     def _resume(self, status: Object) -> None:
         if _is(status, "Suspended"):
-            self._set(status, "Suspended", "False", "is resumed.", reason="PyTorchJobResumed")
+            self._set(status, "Suspended", "False", "is resumed.", reason="Resumed")
             status.pop("startTime", None)
         status.setdefault("startTime", stamp(self.store.now()))
 
     async def _reconcile_pods(self, job: Object, pods: list[Object], status: Object) -> None:
-        replicas = _replicas(job)
+        replicas = self._kind.replicas_of(job)
         by_name = {pod["metadata"]["name"]: pod for pod in pods}
         for replica in replicas:
             pod = by_name.get(_name(job, replica))
             if pod is None:
-                await self.create_pod(_pod(job, replica, len(replicas)), job)
-            elif _failed_for_a_retry(pod, replica):
-                self._set(
-                    status, "Restarting", "True", f"is restarting because {replica.kind} replica failed."
-                )
+                await self.create_pod(self._pod(job, replica), job)
+            elif _is_final(pod, replica):
+                self._fail(status, f"is failed because 1 {replica.role} replica(s) failed.")
+            elif _has_failed(pod):
+                why = f"is restarting because {replica.role} replica failed."
+                self._set(status, "Restarting", "True", why)
                 if "deletionTimestamp" not in pod["metadata"]:
                     await self.delete_pod(pod)
-            elif _has_failed(pod) and replica.policy in ("Never", "ExitCode"):
-                self._fail(status, f"is failed because 1 {replica.kind} replica(s) failed.")
-            elif _has_failed(pod):
-                self._set(
-                    status, "Restarting", "True", f"is restarting because {replica.kind} replica failed."
-                )
         if not _is(status, "Failed"):
             self._judge(job, replicas, by_name, status)
         status["replicaStatuses"] = _replica_statuses(job, replicas, by_name)
 
     def _judge(
-        self, job: Object, replicas: list[_Replica], by_name: dict[str, Object], status: Object
+        self, job: Object, replicas: list[Replica], by_name: dict[str, Object], status: Object
     ) -> None:
         """The master's state is the job's; without a master all workers count."""
         limit = job["spec"].get("runPolicy", {}).get("backoffLimit")
         if limit is not None and _restarts(by_name.values()) > limit:
             self._fail(status, "has failed because it has reached the specified backoff limit")
             return
-        deciding = [r for r in replicas if r.kind == "Master"] or replicas
+        deciding = [r for r in replicas if r.role == "Master"] or replicas
         phases = [phase_of(by_name[name]) for r in deciding if (name := _name(job, r)) in by_name]
         if len(phases) == len(deciding) and all(phase == "Succeeded" for phase in phases):
             status["completionTime"] = stamp(self.store.now())
-            self._set(status, "Running", "False", "is successfully completed.", reason="PyTorchJobSucceeded")
+            self._set(status, "Running", "False", "is successfully completed.", reason="Succeeded")
             self._set(status, "Succeeded", "True", "is successfully completed.")
         elif "Running" in phases and not any(_has_failed(pod) for pod in by_name.values()):
             self._set(status, "Running", "True", "is running.")
@@ -126,16 +115,31 @@ class PyTorchJobController(PodOwner):
     def _fail(self, status: Object, why: str) -> None:
         status.setdefault("completionTime", stamp(self.store.now()))
         if _is(status, "Running"):
-            self._set(status, "Running", "False", why, reason="PyTorchJobFailed")
+            self._set(status, "Running", "False", why, reason="Failed")
         self._set(status, "Failed", "True", why)
+
+    def _pod(self, job: Object, replica: Replica) -> Object:
+        labels = {
+            PREFIX + "job-name": job["metadata"]["name"],
+            PREFIX + "operator-name": f"{self.resource.kind.lower()}-controller",
+            PREFIX + "replica-type": replica.role.lower(),
+            PREFIX + "replica-index": str(replica.index),
+        }
+        if replica.role == "Master":
+            labels[PREFIX + "job-role"] = "master"
+        pod = pod_from(replica.template, name=_name(job, replica), labels=labels)
+        pod["spec"]["restartPolicy"] = "Never" if replica.policy == "ExitCode" else replica.policy
+        for container in pod["spec"]["containers"]:
+            container.setdefault("env", []).extend(self._kind.told(job, replica))
+        return pod
 
     def _set(self, status: Object, kind: str, value: str, message: str, *, reason: str = "") -> None:
         at = stamp(self.store.now())
         new = {
             "type": kind,
             "status": value,
-            "reason": reason or f"PyTorchJob{kind}",
-            "message": f"PyTorchJob {message}",
+            "reason": f"{self.resource.kind}{reason or kind}",
+            "message": f"{self.resource.kind} {message}",
             "lastTransitionTime": at,
             "lastUpdateTime": at,
         }
@@ -157,15 +161,18 @@ def _has_failed(pod: Object) -> bool:
     return phase_of(pod) == "Failed" or (phase_of(pod) == "Running" and not is_active(pod))
 
 
-def _failed_for_a_retry(pod: Object, replica: _Replica) -> bool:
-    if replica.policy != "ExitCode" or not _has_failed(pod):
+def _is_final(pod: Object, replica: Replica) -> bool:
+    """It has failed the job for good. Any policy but Never forgives a pod that is deleted while it runs."""
+    if replica.policy == "Never":
+        return _has_failed(pod)
+    if replica.policy != "ExitCode" or phase_of(pod) != "Failed":
         return False
     codes = [
         state["terminated"]["exitCode"]
         for status in pod["status"].get("containerStatuses", [])
         if "terminated" in (state := status.get("state", {}))
     ]
-    return not codes or max(codes) >= RETRYABLE_EXIT_CODE_MIN
+    return bool(codes) and max(codes) < RETRYABLE_EXIT_CODE_MIN
 
 
 def _restarts(pods: Iterable[Object]) -> int:
@@ -177,63 +184,19 @@ def _restarts(pods: Iterable[Object]) -> int:
     )
 
 
-def _replicas(job: Object) -> list[_Replica]:
-    specs = job["spec"]["pytorchReplicaSpecs"]
-    return [
-        _Replica(kind, index, rank, specs[kind].get("restartPolicy", "OnFailure"), specs[kind]["template"])
-        for rank, (kind, index) in enumerate(
-            (kind, index)
-            for kind in ("Master", "Worker")
-            if kind in specs
-            for index in range(int(specs[kind].get("replicas", 1)))
-        )
-    ]
-
-
-def _name(job: Object, replica: _Replica) -> str:
-    return f"{job['metadata']['name']}-{replica.kind.lower()}-{replica.index}"
-
-
-def _pod(job: Object, replica: _Replica, world_size: int) -> Object:
-    labels = {
-        PREFIX + "job-name": job["metadata"]["name"],
-        PREFIX + "operator-name": "pytorchjob-controller",
-        PREFIX + "replica-type": replica.kind.lower(),
-        PREFIX + "replica-index": str(replica.index),
-    }
-    if replica.kind == "Master":
-        labels[PREFIX + "job-role"] = "master"
-    pod = pod_from(replica.template, name=_name(job, replica), labels=labels)
-    pod["spec"]["restartPolicy"] = "Never" if replica.policy == "ExitCode" else replica.policy
-    for container in pod["spec"]["containers"]:
-        environment = {
-            "PYTHONUNBUFFERED": "1",
-            "MASTER_PORT": str(_port(job)),
-            "MASTER_ADDR": "127.0.0.1",
-            "WORLD_SIZE": str(world_size),
-            "RANK": str(replica.rank),
-        }
-        own = container.setdefault("env", [])
-        own += [{"name": key, "value": value} for key, value in environment.items()]
-    return pod
-
-
-def _port(job: Object) -> int:
-    """The port that the first replica's template names `pytorchjob-port`, else the operator's default."""
-    containers = _replicas(job)[0].template["spec"]["containers"]
-    ports = [port for container in containers for port in container.get("ports", [])]
-    return next((int(p["containerPort"]) for p in ports if p.get("name") == "pytorchjob-port"), PORT)
+def _name(job: Object, replica: Replica) -> str:
+    return f"{job['metadata']['name']}-{replica.role.lower()}-{replica.index}"
 
 
 def _replica_statuses(
-    job: Object, replicas: list[_Replica], by_name: dict[str, Object]
+    job: Object, replicas: list[Replica], by_name: dict[str, Object]
 ) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     fields = {"Running": "active", "Succeeded": "succeeded", "Failed": "failed"}
     for replica in replicas:
-        of_kind = counts.setdefault(replica.kind, {})
+        of_role = counts.setdefault(replica.role, {})
         pod = by_name.get(_name(job, replica))
         field = fields.get(phase_of(pod), "") if pod is not None else ""
         if field:
-            of_kind[field] = of_kind.get(field, 0) + 1
+            of_role[field] = of_role.get(field, 0) + 1
     return counts

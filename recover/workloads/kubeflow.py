@@ -1,0 +1,111 @@
+"""What the kinds of training-operator v1 (kubeflow.org/v1) share: replica specs, runPolicy and conditions.
+
+Suspend is the uncounted restart: it deletes the pods, the failed ones too, and no status counts it. The
+templates may be edited at any time and count for later pods, so the patch that starts a gang carries affinity
+and the source of the environment too. New pods take the names of the old ones.
+
+A rank that fails before the stop: under OnFailure, Always, and ExitCode from 128 the operator replaces its
+pod, and the stop costs nothing (24 of 24). Under Never, and ExitCode below 128, it fails the job for good: of
+the stops at once 7 of 12 were in time, 0.3 s later none of 12. Deleting pods fails a job of policy Never.
+A gang of four on KWOK was gone 103 to 236 ms after the stop and ran 56 to 486 ms after the start.
+(training-operator 1.9.4, PyTorchJob and PaddleJob alike, measured.)
+
+Not every kind of the group may be stopped so: a TFJob fails when its pods are deleted. A kind is registered
+once it has been measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from detectors.resource import Resource
+from recover.actions import Patch
+from recover.model import Gang, Mark, Template
+from recover.workloads.base import StopsAtOnce, gang_of
+from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
+from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
+
+__all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
+
+_OWN_CONTROLLER = "kubeflow.org/training-operator"
+
+
+class Replica(msgspec.Struct, frozen=True):
+    replicas: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class RunPolicy(msgspec.Struct, rename="camel", frozen=True):
+    suspend: bool = False
+    managed_by: str = _OWN_CONTROLLER
+    """Whoever else stands here makes the pods; training-operator then does nothing, not even a stop."""
+
+
+class KubeflowSpec(msgspec.Struct, frozen=True, kw_only=True):
+    replicas: dict[str, Replica]
+    """By role. Each kind has its own name for this field."""
+    run_policy: RunPolicy = msgspec.field(name="runPolicy", default=RunPolicy())
+
+
+class Status(msgspec.Struct, frozen=True):
+    conditions: list[ConditionView] = []
+
+
+Spec = TypeVar("Spec", bound=KubeflowSpec)
+
+
+class KubeflowObject(msgspec.Struct, Generic[Spec], frozen=True):
+    metadata: OwnedMeta
+    spec: Spec
+    status: Status = Status()
+
+
+class KubeflowJob(StopsAtOnce):
+    """A kind says its resource, what its field of replicas is called, and what reads it."""
+
+    resource: Resource
+    replica_specs: str
+    decoder: msgspec.json.Decoder[Any]
+    delays_starts = False
+    reuses_names = True
+
+    def parse(self, raw: bytes) -> Gang:
+        job: KubeflowObject[KubeflowSpec] = self.decoder.decode(raw)
+        replicas, policy = job.spec.replicas, job.spec.run_policy
+        gang = gang_of(
+            raw,
+            job.metadata,
+            self.resource,
+            suspended=policy.suspend,
+            terminal=terminal_of(job.status.conditions, succeeded="Succeeded", failed=("Failed",)),
+            size=sum(replica.replicas for replica in replicas.values()),
+            templates={role: replica.template.spec for role, replica in replicas.items()},
+        )
+        other = f"controller {policy.managed_by}" if policy.managed_by != _OWN_CONTROLLER else ""
+        return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other)
+
+    def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
+        return [gang_patch(gang, "stop-gang", {"runPolicy": {"suspend": True}}, mark)]
+
+    def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
+        changes = {
+            role: {"template": {"spec": _changed(template, gang, mark)}}
+            for role, template in gang.templates.items()
+        }
+        spec = {"runPolicy": {"suspend": False}, self.replica_specs: changes}
+        return [gang_patch(gang, "start-gang", spec, mark)]
+
+    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        return made_anew(gang, self.start(gang, mark))
+
+
+def _changed(template: Template, gang: Gang, mark: Mark) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    if template.containers:
+        spec["containers"] = reading_environment(template.containers, gang)
+    if changes_affinity(gang, mark):
+        spec["affinity"] = avoiding(template.affinity, gang, mark)
+    return spec
