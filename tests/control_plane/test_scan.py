@@ -1,0 +1,211 @@
+"""A scan pod that cannot answer, on a real API server, scheduler and quota controller: its recovery goes on,
+and says why in their words. The test says what a kubelet would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from detectors.kubeapi import MergePatch
+from detectors.resource import Resource
+from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from recover.kube.cluster import NAMESPACES, NODES, PODS
+from tests.control_plane.cases import indexed_job, recoveries, trained
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+RESTRICTED = "pod-security.kubernetes.io/enforce"
+DEADLINE_S = 20.0
+"""So that a wait that is cut short differs from one that is not, also on a busy machine."""
+
+
+def checkpointing_job(**spec: Any) -> dict[str, Any]:
+    """One rank, whose checkpoints lie on NFS."""
+    container = {
+        "name": "train",
+        "image": "none",
+        "resources": {"limits": {"nvidia.com/gpu": "8"}},
+        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
+    }
+    volume = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}
+    return indexed_job(
+        "llm",
+        ranks=1,
+        annotations={"rekindle.dev/checkpoint": "/checkpoints"},
+        pod={"containers": [container], "volumes": [volume], **spec},
+    )
+
+
+@asynccontextmanager
+async def trains(
+    plane: ControlPlane, *, scan_deadline_s: float = DEADLINE_S
+) -> AsyncIterator[tuple[RealStage, Any]]:
+    """A gang of one rank at step 100 on one of two nodes, and its pod."""
+    settings = ["mode=recover", f"timing.scan_deadline_s={scan_deadline_s:g}"]
+    async with raised(plane, nodes=2, settings=settings, agents=0) as stage:
+        (pod,) = await trained(stage, checkpointing_job(), ranks=1)
+        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        yield stage, pod
+
+
+@asynccontextmanager
+async def quota(stage: RealStage, **hard: str) -> AsyncIterator[None]:
+    """In force: its controller has counted what is there."""
+    await stage.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": hard}}, NAMESPACE)
+    try:
+        await stage.until("counted quota", lambda: counted(stage))
+        yield
+    finally:
+        await stage.api.request("DELETE", QUOTAS.path("q", NAMESPACE))
+
+
+async def counted(stage: RealStage) -> bool:
+    return bool((await stage.get(QUOTAS, "q", NAMESPACE)).get("status", {}).get("used"))
+
+
+@asynccontextmanager
+async def restricted(stage: RealStage) -> AsyncIterator[None]:
+    """The namespace admits no pods that break Pod Security's strictest profile, as inline NFS does."""
+    await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: "restricted"}}})
+    try:
+        yield
+    finally:
+        await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: None}}})
+
+
+async def scan_of(stage: RealStage) -> Any:
+    """Once its gate is lifted."""
+    scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
+    return next((scan for scan in scans if not scan["spec"].get("schedulingGates")), None)
+
+
+async def says_kubelet(stage: RealStage, phase: str, state: dict[str, Any]) -> None:
+    """Of the scan's container, once KWOK has brought it up."""
+
+    async def is_up() -> Any:
+        scan = await scan_of(stage)
+        return scan if scan and scan["status"].get("containerStatuses") else None
+
+    scan = await stage.until("scan that is up", is_up)
+    container = {"name": "scan", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
+    path = PODS.path(scan["metadata"]["name"], NAMESPACE, "status")
+    await stage.api.request("PATCH", path, body={"status": status}, content_type=MergePatch)
+
+
+async def unverified(stage: RealStage) -> tuple[str, float]:
+    """Why the recovery went on without a verified checkpoint, and how long it was choosing."""
+
+    async def found() -> Any:
+        return next((r for r in await recoveries(stage, "llm") if resumed_at(r)), None)
+
+    status = (await stage.until("Resuming", found))["status"]
+    (condition,) = [c for c in status["conditions"] if c["type"] == "CheckpointVerified"]
+    assert (condition["status"], condition["reason"]) == ("False", "CheckpointUnverified")
+    assert condition["message"] == status["checkpoint"]["reason"]
+    entered = {p["phase"]: datetime.fromisoformat(p["at"]) for p in status["phases"]}
+    return status["checkpoint"]["reason"], (entered["Resuming"] - entered["Choosing"]).total_seconds()
+
+
+def resumed_at(recovery: Any) -> str | None:
+    phases = recovery["status"].get("phases", [])
+    return next((p["at"] for p in phases if p["phase"] == "Resuming"), None)
+
+
+async def test_a_namespace_whose_pod_security_refuses_the_scan_is_told_in_its_words_at_once(
+    control_plane: ControlPlane,
+) -> None:
+    async with trains(control_plane) as (stage, pod), restricted(stage):
+        await stage.end(pod, exit_code=1)
+
+        why, took_s = await unverified(stage)
+
+        assert why.startswith("the scan pod was refused: 403 Forbidden: pods ")
+        assert 'violates PodSecurity "restricted:latest": restricted volume types' in why
+        assert took_s < DEADLINE_S / 2
+
+
+async def test_a_quota_without_room_for_the_scan_is_told_by_its_name_and_figures(
+    control_plane: ControlPlane,
+) -> None:
+    async with trains(control_plane) as (stage, pod), quota(stage, **{"limits.cpu": "500m"}):
+        await stage.end(pod, exit_code=1)
+
+        why, took_s = await unverified(stage)
+
+        assert (
+            "exceeded quota: q, requested: limits.cpu=1, used: limits.cpu=0, limited: limits.cpu=500m" in why
+        )
+        assert took_s < DEADLINE_S
+
+
+async def test_a_quota_that_was_full_of_the_old_pods_lets_the_scan_in_when_they_have_ended(
+    control_plane: ControlPlane,
+) -> None:
+    chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
+    async with trains(control_plane) as (stage, pod), quota(stage, pods="1"):
+        await stage.xid_79(pod["spec"]["nodeName"])
+
+        ended = {
+            "terminated": {"exitCode": 0, "message": encode_message(ScanMessage(chosen=chosen)).decode()}
+        }
+        await says_kubelet(stage, "Succeeded", ended)
+
+        assert await stage.until("choice", lambda: step_chosen(stage)) == 90
+
+
+async def step_chosen(stage: RealStage) -> int | None:
+    (recovery,) = await recoveries(stage, "llm")
+    step: int | None = recovery["status"].get("checkpoint", {}).get("step")
+    return step
+
+
+async def test_a_scan_whose_image_is_missing_is_not_waited_for_until_the_deadline(
+    control_plane: ControlPlane,
+) -> None:
+    back_off = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "rekindle:latest"'}
+    async with trains(control_plane) as (stage, pod):
+        await stage.end(pod, exit_code=1)
+        await says_kubelet(stage, "Pending", {"waiting": back_off})
+
+        why, took_s = await unverified(stage)
+
+        assert why == 'the scan pod cannot start: ImagePullBackOff: Back-off pulling image "rekindle:latest"'
+        assert took_s < DEADLINE_S
+
+
+async def test_a_scan_that_is_killed_for_memory_is_told_so(control_plane: ControlPlane) -> None:
+    async with trains(control_plane) as (stage, pod):
+        await stage.end(pod, exit_code=1)
+        await says_kubelet(stage, "Failed", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+
+        why, took_s = await unverified(stage)
+
+        assert why == "the scan was killed: it needed more memory than its limit of 1Gi (OOMKilled)"
+        assert took_s < DEADLINE_S
+
+
+async def test_a_scan_that_finds_no_node_is_told_in_the_schedulers_words_at_the_deadline(
+    control_plane: ControlPlane,
+) -> None:
+    async with trains(control_plane, scan_deadline_s=3) as (stage, pod):
+        for node in await stage.all(NODES):
+            await stage.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": True}})
+        await stage.end(pod, exit_code=1)
+
+        why, took_s = await unverified(stage)
+
+        assert why.startswith(
+            "the scan did not end within 3 s: its pod found no node: 0/2 nodes are available"
+        )
+        assert "2 node(s) were unschedulable" in why
+        assert took_s >= 3
