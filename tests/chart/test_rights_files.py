@@ -70,6 +70,20 @@ def test_every_policy_is_bound_and_denies() -> None:
     assert all("Deny" in b["spec"]["validationActions"] for b in bindings)
 
 
+def test_what_changes_objects_is_bound_and_lets_in_whatever_it_cannot_change() -> None:
+    """And only kinds that are built in: after its start an API server refuses, for seconds, to create objects
+    of another kind that such a policy matches, whatever its failurePolicy says."""
+    policies = [b for b in manifests("policies") if b["kind"] == "MutatingAdmissionPolicy"]
+    bindings = [b for b in manifests("policies") if b["kind"] == "MutatingAdmissionPolicyBinding"]
+
+    assert [b["spec"]["policyName"] for b in bindings] == [p["metadata"]["name"] for p in policies]
+    for policy in policies:
+        assert policy["spec"]["failurePolicy"] == "Ignore"
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]:
+            assert (rule["apiGroups"], rule["resources"]) in (([""], ["pods"]), (["batch"], ["jobs"]))
+            assert rule["operations"] == ["CREATE"]
+
+
 def test_whatever_stands_in_a_namespace_stands_in_the_one_that_the_chart_puts_in() -> None:
     for body in manifests("rbac") + manifests("policies"):
         places = [body["metadata"], *body.get("subjects", [])]

@@ -43,9 +43,12 @@ _ADMISSION = "admissionregistration.k8s.io"
 ROLES = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
 BINDINGS = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-_POLICIES = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
-)
+
+
+def _admission(kind: str, plural: str) -> Resource:
+    return Resource(_ADMISSION, "v1", plural, kind, namespaced=False)
+
+
 _KINDS = (
     _ACCOUNTS,
     LEASES,
@@ -53,14 +56,10 @@ _KINDS = (
     BINDINGS,
     Resource(_RBAC, "v1", "roles", "Role"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
-    _POLICIES,
-    Resource(
-        _ADMISSION,
-        "v1",
-        "validatingadmissionpolicybindings",
-        "ValidatingAdmissionPolicyBinding",
-        namespaced=False,
-    ),
+    _admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    _admission("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    _admission("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+    _admission("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
 )
 _OF_KIND = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 

@@ -1,0 +1,318 @@
+"""The chart's policies on a real API server: each pod of a Job that has opted in reads <job>-rekindle, others
+do not, and nothing is refused that was let in without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.kubeapi import ApiError, KubeApi
+from detectors.resource import Resource
+from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from recover.resources import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
+from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, uids
+from tests.control_plane.clean import install_crds, wiped
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.rights import SYSTEM, install_rights
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+IN_FORCE_S = 20.0
+PODS_S = 30.0
+CONSENT = "rekindle.dev/auto-recovery"
+OURS = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+SILENT = "silent"
+"""A namespace that says nothing of consent."""
+OPEN = "open"
+"""One that consents."""
+WORDS: dict[str, dict[str, Any]] = {
+    SILENT: {},
+    OPEN: {"labels": {CONSENT: "enabled"}},
+    "open-by-annotation": {"annotations": {CONSENT: " Enabled"}},
+    "unsure": {"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "observe"}},
+    "misspelt": {"labels": {CONSENT: "enable"}},
+    "observed": {"labels": {CONSENT: "enabled"}, "annotations": {"rekindle.dev/mode": "observe"}},
+}
+"""What namespaces say, by name."""
+
+
+class Admission:
+    """Asks the API server what it would make of an object."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self.api = api
+
+    async def makes(self, resource: Resource, body: Any, namespace: str) -> Any:
+        path = resource.path(namespace=namespace)
+        return msgspec.json.decode(await self.api.request("POST", path, body=body, params={"dryRun": "All"}))
+
+    async def sources(self, body: Any, namespace: str) -> list[Any]:
+        """What each container of that pod would read its environment from."""
+        admitted = await self.makes(PODS, body, namespace)
+        return [container.get("envFrom") for container in admitted["spec"]["containers"]]
+
+    async def word(self, body: Any, namespace: str = SILENT) -> str | None:
+        """What the pods of that Job would say of consent."""
+        template = (await self.makes(JOBS, body, namespace))["spec"]["template"]
+        found: str | None = template["metadata"].get("annotations", {}).get(CONSENT)
+        return found
+
+
+@asynccontextmanager
+async def admitting(plane: ControlPlane) -> AsyncIterator[Admission]:
+    """Once the policies are in force. What the test makes is removed."""
+    async with KubeApi(plane.credentials()) as api:
+        await install_crds(api)
+        for name, meta in {SYSTEM: {}, **WORDS}.items():
+            try:
+                await api.request("POST", NAMESPACES.path(), body={"metadata": {"name": name, **meta}})
+            except ApiError as error:
+                if not error.exists:  # from an earlier test
+                    raise
+        await install_rights(api)
+        admission = Admission(api)
+        await in_force(admission, OPEN)
+        try:
+            yield admission
+        finally:
+            await wiped(api)
+
+
+async def in_force(admission: Admission, namespace: str) -> None:
+    """A new policy becomes active a moment after it was created."""
+    async with asyncio.timeout(IN_FORCE_S):
+        while await admission.word(job(labels=OPTED_IN), namespace) is None:
+            await asyncio.sleep(0.05)
+        while await admission.sources(pod(labels=OPTED_IN), namespace) == [None]:
+            await asyncio.sleep(0.05)
+
+
+def job(*, template: Mapping[str, Any] | None = None, name: str = "llm", **meta: Any) -> dict[str, Any]:
+    """`meta` goes into its metadata, `template` is its pod template's."""
+    made: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [container("train")]}}
+    if template is not None:
+        made["metadata"] = dict(template)
+    identity = {} if "generateName" in meta else {"name": name}
+    return {"metadata": {**identity, **meta}, "spec": {"template": made}}
+
+
+def pod(
+    owner: str = "Job", api_version: str = "batch/v1", *, name: str = "llm", spec: Any = None, **meta: Any
+) -> dict[str, Any]:
+    """As a controller makes one of its object `llm`; of nobody, where owner is empty."""
+    of = {"apiVersion": api_version, "kind": owner, "name": name, "uid": "u", "controller": True}
+    return {
+        "metadata": {"generateName": "llm-0-", "ownerReferences": [of] if owner else [], **meta},
+        "spec": {"containers": [container("train")], **(spec or {})},
+    }
+
+
+def container(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "image": "none", **more}
+
+
+# --- consent ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ({"labels": {CONSENT: "enabled"}}, "enabled"),
+        ({"annotations": {CONSENT: "enabled"}}, "enabled"),
+        ({"generateName": "llm-", "labels": {CONSENT: "enabled"}}, "enabled"),
+        ({"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "observe"}}, "observe"),
+        ({"labels": {CONSENT: "disabled"}, "annotations": {CONSENT: "enabled"}}, "disabled"),
+        ({"labels": {CONSENT: "enabled"}, "template": {}}, "enabled"),
+        ({"labels": {CONSENT: "enabled"}, "template": {"annotations": {}}}, "enabled"),
+        ({"labels": {CONSENT: "enabled"}, "template": {"annotations": {CONSENT: "disabled"}}}, "disabled"),
+        ({"labels": {"team": "nlp"}, "annotations": {"a": "b"}}, None),
+    ],
+    ids=[
+        "label",
+        "annotation",
+        "generateName",
+        "annotation is more careful",
+        "label is more careful",
+        "empty metadata of the template",
+        "no annotations of the template",
+        "a word of the template's own",
+        "nothing",
+    ],
+)
+async def test_a_new_job_hands_its_word_on_to_its_pods(
+    control_plane: ControlPlane, said: dict[str, Any], word: str | None
+) -> None:
+    async with admitting(control_plane) as admission:
+        assert await admission.word(job(**said)) == word
+
+
+async def test_a_jobs_template_changes_in_nothing_else(control_plane: ControlPlane) -> None:
+    template = {"labels": {"a": "b"}, "annotations": {"x": "y"}}
+    async with admitting(control_plane) as admission:
+        with_word = await admission.makes(JOBS, job(labels=OPTED_IN, template=template), SILENT)
+        without = await admission.makes(JOBS, job(template=template), SILENT)
+
+        annotations = with_word["spec"]["template"]["metadata"].pop("annotations")
+        assert annotations == {**without["spec"]["template"]["metadata"].pop("annotations"), **OPTED_IN}
+        for made in (with_word, without):
+            labels = made["spec"]["template"]["metadata"]["labels"]
+            assert labels.pop("controller-uid") == labels.pop("batch.kubernetes.io/controller-uid")
+            made["spec"].pop("selector")
+        assert with_word["spec"] == without["spec"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said", "reads"),
+    [
+        (SILENT, {}, False),
+        (SILENT, {"annotations": {CONSENT: "enabled"}}, True),
+        (SILENT, {"labels": {CONSENT: "enabled"}}, True),
+        (SILENT, {"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "disabled"}}, False),
+        (OPEN, {}, True),
+        ("open-by-annotation", {}, True),
+        ("unsure", {}, False),
+        ("unsure", {"annotations": {CONSENT: "enabled"}}, True),
+        ("misspelt", {}, False),
+        ("observed", {"annotations": {CONSENT: "enabled"}}, False),
+        (OPEN, {"annotations": {CONSENT: "disabled"}}, False),
+        (OPEN, {"annotations": {CONSENT: "observe"}}, False),
+        (OPEN, {"annotations": {CONSENT: "yes"}}, False),
+    ],
+)
+async def test_a_pod_reads_the_environment_where_its_job_or_else_its_namespace_consents(
+    control_plane: ControlPlane, namespace: str, said: dict[str, Any], reads: bool
+) -> None:
+    async with admitting(control_plane) as admission:
+        assert await admission.sources(pod(**said), namespace) == [[OURS] if reads else None]
+
+
+# --- which pods, which containers -------------------------------------------------------------------------
+
+
+async def test_every_container_reads_it_once_and_keeps_what_it_read_before(
+    control_plane: ControlPlane,
+) -> None:
+    theirs = [{"secretRef": {"name": "s"}}, {"prefix": "X_", "configMapRef": {"name": "m"}}]
+    own = {"name": "REKINDLE_RESUME_STEP", "value": "7"}
+    containers = [
+        container("train", envFrom=theirs, env=[own, own]),
+        container("beside"),
+        container("has-it", envFrom=[OURS, *theirs]),
+        container("has-it-required", envFrom=[{"configMapRef": {"name": "llm-rekindle"}}]),
+    ]
+    first = [container("prepares"), container("sidecar", restartPolicy="Always")]
+    async with admitting(control_plane) as admission:
+        body = pod(spec={"containers": containers, "initContainers": first})
+        spec = (await admission.makes(PODS, body, OPEN))["spec"]
+
+        assert [c["envFrom"] for c in spec["containers"]] == [
+            [*theirs, OURS],
+            [OURS],
+            [OURS, *theirs],
+            [{"configMapRef": {"name": "llm-rekindle"}}],
+        ]
+        assert spec["containers"][0]["env"] == [own, own]
+        assert [c.get("envFrom") for c in spec["initContainers"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("owner", "api_version"),
+    [("ReplicaSet", "apps/v1"), ("DaemonSet", "apps/v1"), ("Job", "batch.volcano.sh/v1alpha1"), ("", "")],
+)
+async def test_pods_of_nothing_that_we_restart_so_are_left_alone(
+    control_plane: ControlPlane, owner: str, api_version: str
+) -> None:
+    async with admitting(control_plane) as admission:
+        assert await admission.sources(pod(owner, api_version, labels=OPTED_IN), OPEN) == [None]
+
+
+async def test_odd_pods_are_answered_as_without_us(control_plane: ControlPlane) -> None:
+    many = [
+        container(f"c{n}", envFrom=[{"configMapRef": {"name": f"m{m}"}} for m in range(50)])
+        for n in range(300)
+    ]
+    async with admitting(control_plane) as admission:
+        assert await admission.sources(pod(name="llm.v1.2"), OPEN) == [
+            [{"configMapRef": {"name": "llm.v1.2-rekindle", "optional": True}}]
+        ]
+        assert await admission.sources(pod(name="a" * 245), OPEN) == [None]
+        assert {len(c) for c in await admission.sources(pod(spec={"containers": many}), OPEN)} == {51}
+        empties: tuple[Any, ...] = ({"containers": []}, {"containers": None})
+        for empty in empties:
+            with pytest.raises(ApiError, match=r"spec.containers: Required value"):
+                await admission.makes(PODS, pod(spec=empty), OPEN)
+
+
+async def test_the_pods_of_a_jobset_read_the_jobsets_environment(jobsets: ControlPlane) -> None:
+    """Its namespace consents, or its own pod template."""
+    async with admitting(jobsets) as admission:
+        for namespace, template in ((OPEN, {}), (SILENT, {"annotations": OPTED_IN})):
+            spec = job(template=template)["spec"]
+            replicated = {"name": "ranks", "replicas": 2, "template": {"spec": spec}}
+            body = {
+                "apiVersion": JOBSETS.api_version,
+                "kind": JOBSETS.kind,
+                "metadata": {"name": "llm"},
+                "spec": {"replicatedJobs": [replicated]},
+            }
+            await admission.api.request("POST", JOBSETS.path(namespace=namespace), body=body)
+
+            pods = await made(admission.api, namespace, 2)
+
+            assert [c["envFrom"] for p in pods for c in p["spec"]["containers"]] == [[OURS], [OURS]]
+
+
+async def made(api: KubeApi, namespace: str, count: int) -> Sequence[Any]:
+    async with asyncio.timeout(PODS_S):
+        while True:
+            found = msgspec.json.decode(await api.request("GET", PODS.path(namespace=namespace)))["items"]
+            if len(found) == count:
+                return list(found)
+            await asyncio.sleep(0.05)
+
+
+# --- the whole way ----------------------------------------------------------------------------------------
+
+
+async def test_a_resumed_job_whose_template_says_nothing_of_it_is_told_where_to_resume(
+    control_plane: ControlPlane,
+) -> None:
+    """Its name is made by the API server, so nobody could have written the ConfigMap's into the template."""
+    chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
+    volumes = [{"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}]
+    body = indexed_job("", annotations={"rekindle.dev/checkpoint": "/checkpoints"}, pod={"volumes": volumes})
+    body["metadata"]["generateName"] = "llm-"
+    mount = {"name": "checkpoints", "mountPath": "/checkpoints"}
+    body["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [mount]
+    async with raised(control_plane, nodes=3, settings=["mode=recover"], agents=0) as stage:
+        await in_force(Admission(stage.api), NAMESPACE)
+        name = (await stage.create(JOBS, body, NAMESPACE))["metadata"]["name"]
+        old = await stage.running(name, 2)
+        for one in old:
+            await stage.steps(one, first=1, last=100)
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+        scan = await stage.until("running scan pod", lambda: running_scan(stage))
+        await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
+        new = await stage.running(name, 2, but=uids(old))
+        await stage.steps(new[0], first=91, last=91)
+        await ended(stage, name, "Succeeded")
+
+        read = [source for p in new for c in p["spec"]["containers"] for source in c["envFrom"]]
+        assert read == [{"configMapRef": {"name": f"{name}-rekindle", "optional": True}}] * 2
+        told = (await stage.get(CONFIGMAPS, f"{name}-rekindle", NAMESPACE))["data"]
+        assert (told["REKINDLE_RESUME_FROM"], told["REKINDLE_RESUME_STEP"]) == ("/checkpoints/step-90", "90")
+        assert told["REKINDLE_RECOVERY"].startswith(f"job-{name}-")
+        assert "envFrom" not in scan["spec"]["containers"][0]
+        no_trouble(stage)
+
+
+async def running_scan(stage: RealStage) -> Any:
+    pods = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
+    return next((p for p in pods if p["status"]["phase"] == "Running"), None)
