@@ -37,10 +37,13 @@ def rank_pod(stage: Stage, job: str, rank: int) -> Object | None:
 
 
 def _rank(pod: Object, job: str) -> int | None:
+    """As manifests.py numbers them: the workers of a PyTorchJob come after its master."""
     labels = pod["metadata"].get("labels", {})
     if labels.get("training.kubeflow.org/job-name") == job:
         index = int(labels["training.kubeflow.org/replica-index"])
-        return 0 if labels["training.kubeflow.org/replica-type"] == "master" else index + 1
+        has_master = labels["training.kubeflow.org/operator-name"] == "pytorchjob-controller"
+        is_worker = labels["training.kubeflow.org/replica-type"] == "worker"
+        return index + 1 if has_master and is_worker else index
     if labels.get("batch.kubernetes.io/job-name") == job:
         return int(labels["batch.kubernetes.io/job-completion-index"])
     return None

@@ -15,7 +15,7 @@ CLAIM = "checkpoints"
 
 
 def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
-    """A labelled PyTorchJob or Indexed Job whose checkpoints lie on the claim `checkpoints`."""
+    """A labelled job of the scenario's kind whose checkpoints lie on the claim `checkpoints`."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": NAMESPACE,
@@ -23,9 +23,13 @@ def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
     }
     if job.opted_in:
         metadata["labels"] = {"rekindle.dev/auto-recovery": "enabled"}
-    if job.kind is JobKind.PYTORCHJOB:
-        return _pytorchjob(job, metadata, port)
-    return _indexed_job(job, metadata, port)
+    match job.kind:
+        case JobKind.PYTORCHJOB:
+            return _pytorchjob(job, metadata, port)
+        case JobKind.PADDLEJOB:
+            return _paddlejob(job, metadata, port)
+        case JobKind.JOB:
+            return _indexed_job(job, metadata, port)
 
 
 def _pytorchjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
@@ -42,6 +46,23 @@ def _pytorchjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]
         "kind": "PyTorchJob",
         "metadata": metadata,
         "spec": {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": replicas},
+    }
+
+
+def _paddlejob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
+    """A collective of workers. The operator tells how many they are but no ranks, and there is no Paddle here
+    to give them out: each worker takes its index."""
+    spec = _pod_spec(job, port, container="paddle")
+    container = spec["containers"][0]
+    container["args"] += ["--world-size=$(PADDLE_NNODES)", "--rank=$(INDEX)", "--master-addr=127.0.0.1"]
+    index = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
+    container["env"] = [{"name": "INDEX", "valueFrom": index}]
+    workers = {"replicas": job.ranks, "restartPolicy": "OnFailure", "template": {"spec": spec}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PaddleJob",
+        "metadata": metadata,
+        "spec": {"runPolicy": {"suspend": False}, "paddleReplicaSpecs": {"Worker": workers}},
     }
 
 

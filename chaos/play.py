@@ -15,13 +15,15 @@ from chaos import ledger
 from chaos.faults import inject, wait_for
 from chaos.ledger import Check, PhaseSpan
 from chaos.manifests import NAMESPACE, training_job
-from chaos.scenario import JobKind, Scenario
+from chaos.scenario import Scenario
 from chaos.stage import Stage
 from chaos.training.launch import free_port, run_reference
 from chaos.watching import Told, Watcher
+from detectors.resource import Resource
 from recover.api import Phase, Recovery
-from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.kube.cluster import INCIDENTS, NODES, PODS, RECOVERIES
 from recover.model import Mode
+from recover.workloads import WORKLOADS
 
 __all__ = ["Struck", "Verdict", "play"]
 
@@ -122,11 +124,13 @@ async def _ended(stage: Stage, scenario: Scenario) -> None:
 
 
 def _completed(stage: Stage, scenario: Scenario) -> bool:
-    resource = PYTORCHJOBS if scenario.job.kind is JobKind.PYTORCHJOB else JOBS
-    conditions = (
-        stage.cluster.store.read(resource, JOB, NAMESPACE).body.get("status", {}).get("conditions", [])
-    )
+    job = stage.cluster.store.read(_resource(scenario), JOB, NAMESPACE).body
+    conditions = job.get("status", {}).get("conditions", [])
     return any(c["type"] in ("Succeeded", "Complete") and c["status"] == "True" for c in conditions)
+
+
+def _resource(scenario: Scenario) -> Resource:
+    return next(w.resource for w in WORKLOADS if w.resource.kind == scenario.job.kind)
 
 
 def _recoveries(stage: Stage) -> list[Recovery]:
@@ -170,7 +174,8 @@ def _checks(scenario: Scenario, stage: Stage, struck: list[Struck], undisturbed:
         _refusals(scenario, stage),
     ]
     if scenario.mode == Mode.OBSERVE:
-        writes = ledger.writes_to(stage.cluster.store.audit, ("nodes", "pytorchjobs", "jobs", "pods"))
+        kinds = (NODES, PODS, *(w.resource for w in WORKLOADS))
+        writes = ledger.writes_to(stage.cluster.store.audit, [kind.plural for kind in kinds])
         checks.append(Check(writes == 0, f"{writes} writes to nodes, jobs and pods in observe mode"))
     if expect.completes:
         checks.append(_weights(scenario, stage, undisturbed))
@@ -178,8 +183,7 @@ def _checks(scenario: Scenario, stage: Stage, struck: list[Struck], undisturbed:
 
 
 def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Check:
-    plural = "pytorchjobs" if scenario.job.kind is JobKind.PYTORCHJOB else "jobs"
-    writes = ledger.job_writes(stage.cluster.store.audit, plural, JOB)
+    writes = ledger.job_writes(stage.cluster.store.audit, _resource(scenario).plural, JOB)
     attempts = sum(r.status.attempt for r in recoveries)
     return Check(
         writes == 2 * attempts,

@@ -36,7 +36,10 @@ Rank = Annotated[int, Meta(ge=0)]
 
 
 class JobKind(StrEnum):
+    """Named as in their objects."""
+
     PYTORCHJOB = "PyTorchJob"
+    PADDLEJOB = "PaddleJob"
     JOB = "Job"
 
 
