@@ -5,6 +5,7 @@ kubelet sends them. No privileges are needed, so there is no isolation: this is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -24,13 +25,16 @@ __all__ = ["ProcessRuntime"]
 
 MESSAGE_BYTES_MAX = 4096
 READ_BYTES = 64 * 1024
+MARK = "CONTAINER_ID"
+"""The variable by which a container's processes are told from all others of this machine."""
 
 
 class _Container:
     """One running process, leader of its own session and process group."""
 
-    def __init__(self, process: asyncio.subprocess.Process, message: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, mark: str, message: Path) -> None:
         self.process = process
+        self.mark = mark
         self.message = message
         self.forced: Exit | None = None
         self.ending: asyncio.Task[Exit] | None = None
@@ -41,6 +45,20 @@ class _Container:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
             return
+
+    def kill(self) -> None:
+        """Every process, as the end of a container's PID namespace does: those of other groups, too."""
+        self.signal(signal.SIGKILL)
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """The ids of all, also of those that have left the group, as torchrun's workers do."""
+        line = f"\0{MARK}={self.mark}\0".encode()
+        return [
+            int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if line in _bytes(path)
+        ]
 
 
 class ProcessRuntime:
@@ -78,13 +96,13 @@ class ProcessRuntime:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=folder,
-                env={**_base_environment(run.pod, own), **environment},
+                env={**_base_environment(run.pod, own), **environment, MARK: run.container_id},
                 start_new_session=True,
                 preexec_fn=lambda: die_with(parent),
             )
         except OSError as error:
             raise StartError("RunContainerError", f"{arguments[0]}: {error}") from error
-        container = _Container(process, message)
+        container = _Container(process, run.container_id, message)
         self._running.setdefault(run.uid, {})[run.name] = container
         container.ending = asyncio.create_task(self._attend(run, container, host))
         return container.ending
@@ -103,7 +121,7 @@ class ProcessRuntime:
             asyncio.create_task(_copy(process.stderr, "stderr", log)),
         ]
         code = await process.wait()
-        container.signal(signal.SIGKILL)  # what the process left behind ends with the container
+        container.kill()  # what the process left behind ends with the container
         await asyncio.gather(*copies)
         log.close()
         shutil.rmtree(cgroup, ignore_errors=True)
@@ -120,11 +138,15 @@ class ProcessRuntime:
         for container in self._running.get(pod_uid, {}).values():
             if container.process.returncode is None:
                 container.forced = ended
-            container.signal(signal.SIGKILL)
+            container.kill()
 
     def send(self, pod_uid: str, number: int) -> None:
         for container in self._running.get(pod_uid, {}).values():
             container.signal(number)
+
+    def processes(self, pod_uid: str) -> list[int]:
+        """The ids of the pod's living processes, as they stand now."""
+        return [pid for c in self._running.get(pod_uid, {}).values() for pid in c.processes()]
 
     def forget(self, node: str, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -138,10 +160,18 @@ class ProcessRuntime:
         endings = []
         for containers in self._running.values():
             for container in containers.values():
-                container.signal(signal.SIGKILL)
+                container.kill()
                 if container.ending is not None:
                     endings.append(container.ending)
         await asyncio.gather(*endings)
+
+
+def _bytes(environ: Path) -> bytes:
+    """Empty for a process that has ended, or that belongs to somebody else."""
+    try:
+        return b"\0" + environ.read_bytes()
+    except OSError:
+        return b""
 
 
 async def _copy(source: asyncio.StreamReader, stream: str, log: CriLog) -> None:

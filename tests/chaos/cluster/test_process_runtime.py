@@ -163,6 +163,30 @@ async def test_a_crash_says_how_the_container_ended(cluster: LocalCluster) -> No
     assert not lives(pid)
 
 
+async def test_what_left_the_containers_process_group_ends_with_it(cluster: LocalCluster) -> None:
+    """torchrun gives each worker a session of its own; in a real container none outlives the first one."""
+    program = (
+        "import subprocess as s, sys, time; "
+        "p = s.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); "
+        "print('up', p.pid, flush=True); time.sleep(600)"
+    )
+    await cluster.apply(m.pod("one", m.python(program)))
+    worker = await pid_of(cluster, "one")
+
+    cluster.crash_pod("one", Exit.by_signal(signal.SIGKILL))
+
+    await until(cluster, "one", "Failed")
+    await eventually(lambda: has_ended(worker))
+
+
+def has_ended(pid: int) -> bool:
+    """Also of an orphan whose new parent has not asked how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 async def test_a_real_signal_ends_the_container_with_its_number(cluster: LocalCluster) -> None:
     await cluster.apply(m.pod("one", m.python(FOREVER)))
     await pid_of(cluster, "one")
