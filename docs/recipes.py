@@ -21,19 +21,19 @@ _HEAD = """\
 Generated from `recover/recipes/` by `make docs`.
 
 A recipe is a known issue: how it shows, what to change, how to see that it helped. The built-in ones are
-TOML files; your own are written in the same words. The controller does not use recipes yet: they answer when
-you ask.
+TOML files; your own are `Recipe` objects in the cluster, in the same words, or files as long as you try them.
 
 ```
 rekindle recipes list [FILE|FOLDER]...     # the built-in ones and your own
-rekindle recipes show RECIPE               # checks one and tells it in plain words; -o toml prints the file
+rekindle recipes show RECIPE               # checks one and tells it in plain words
+rekindle recipes show RECIPE -o yaml       # prints it as an object for kubectl apply; -o toml a built-in file
 rekindle recipes test RECIPE --log FILE    # tries one on a log, and on what else you know
 ```
 
-RECIPE is a built-in recipe's name or a file. `test` takes, most of them repeatedly: `--log FILE` (`-` is
-standard input), `--request RESOURCE=COUNT`, `--env NAME=VALUE` (the template's own), `--exit-code N`,
-`--fact NAME=VALUE`, `--label NAME=VALUE` (of the node), `--signal CODE`, `--fault CLASS`, `--framework NAME`.
-All three print JSON with `-o json`.
+RECIPE is a built-in recipe's name or a file: TOML, or an object in YAML. `test` takes, most of them more than
+once: `--log FILE` (`-` is standard input), `--request RESOURCE=COUNT`, `--env NAME=VALUE` (the template's),
+`--exit-code N`, `--fact NAME=VALUE`, `--label NAME=VALUE` (of the node), `--signal CODE`, `--fault CLASS`,
+`--framework NAME`. All three print JSON with `-o json`.
 
 | exit status | meaning |
 |---|---|
@@ -58,6 +58,34 @@ anyOf = [{ exitCode = 135 }, { exitCode = 1 }]
 hold = "always"
 advise = "Mount an emptyDir with medium Memory at /dev/shm. The file was torch_{file}."
 ```
+
+## In the cluster
+
+```
+rekindle recipes show small-shm.toml -o yaml | kubectl apply -f -
+kubectl get recipes                        # or rcp; Accepted tells whether each is used, -o wide why not
+```
+
+An object's `metadata.name` is the recipe's name, and its `spec` all the rest of a file. The controller checks
+it as `rekindle recipes show` does, and answers with the condition `Accepted` in its status; the message names
+the field, its value and what was expected. One that cannot be used never stops the others. A good one that is
+edited into a bad one is no longer used.
+
+| Accepted | reason | meaning |
+|---|---|---|
+| True | `Used` | it is in force |
+| True | `Disabled` | `spec.disabled` is true: it is checked and not used |
+| False | `Invalid` | the message says what is wrong; a built-in recipe of this name stays in force |
+| False | `TooMany` | agents look for the lines of 32 recipes, 16 KiB at most; older objects come first |
+
+- An object with the name of a built-in recipe takes its place. To switch a built-in one off, apply what
+  `rekindle recipes show NAME -o yaml` prints with `disabled: true` in its `spec`.
+- Agents know the lines of the built-in recipes. The templates of yours are told to them in the `spec` of each
+  node's NodeHealth: one write for each accelerator node when a template changes, after all more urgent ones.
+- kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server drops
+  them silently, and the controller does not see them: check with `kubectl get recipe NAME -o yaml`.
+- Whoever may write Recipes may set variables in the containers of every job that Rekindle restarts. The chart
+  grants that to nobody; grant it as you would grant writing to all those jobs.
 
 ## Templates
 
@@ -85,7 +113,7 @@ What a comparison can name. A node's labels tell `cuda.driver` (NVIDIA's feature
 |---|---|---|"""
 
 _PLACES = {
-    "Recipe": "Top level",
+    "RecipeSpec": "Top level",
     "Match": "`[match]`",
     "Test": "A test",
     "RequestTest": "`request`",

@@ -27,6 +27,7 @@ from recover.model import World
 from recover.nodehealths import upkeep
 from recover.observe import Observer
 from recover.plan import plan
+from recover.recipe_status import tell
 from recover.settings import Settings
 from recover.telemetry import Clock, Metrics
 from recover.workloads import WORKLOADS
@@ -68,7 +69,11 @@ class Controller:
             return expire(world, settings.retention, now)
 
         shared = (self.observer, executor, self._mode, metrics, clock)
-        self._woken = (WholeWorld("triage", triage, *shared), WholeWorld("upkeep", keep_up, *shared))
+        self._woken = (
+            WholeWorld("triage", triage, *shared),
+            WholeWorld("upkeep", keep_up, *shared),
+            WholeWorld("recipes", tell, *shared),
+        )
         self._by_time = WholeWorld("expiry", expiry, *shared)
         self._recoveries = Recoveries(self.observer, executor, self._mode, settings, metrics, clock)
 

@@ -1,4 +1,4 @@
-"""The CRDs of NodeHealth, Incident and Recovery, made from the structs that define them.
+"""The CRDs of NodeHealth, Incident, Recovery and Recipe, made from the structs that define them.
 
 `schemas` feeds the in-memory API server, `files` the chart (charts/rekindle/files/crds, checked by a test)
 and `rekindle crds`. A field's description, its limits and whether it may be absent all come from its struct,
@@ -22,6 +22,8 @@ from detectors.contract import GROUP, VERSION, NodeHealth
 from detectors.kubeapi import Resource
 from recover.api import Condition, Incident, Recovery
 from recover.kube.cluster import INCIDENTS, NODEHEALTHS, RECOVERIES
+from recover.recipes.objects import RecipeObject
+from recover.resources import RECIPES
 
 __all__ = ["files", "manifests", "run", "schemas"]
 
@@ -100,6 +102,19 @@ _DEFINITIONS = (
             _AGE,
         ),
     ),
+    Definition(
+        RECIPES,
+        RecipeObject,
+        "recipe",
+        "rcp",
+        (
+            Column("Accepted", '.status.conditions[?(@.type=="Accepted")].status'),
+            Column("Reason", '.status.conditions[?(@.type=="Accepted")].reason'),
+            Column("Title", ".spec.title"),
+            Column("Message", '.status.conditions[?(@.type=="Accepted")].message', wide=True),
+            _AGE,
+        ),
+    ),
 )
 
 
@@ -109,7 +124,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def manifests() -> list[dict[str, Any]]:
-    """The three CustomResourceDefinitions, ready to be applied."""
+    """The CustomResourceDefinitions, ready to be applied."""
     return [_manifest(d) for d in _DEFINITIONS]
 
 
@@ -208,16 +223,17 @@ def _schema(kind: types.Type) -> Schema:
             return {"type": "string", "enum": [member.value for member in cls]}
         case types.DateTimeType():
             return {"type": "string", "format": "date-time"}
-        case types.StrType(max_length=longest, pattern=pattern):
-            return _known(type="string", maxLength=longest, pattern=pattern)
+        case types.StrType(min_length=shortest, max_length=longest, pattern=pattern):
+            return _known(type="string", minLength=shortest, maxLength=longest, pattern=pattern)
         case types.BoolType():
             return {"type": "boolean"}
         case types.IntType(ge=least, le=most):
             return _known(type="integer", format="int64", minimum=least, maximum=most)
         case types.FloatType(ge=least, le=most):
             return _known(type="number", format="double", minimum=least, maximum=most)
-        case types.ListType(item_type=item, max_length=longest):
-            return _known(type="array", maxItems=longest) | _merge_key(item) | {"items": _schema(item)}
+        case types.ListType(item_type=item, min_length=shortest, max_length=longest):
+            array = _known(type="array", minItems=shortest, maxItems=longest)
+            return array | _merge_key(item) | {"items": _schema(item)}
         case types.DictType(value_type=value, max_length=most):
             return _known(type="object", maxProperties=most) | {"additionalProperties": _schema(value)}
     raise TypeError(f"{kind} has no place in a structural schema: use a struct, list, map or scalar")

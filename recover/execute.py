@@ -27,6 +27,7 @@ from recover.kube.limiter import Limiter, Urgency
 from recover.model import Gang, Node, Refusal
 from recover.objects import shortened
 from recover.observe import Observer, Table
+from recover.resources import RECIPES
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Executor"]
@@ -274,8 +275,8 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _urgency(action: Action) -> Urgency:
-    """Incidents, Events, NodeHealths and the removal of old objects tell what was done; the rest does it."""
-    if isinstance(action, Emit) or action.resource in (INCIDENTS, NODEHEALTHS):
+    """Incidents, Events, NodeHealths, Recipes and the removal of old objects tell; the rest does it."""
+    if isinstance(action, Emit) or action.resource in (INCIDENTS, NODEHEALTHS, RECIPES):
         return Urgency.REPORT
     if isinstance(action, Delete) and action.resource == RECOVERIES:
         return Urgency.REPORT

@@ -11,10 +11,11 @@ from enum import StrEnum
 
 import msgspec
 
-from detectors.contract import NodeHealth, PodProgress
+from detectors.contract import NodeHealth, PodProgress, Signature
 from detectors.resource import Resource
 from recover.api import GangRef, Incident, Recovery, Requirement
 from recover.recipes.model import Recipe
+from recover.recipes.objects import JudgedRecipe
 
 __all__ = [
     "Container",
@@ -290,6 +291,10 @@ class World(msgspec.Struct, frozen=True):
     """Pods that we could not create, by `namespace/name`: what was said last, since this process began."""
     recipes: Mapping[str, Recipe] = {}
     """The known issues by name: the built-in ones, and people's own."""
+    signatures: tuple[Signature, ...] = ()
+    """The log lines of people's own recipes, by name; agents know those of the built-in ones."""
+    judged_recipes: tuple[JudgedRecipe, ...] = ()
+    """People's Recipe objects, and whether each is used."""
 
     def pods(self, gang_uid: str) -> list[Pod]:
         """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""

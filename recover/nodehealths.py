@@ -1,4 +1,5 @@
-"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps.
+"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, and which
+log lines people's own recipes look for.
 
 Agents may not create their own object: it is made here, owned by the Node, so that it goes with it. Pure.
 """
@@ -6,6 +7,7 @@ Agents may not create their own object: it is made here, owned by the Node, so t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from detectors.contract import NodeHealth, NodeHealthSpec, PodSettings, key
 from recover.actions import Action, Create, Patch, Plan
@@ -21,16 +23,18 @@ HANG_TIMEOUT = key("hang-timeout")
 
 
 def upkeep(world: World) -> Plan:
-    """Missing NodeHealths, and specs that differ from what the jobs' annotations say."""
+    """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
     chains: list[tuple[Action, ...]] = []
+    signatures = list(world.signatures)
     for node in world.nodes.values():
         if not node.is_accelerated:
             continue
-        spec = NodeHealthSpec(pods=sorted(_pods(world, node.name), key=lambda p: p.uid)[:64])
+        pods = sorted(_pods(world, node.name), key=lambda p: p.uid)[:64]
+        spec = NodeHealthSpec(pods=pods, signatures=signatures)
         health = world.health.get(node.name)
         if health is None:
             chains.append((_create(node, spec),))
-        elif health.spec.pods != spec.pods:
+        elif (health.spec.pods, health.spec.signatures) != (pods, signatures):
             chains.append((_update(health, spec),))
     return Plan(chains=tuple(chains))
 
@@ -73,5 +77,15 @@ def _update(health: NodeHealth, spec: NodeHealthSpec) -> Patch:
         name=health.metadata.name,
         uid=health.metadata.uid,
         version=health.metadata.resource_version,
-        body={"spec": {"pods": [builtins(pod) for pod in spec.pods]}},
+        body={"spec": _changes(health.spec, spec)},
     )
+
+
+def _changes(old: NodeHealthSpec, new: NodeHealthSpec) -> dict[str, Any]:
+    """Only what differs: the signatures are long, and pods come and go often."""
+    changes: dict[str, Any] = {}
+    if old.pods != new.pods:
+        changes["pods"] = [builtins(pod) for pod in new.pods]
+    if old.signatures != new.signatures:
+        changes["signatures"] = [builtins(signature) for signature in new.signatures]
+    return changes

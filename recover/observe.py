@@ -32,6 +32,8 @@ from recover.kube.cluster import (
 from recover.kube.reflector import Reflector
 from recover.model import Gang, Mode, Node, Pod, Refusal, World
 from recover.recipes.load import built_in
+from recover.recipes.objects import seen, settle
+from recover.resources import RECIPES
 from recover.scan_pod import scan_label
 from recover.settings import Settings
 from recover.workloads import WORKLOADS
@@ -190,6 +192,9 @@ class Observer:
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
         self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
         self.recoveries = Table(RECOVERIES, msgspec.json.Decoder(Recovery).decode, self._recovery_change)
+        self._built_in = built_in()
+        self._in_force = settle(self._built_in, ())
+        self.recipes = Table(RECIPES, seen, self._recipe_change)
         self.pods = Table(PODS, self._keep_pod, self._pod_change)
         self.workloads = [Table(w.resource, w.parse, self._gang_change) for w in WORKLOADS]
         tables: tuple[Table[Any], ...] = (
@@ -198,13 +203,14 @@ class Observer:
             self.namespaces,
             self.incidents,
             self.recoveries,
+            self.recipes,
             self.pods,
             *self.workloads,
         )
         self._tables = {table.resource: table for table in tables}
-        frameworks = {table.resource for table in self.workloads}
+        optional = {RECIPES, *(table.resource for table in self.workloads)}
         self.reflectors = [
-            Reflector(cluster, resource, table, optional=resource in frameworks)
+            Reflector(cluster, resource, table, optional=resource in optional)
             for resource, table in self._tables.items()
         ]
 
@@ -262,7 +268,9 @@ class Observer:
             departed=self._departed,
             parts_of=self._parts_of,
             refused=self._refused,
-            recipes=built_in(),
+            recipes=self._in_force.recipes,
+            signatures=self._in_force.signatures,
+            judged_recipes=self._in_force.judged,
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
@@ -279,6 +287,10 @@ class Observer:
         return pod if pod.accelerators or is_of_gang or decode.SCAN_OF in pod.labels else None
 
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
+        self._notify()
+
+    def _recipe_change(self, _key: str, _old: object, _new: object) -> None:
+        self._in_force = settle(self._built_in, self.recipes.rows.values())
         self._notify()
 
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:

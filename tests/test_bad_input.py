@@ -38,6 +38,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
+from recover.resources import RECIPES
 
 Captured = pytest.CaptureFixture[str]
 
@@ -232,6 +233,7 @@ ODD: dict[Resource, list[object]] = {
     NODEHEALTHS: [{"metadata": _META, "status": {"findings": [{"code": 79}]}}, {"spec": "?"}],
     INCIDENTS: [{"metadata": _META, "spec": {"fault": "gremlins", "detectedAt": "yesterday"}}, "text"],
     RECOVERIES: [{"metadata": _IN_TEAM, "spec": {}, "status": {"phase": "Hoping"}}],
+    RECIPES: [{"metadata": _META, "status": {"conditions": "none"}}, {"metadata": []}],
     PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
 }
 """For each kind what another version of it, or of its schema, might hold; and what is no object at all."""

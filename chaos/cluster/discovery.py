@@ -19,6 +19,7 @@ _SHORT_NAMES = {
     "nodehealths": ["nh"],
     "incidents": ["inc"],
     "recoveries": ["rec"],
+    "recipes": ["rcp"],
 }
 _VERBS = ["create", "delete", "get", "list", "patch", "watch"]
 

@@ -23,7 +23,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import LEASES, PADDLEJOBS
+from recover.resources import LEASES, PADDLEJOBS, RECIPES
 
 __all__ = ["CLAIMS", "KINDS", "LEASES", "Kind", "Object"]
 
@@ -65,5 +65,6 @@ KINDS: dict[Resource, Kind] = {
         Kind(NODEHEALTHS, custom=True),
         Kind(INCIDENTS, custom=True),
         Kind(RECOVERIES, custom=True),
+        Kind(RECIPES, custom=True),
     )
 }

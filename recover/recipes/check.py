@@ -25,6 +25,9 @@ from recover.recipes.templates import names_in
 __all__ = ["problems"]
 
 _OUR_PREFIX = "REKINDLE_"
+_NAME_CHARS_MAX = 63
+_TEMPLATES_MAX = 32
+"""Of one signature in a NodeHealth."""
 
 
 def problems(recipe: Recipe) -> tuple[Problem, ...]:
@@ -33,9 +36,12 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
 
 
 def _of_recipe(recipe: Recipe) -> Iterator[Problem]:
-    if not is_name(recipe.name):
-        expected = "expected small letters, digits and -, beginning with a letter"
+    if not is_name(recipe.name) or len(recipe.name) > _NAME_CHARS_MAX:
+        expected = f"expected small letters, digits and -, beginning with a letter, at most {_NAME_CHARS_MAX}"
         yield Problem("name", repr(recipe.name), expected)
+    if len(recipe.match.logs) > _TEMPLATES_MAX:
+        expected = f"expected at most {_TEMPLATES_MAX} different ones, for which agents look"
+        yield Problem("match", f"{len(recipe.match.logs)} log templates", expected)
     of_the_match = [*of_match(recipe.match)]
     yield from of_the_match
     if not of_the_match:  # else advice would seem to name placeholders that do not exist

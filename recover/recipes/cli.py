@@ -14,14 +14,17 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recover.recipes.convert import RecipeError
 from recover.recipes.given import InputError, evidence
-from recover.recipes.load import RecipeError, built_in, built_in_text, load, read
+from recover.recipes.load import built_in, built_in_text, is_yaml, load, read
 from recover.recipes.match import Matched, NotMatched, match, templates_of
 from recover.recipes.model import Hold, Recipe
+from recover.recipes.objects import to_object
 from recover.recipes.words import changed, story, story_of_answer, verified
 from recover.stories.words import Story, Tone, printable
 
@@ -43,9 +46,13 @@ class Shown(StrEnum):
     TABLE = "table"
     JSON = "json"
     TOML = "toml"
+    YAML = "yaml"
 
 
-Name = Annotated[str, typer.Argument(metavar="RECIPE", help="A built-in recipe's name, or a TOML file.")]
+Name = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="A built-in recipe's name, or a file: TOML, or an object in YAML."),
+]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")]
 Texts = list[str]
 
@@ -91,13 +98,15 @@ def _list(
 
 @_app.command("show", epilog=_EPILOG.format("shown, "))
 def _show(name: Name, output: Annotated[Shown, typer.Option("--output", "-o")] = Shown.TABLE) -> None:
-    """Checks a recipe and tells it in plain words; -o toml prints a built-in one to start your own from."""
+    """Checks a recipe and tells it in plain words; -o yaml prints it as an object for kubectl apply, -o toml
+    prints a built-in one's file to start your own from."""
     recipe = _recipe(name)
     if output is Shown.JSON:
         _print_json(recipe)
+    elif output is Shown.YAML:
+        print(yaml.safe_dump(to_object(recipe), sort_keys=False, width=110, allow_unicode=True), end="")
     elif output is Shown.TOML:
-        text = built_in_text(name) if name in built_in() else Path(name).read_text(encoding="utf-8")
-        print(text, end="")
+        print(_toml(name), end="")
     else:
         _print_story(story(recipe))
 
@@ -154,10 +163,10 @@ def _recipe(name: str) -> Recipe:
     recipes = built_in()
     if name in recipes:
         return recipes[name]
-    if not (name.endswith(".toml") or "/" in name or Path(name).exists()):
+    if not (name.endswith((".toml", ".yaml", ".yml")) or "/" in name or Path(name).exists()):
         near = difflib.get_close_matches(name, recipes, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise _failed(f"no recipe {name!r}: {hint}expected a TOML file or one of {', '.join(recipes)}")
+        raise _failed(f"no recipe {name!r}: {hint}expected a file or one of {', '.join(recipes)}")
     try:
         return read(Path(name))
     except RecipeError as error:
@@ -165,7 +174,18 @@ def _recipe(name: str) -> Recipe:
         raise typer.Exit(EXIT_UNUSABLE) from error
 
 
+def _toml(name: str) -> str:
+    if name in built_in():
+        return built_in_text(name)
+    path = Path(name)
+    if is_yaml(path):
+        raise _failed(f"-o toml: value {name!r}: expected a built-in recipe or a TOML file")
+    return path.read_text(encoding="utf-8")
+
+
 def _does(recipe: Recipe) -> str:
+    if recipe.disabled:
+        return "nothing: switched off"
     change = recipe.change
     parts = {
         "environment": bool(change.env),

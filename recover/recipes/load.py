@@ -1,79 +1,26 @@
-"""Recipes from TOML files: the built-in ones, and people's own. One bad file never stops the others."""
+"""Recipes from files: the built-in ones, and people's own. One bad file never stops the others.
+
+A file is TOML, or a Recipe object in YAML, as kubectl applies it.
+"""
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable
-from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 
 import msgspec
+import yaml
 
-from detectors.contract import Fault
-from detectors.strict import BadValueError, convert
-from recover.recipes.check import problems
 from recover.recipes.check_match import Problem
-from recover.recipes.model import (
-    Change,
-    Clause,
-    Comparison,
-    EnvIs,
-    EnvTest,
-    Framework,
-    Hold,
-    LabelRule,
-    Match,
-    Placement,
-    Recipe,
-    Relation,
-    RequestIs,
-    RequestTest,
-    Test,
-    Verify,
-)
+from recover.recipes.convert import RecipeError, checked, converted
+from recover.recipes.model import Recipe
+from recover.recipes.objects import from_object
 
-__all__ = ["Loaded", "RecipeError", "built_in", "built_in_text", "load", "parse", "read"]
+__all__ = ["Loaded", "built_in", "built_in_text", "is_yaml", "load", "parse", "parse_yaml", "read"]
 
 _FILE_BYTES_MAX = 64 * 1024
-_INDEX = re.compile(r"\[\d+\]")
-
-# The last parts of a field's path -> what may stand there. msgspec's own messages name neither.
-_CHOICES: dict[str, type[StrEnum]] = {
-    "fault": Fault,
-    "framework": Framework,
-    "hold": Hold,
-    "request.is": RequestIs,
-    "env.is": EnvIs,
-    "compare.is": Relation,
-    "where.is": Relation,
-}
-_PARTS: dict[str, type[msgspec.Struct]] = {
-    "": Recipe,
-    "match": Match,
-    "allOf": Clause,
-    "anyOf": Test,
-    "where": Comparison,
-    "compare": Comparison,
-    "request": RequestTest,
-    "env": EnvTest,
-    "label": LabelRule,
-    "change": Change,
-    "placement": Placement,
-    "require": LabelRule,
-    "forbid": LabelRule,
-    "verify": Verify,
-}
-
-
-class RecipeError(Exception):
-    """A file that cannot be used, and everything that is wrong with it. Others are not concerned."""
-
-    def __init__(self, file: str, what: Iterable[str]) -> None:
-        self.file = file
-        self.lines = tuple(f"{file}: {text}; this recipe is not used, all others are" for text in what)
-        super().__init__("\n".join(self.lines))
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -110,13 +57,14 @@ def read(path: Path) -> Recipe:
         line = data.count(b"\n", 0, error.start) + 1
         found = f"line {line}: value {data[error.start : error.start + 1]!r}: expected UTF-8 text"
         raise RecipeError(str(path), [found]) from error
-    return parse(text, str(path))
+    return parse_yaml(text, str(path)) if is_yaml(path) else parse(text, str(path))
 
 
 def load(paths: Iterable[Path]) -> Loaded:
-    """The built-in recipes and those of the files and folders (their *.toml). The first of a name is used."""
+    """The built-in recipes and those of the files and folders (their *.toml). As with objects, one with the
+    name of a built-in recipe takes its place; of people's own the first of a name is used."""
     recipes, errors = built_in(), []
-    origin = dict.fromkeys(recipes, "a built-in recipe")
+    origin: dict[str, str] = {}
     for path in (file for given in paths for file in _files(given)):
         try:
             recipe = read(path)
@@ -145,28 +93,26 @@ def _files(path: Path) -> list[Path]:
 
 
 def parse(text: str, file: str) -> Recipe:
-    """One recipe from its text; `file` is for messages. Raises `RecipeError`."""
+    """One recipe from its TOML; `file` is for messages. Raises `RecipeError`."""
     try:
-        recipe = convert(tomllib.loads(text), Recipe, file=file)
-    except BadValueError as error:
-        raise RecipeError(file, [str(_explained(error))]) from error
+        data = tomllib.loads(text)
     except ValueError as error:  # also a number with more digits than Python converts
         raise RecipeError(file, [f"not valid TOML: {error}"]) from error
     except RecursionError as error:
         raise RecipeError(file, ["not valid TOML: nested too deeply"]) from error
-    if found := problems(recipe):
-        raise RecipeError(file, map(str, found))
-    return recipe
+    return checked(converted(data, Recipe, file), file)
 
 
-def _explained(error: BadValueError) -> Problem:
-    """With the words or fields that may stand there, which msgspec leaves out."""
-    path = _INDEX.sub("", error.field)
-    expected = error.expected
-    if "enum value" in expected:
-        choices = next(enum for end, enum in _CHOICES.items() if path.endswith(end))
-        expected = f"expected one of {', '.join(choices)}"
-    elif expected.startswith("no such field"):
-        part = _PARTS[path.rpartition(".")[0].rpartition(".")[2]]
-        expected = f"no such field; expected one of {', '.join(part.__struct_encode_fields__)}"
-    return Problem(error.field, error.value, expected)
+def parse_yaml(text: str, file: str) -> Recipe:
+    """One recipe from the YAML of its object; `file` is for messages. Raises `RecipeError`."""
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
+        raise RecipeError(file, [f"not valid YAML: {' '.join(str(error).split())}"]) from error
+    except RecursionError as error:
+        raise RecipeError(file, ["not valid YAML: nested too deeply"]) from error
+    return from_object(data, file)
+
+
+def is_yaml(path: Path) -> bool:
+    return path.suffix in (".yaml", ".yml")

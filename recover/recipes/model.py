@@ -1,4 +1,5 @@
-"""What a recipe is made of. Pure; load.py reads it from TOML, docs/reference/recipes.md is made from it.
+"""What a recipe is made of. Pure; load.py reads files and objects.py Recipe objects, in one vocabulary.
+The CRD and docs/reference/recipes.md are made from it.
 
 A match is a list of clauses that must all hold, and a clause one test or a choice of tests. Two levels are
 enough for every known issue, read from top to bottom, and fit an API object, whose schema knows no recursion.
@@ -27,6 +28,7 @@ __all__ = [
     "Match",
     "Placement",
     "Recipe",
+    "RecipeSpec",
     "Relation",
     "RequestIs",
     "RequestTest",
@@ -171,6 +173,12 @@ class Match(_Part, frozen=True, kw_only=True):
     all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
     """Each must hold. A clause is one test, or `anyOf` a list of tests."""
 
+    @property
+    def logs(self) -> list[str]:
+        """The templates that it looks for in logs, each once."""
+        tests = (test for clause in self.all_of for test in (clause, *clause.any_of))
+        return list(dict.fromkeys(test.log for test in tests if test.log))
+
 
 class Hold(StrEnum):
     NEVER = "never"
@@ -214,11 +222,9 @@ class Verify(_Part, frozen=True, kw_only=True):
     recovery's, and counts against `attempts`."""
 
 
-class Recipe(_Part, frozen=True, kw_only=True):
-    """The top level of a file."""
+class RecipeSpec(_Part, frozen=True, kw_only=True):
+    """The `spec` of an object, or the top level of a file, which has its `name` beside them."""
 
-    name: Annotated[str, Meta(max_length=63)]
-    """Small letters, digits and `-`; unique."""
     title: Sentence
     """The issue in one line."""
     source: Sentence
@@ -233,3 +239,10 @@ class Recipe(_Part, frozen=True, kw_only=True):
     """How often the change is tried for one job before the recipe gives up."""
     cost: Prose = ""
     """What the change costs, for people who must agree with it."""
+    disabled: bool = False
+    """It is checked and not used; an object with the name of a built-in recipe switches that one off so."""
+
+
+class Recipe(RecipeSpec, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(max_length=63)]
+    """Small letters, digits and `-`; unique."""

@@ -33,7 +33,7 @@ def story(recipe: Recipe) -> Story:
         Section("How it is verified", tuple(Line(text) for text in verified(recipe))),
         Section("Known from", (Line(recipe.source),)),
     ]
-    return Story(recipe.name, Line(recipe.title), tuple(sections), ())
+    return Story(recipe.name, Line(_title(recipe)), tuple(sections), ())
 
 
 def story_of_answer(answer: Matched | NotMatched) -> Story:
@@ -48,7 +48,9 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
         )
         sections = [Section("What is missing", missing)]
         sections += [Section("What fits", held)] if held else []
-        return Story(recipe.name, Line(f"does not match: {recipe.title}", Tone.WAITING), tuple(sections), ())
+        return Story(
+            recipe.name, Line(f"does not match: {_title(recipe)}", Tone.WAITING), tuple(sections), ()
+        )
     change = tuple(Line(text) for text in changed(recipe.change, answer.captured))
     notes = tuple(Line(text, Tone.BAD) for text in _explicit(answer))
     sections = [
@@ -56,7 +58,11 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
         Section("What would be changed", change + notes),
         Section("How it would be verified", tuple(Line(text) for text in verified(recipe))),
     ]
-    return Story(recipe.name, Line(f"matches: {recipe.title}", Tone.GOOD), tuple(sections), ())
+    return Story(recipe.name, Line(f"matches: {_title(recipe)}", Tone.GOOD), tuple(sections), ())
+
+
+def _title(recipe: Recipe) -> str:
+    return f"{recipe.title} (switched off)" if recipe.disabled else recipe.title
 
 
 def when(recipe: Recipe) -> tuple[Line, ...]:

@@ -22,7 +22,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import JOBSETS, LEASES
+from recover.resources import JOBSETS, LEASES, RECIPES
 
 __all__ = ["install_crds", "wiped"]
 
@@ -40,7 +40,7 @@ async def install_crds(api: KubeApi) -> None:
         with contextlib.suppress(ApiError):  # there from an earlier test
             await api.request("POST", CRDS.path(), body=crd)
     async with asyncio.timeout(SERVED_S):
-        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES):
+        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES):
             while not await _is_served(api, resource):
                 await asyncio.sleep(0.05)
 
@@ -58,7 +58,7 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
 async def wiped(api: KubeApi) -> None:
     """Deletes what tests make, in all namespaces, whatever finalizers say; and the lease, so that the next
     controller does not wait for one that was killed."""
-    ours = (CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODEHEALTHS)
+    ours = (CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, RECIPES, NODEHEALTHS)
     for resource in (*_FRAMEWORKS, JOBS, PODS, *ours, NODES):
         if resource in _FRAMEWORKS and not await _is_served(api, resource):
             continue

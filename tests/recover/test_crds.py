@@ -1,5 +1,6 @@
 """recover/crds.py: the schemas are structural, accept what the structs encode and refuse what is too big."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,8 @@ from recover.api import (
     RecoveryStatus,
 )
 from recover.crds import manifests, run, schemas
+from recover.recipes.load import built_in
+from recover.recipes.objects import to_object
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 GANG = GangRef(api_version="batch/v1", kind="Job", namespace="team", name="llm", uid="u1")
@@ -86,6 +89,11 @@ def test_the_schema_accepts_what_the_struct_encodes(plural: str, example: msgspe
     errors(plural, example, expected=0)
 
 
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_the_schema_accepts_every_built_in_recipe(name: str) -> None:
+    errors("recipes", to_object(built_in()[name]), expected=0)
+
+
 def test_a_node_with_more_findings_than_fit_is_refused() -> None:
     full = msgspec.structs.replace(HEALTH, status=NodeHealthStatus(findings=[FINDING] * FINDINGS_MAX))
     errors("nodehealths", full, expected=0)
@@ -130,7 +138,7 @@ def test_an_absent_phase_is_shown_as_the_struct_means_it() -> None:
     assert status["properties"]["attempt"]["default"] == 1
 
 
-@pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries"])
+@pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries", "recipes"])
 def test_the_schema_is_structural(plural: str) -> None:
     """The API server's own rules: every node has one type; no references, unions or nulls."""
     for node in nodes(schemas()[plural]):
@@ -139,7 +147,7 @@ def test_the_schema_is_structural(plural: str) -> None:
         assert ("items" in node) == (node["type"] == "array"), node
 
 
-@pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries"])
+@pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries", "recipes"])
 def test_every_list_of_ours_is_bounded(plural: str) -> None:
     unbounded = [n for n in nodes(schemas()[plural]) if n["type"] == "array" and "maxItems" not in n]
 
@@ -179,7 +187,7 @@ def test_a_field_of_a_kind_that_kubernetes_cannot_hold_is_a_clear_error() -> Non
         _struct(Wrong)
 
 
-def test_the_command_prints_three_crds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_all_crds(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
 
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
@@ -190,7 +198,7 @@ def test_the_command_writes_one_file_per_kind(tmp_path: Path) -> None:
     assert run(["--output-dir", str(tmp_path / "new")]) == 0
 
     written = {p.name for p in (tmp_path / "new").iterdir()}
-    assert written == {"nodehealths.yaml", "incidents.yaml", "recoveries.yaml"}
+    assert written == {"nodehealths.yaml", "incidents.yaml", "recoveries.yaml", "recipes.yaml"}
 
 
 def test_a_directory_that_cannot_be_made_is_one_clear_line(
@@ -230,9 +238,7 @@ def leaf(schema: dict[str, Any], path: str) -> dict[str, Any] | None:
     if path == ".metadata.creationTimestamp":
         return schema["properties"]["metadata"]
     at: dict[str, Any] | None = schema
-    for part in (
-        path.replace('[?(@.source=="kmsg")]', "[0]").replace('[?(@.source=="nvml")]', "[0]")[1:].split(".")
-    ):
+    for part in re.sub(r"\[\?\([^)]*\)\]", "[0]", path)[1:].split("."):
         name, _, index = part.partition("[")
         at = (at or {}).get("properties", {}).get(name)
         if index:

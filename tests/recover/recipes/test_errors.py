@@ -1,15 +1,19 @@
-"""What people get wrong in a recipe: each message names file, field, value and what was expected."""
+"""What people get wrong in a recipe: each message names its file or object, field, value, and what fits."""
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recover.recipes.cli import run
-from recover.recipes.load import RecipeError, built_in, built_in_text, load, parse, read
+from recover.recipes.convert import RecipeError
+from recover.recipes.load import built_in, built_in_text, load, parse, read
+from recover.recipes.objects import seen, settle
 
 Captured = pytest.CaptureFixture[str]
 
@@ -45,7 +49,7 @@ ONE_MATCH = '[[match.allOf]]\nlog = "unable to write to file {file} of {shm_byte
 MISTAKES: dict[str, tuple[str, str, str]] = {
     "an unknown key": (
         "attempts = 2", "atempts = 2",
-        "field atempts: value 2: no such field; expected one of name, title, source, match, change, verify",
+        "field atempts: value 2: no such field; expected one of title, source, match, change, verify",
     ),
     "an unknown key of a part": (
         "steps = true", "step = true",
@@ -159,7 +163,7 @@ def test_a_mistake_is_told_with_file_field_value_and_what_was_expected(mistake: 
     [
         (GOOD.encode().replace(b"small", b"sm\xe4ll", 1), "line 2: value b'\\xe4': expected UTF-8 text"),
         (GOOD.encode() + b"# " + b"x" * 70_000, "too long: expected at most 65536 bytes"),
-        (b"", "field name: value (none): this field is required"),
+        (b"", "field title: value (none): this field is required"),
         (b"\x00\x01\x02", "not valid TOML"),
         (b"attempts = " + b"9" * 5000, "not valid TOML: Exceeds the limit"),
         (b"match = " + b"[" * 60_000, "not valid TOML: nested too deeply"),
@@ -226,12 +230,11 @@ def test_one_bad_recipe_never_stops_the_others(tmp_path: Path) -> None:
     loaded = load([tmp_path])
 
     assert loaded.recipes.keys() == built_in().keys() | {"mine", "other"}
-    assert loaded.recipes["vllm-bfloat16"].title.startswith("vLLM")
+    assert loaded.recipes["vllm-bfloat16"].title == "Ranks die of a small /dev/shm"
     told = [str(error).removeprefix(f"{tmp_path}/").partition(";")[0] for error in loaded.errors]
     assert told == [
         "b.toml: field attempts: value 0: expected `int` >= 1",
         f"c.toml: field name: value 'mine': expected a name of its own, {tmp_path / 'a.toml'} has it",
-        "d.toml: field name: value 'vllm-bfloat16': expected a name of its own, a built-in recipe has it",
     ]
 
 
@@ -246,6 +249,66 @@ def test_the_list_shows_the_good_ones_and_tells_the_bad_one(tmp_path: Path, caps
     assert "paddle-autogrow-oom" in out
     assert err.startswith(f"rekindle recipes: {bad}: field attempts: value 0")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES.keys() - {"TOML that is none"}))
+def test_a_mistake_in_an_object_is_told_with_object_field_value_and_what_was_expected(mistake: str) -> None:
+    was, now, told = MISTAKES[mistake]
+    if mistake == "no name":
+        told = "field metadata.name: value '': expected small letters"
+    told = told.replace("field ", "field spec.").replace("spec.name:", "metadata.name:")
+    told = told.replace("spec.metadata", "metadata")
+
+    (judged,) = settle(built_in(), [seen(_object(GOOD.replace(was, now, 1)))]).judged
+
+    assert (judged.accepted, judged.reason) == (False, "Invalid")
+    assert judged.message.startswith(f"Recipe {judged.seen.name}: ")
+    assert told in judged.message
+    assert judged.message.endswith("; this recipe is not used, all others are")
+
+
+def test_the_object_that_the_mistakes_are_made_in_is_good() -> None:
+    (judged,) = settle(built_in(), [seen(_object(GOOD))]).judged
+
+    assert (judged.accepted, judged.seen.recipe) == (True, parse(GOOD, "mine.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("spec: [", "not valid YAML: while parsing a flow node expected the node content"),
+        ("day: 2026-02-31", "not valid YAML: day is out of range for month"),
+        ("a: 1\n---\nb: 2", "not valid YAML: expected a single document in the stream"),
+        ("[" * 20_000, "not valid YAML: nested too deeply"),
+        ("", "field kind: value None of None: expected apiVersion rekindle.dev/v1alpha1 and kind Recipe"),
+        ("kind: Pod\napiVersion: v1", "field kind: value 'Pod' of 'v1': expected apiVersion rekindle.dev"),
+        (
+            "kind: Recipe\napiVersion: rekindle.dev/v1alpha1\nsepc: {}",
+            "field spec: value (none): this field is required",
+        ),
+        (
+            "kind: Recipe\napiVersion: rekindle.dev/v1alpha1\nmetadata: []\nspec: {}",
+            "field metadata: value []: expected `object`, got `array`",
+        ),
+    ],
+)
+def test_a_yaml_file_that_holds_no_recipe_is_told(text: str, told: str, tmp_path: Path) -> None:
+    file = _file(tmp_path, text, "mine.yaml")
+
+    with pytest.raises(RecipeError) as caught:
+        read(file)
+
+    assert str(caught.value).startswith(f"{file}: {told}")
+
+
+def _object(toml: str) -> bytes:
+    """The recipe of a file as the API server would tell it."""
+    spec = tomllib.loads(toml)
+    metadata = {"uid": "u", "resourceVersion": "1", "generation": 1}
+    if "name" in spec:
+        metadata["name"] = spec.pop("name")
+    body = {"apiVersion": "rekindle.dev/v1alpha1", "kind": "Recipe", "metadata": metadata, "spec": spec}
+    return msgspec.json.encode(body)
 
 
 def _file(folder: Path, text: str, name: str = "mine.toml") -> Path:

@@ -159,6 +159,30 @@ def test_a_built_in_recipe_is_printed_to_start_ones_own_from(tmp_path: Path, cap
     assert json.loads(capsys.readouterr().out)["name"] == "own"
 
 
+@pytest.mark.parametrize("name", sorted(built_in()))
+def test_a_recipe_is_printed_as_an_object_that_says_the_same(
+    name: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert run(["show", name, "-o", "yaml"]) == 0
+    file = tmp_path / "own.yaml"
+    file.write_text(capsys.readouterr().out)
+
+    assert read(file) == built_in()[name]
+    assert run(["show", str(file), "-o", "yaml"]) == 0
+    assert capsys.readouterr().out == file.read_text()
+
+
+def test_an_object_is_tried_on_a_log_as_a_file_is(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["show", "paddle-autogrow-oom", "-o", "yaml"]) == 0
+    file = tmp_path / "own.yaml"
+    file.write_text(capsys.readouterr().out + "  disabled: true\n")
+
+    assert run(["test", str(file), "--log", str(PADDLE), *options(PADDLE)]) == 0
+    assert "(switched off)" in capsys.readouterr().out
+    assert run(["show", str(file), "-o", "toml"]) == 2
+    assert "expected a built-in recipe or a TOML file" in capsys.readouterr().err
+
+
 def test_control_codes_of_a_log_do_not_reach_the_terminal(tmp_path: Path, capsys: Captured) -> None:
     log = tmp_path / "rank0.log"
     log.write_text("\x1b[2J\x1b[31mCUDA_ERROR_INVALID_IMAGE\x1b[0m\n")

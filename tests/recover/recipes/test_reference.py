@@ -7,8 +7,15 @@ from pathlib import Path
 
 from recover.recipes.cli import run
 from recover.recipes.load import read
+from recover.recipes.objects import RecipeReason
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "recipes.md"
+
+
+def test_every_reason_of_an_object_is_explained() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert all(f"`{reason}`" in page for reason in RecipeReason)
 
 
 def test_the_example_matches_the_line_that_it_is_about(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Plain data -> the types of a recipe, or what is wrong with it and what may stand there instead. Pure.
+
+load.py brings it data from files, objects.py from the API server; check.py says what types cannot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from detectors.contract import Fault
+from detectors.strict import BadValueError, convert
+from recover.recipes.check import problems
+from recover.recipes.check_match import Problem
+from recover.recipes.model import (
+    Change,
+    Clause,
+    Comparison,
+    EnvIs,
+    EnvTest,
+    Framework,
+    Hold,
+    LabelRule,
+    Match,
+    Placement,
+    Recipe,
+    RecipeSpec,
+    Relation,
+    RequestIs,
+    RequestTest,
+    Test,
+    Verify,
+)
+
+__all__ = ["RecipeError", "checked", "converted"]
+
+T = TypeVar("T")
+
+_INDEX = re.compile(r"\[\d+\]")
+
+# The last parts of a field's path -> what may stand there. msgspec's own messages name neither.
+_CHOICES: dict[str, type[StrEnum]] = {
+    "fault": Fault,
+    "framework": Framework,
+    "hold": Hold,
+    "request.is": RequestIs,
+    "env.is": EnvIs,
+    "compare.is": Relation,
+    "where.is": Relation,
+}
+_PARTS: dict[str, type[msgspec.Struct]] = {
+    "": Recipe,
+    "spec": RecipeSpec,
+    "match": Match,
+    "allOf": Clause,
+    "anyOf": Test,
+    "where": Comparison,
+    "compare": Comparison,
+    "request": RequestTest,
+    "env": EnvTest,
+    "label": LabelRule,
+    "change": Change,
+    "placement": Placement,
+    "require": LabelRule,
+    "forbid": LabelRule,
+    "verify": Verify,
+}
+
+
+class RecipeError(Exception):
+    """A file or object that cannot be used, and everything that is wrong with it. Others are used."""
+
+    def __init__(self, origin: str, what: Iterable[str]) -> None:
+        self.origin = origin
+        self.what = tuple(what)
+        self.lines = tuple(f"{origin}: {text}; this recipe is not used, all others are" for text in self.what)
+        super().__init__("\n".join(self.lines))
+
+
+def converted(data: Any, type_: type[T], origin: str) -> T:
+    """Raises `RecipeError`; `origin` is the file or object, for messages."""
+    try:
+        return convert(data, type_, file=origin)
+    except BadValueError as error:
+        raise RecipeError(origin, [str(_explained(error))]) from error
+
+
+def checked(recipe: Recipe, origin: str, *, of_object: bool = False) -> Recipe:
+    """Raises `RecipeError`. In an object a recipe's fields stand under `spec`, its name in `metadata`."""
+    found = problems(recipe)
+    if of_object:
+        found = tuple(
+            msgspec.structs.replace(one, field=f"{'metadata' if one.field == 'name' else 'spec'}.{one.field}")
+            for one in found
+        )
+    if found:
+        raise RecipeError(origin, map(str, found))
+    return recipe
+
+
+def _explained(error: BadValueError) -> Problem:
+    """With the words or fields that may stand there, which msgspec leaves out."""
+    path = _INDEX.sub("", error.field)
+    expected = error.expected
+    if "enum value" in expected:
+        choices = next(enum for end, enum in _CHOICES.items() if path.endswith(end))
+        expected = f"expected one of {', '.join(choices)}"
+    elif expected.startswith("no such field"):
+        part = _PARTS[path.rpartition(".")[0].rpartition(".")[2]]
+        expected = f"no such field; expected one of {', '.join(part.__struct_encode_fields__)}"
+    return Problem(error.field, error.value, expected)

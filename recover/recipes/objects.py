@@ -1,0 +1,224 @@
+"""Recipe objects: what people write into the cluster, whether it can be used, what is in force then. Pure.
+
+observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the World
+holds the outcome. recipe_status.py tells it on the objects, nodehealths.py tells agents what to look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from detectors.contract import API_VERSION, ObjectMeta, Signature
+from recover.api import Condition
+from recover.recipes.check_match import Problem
+from recover.recipes.convert import RecipeError, checked, converted
+from recover.recipes.model import Recipe, RecipeSpec
+
+__all__ = [
+    "ACCEPTED",
+    "SIGNATURES_CHARS_MAX",
+    "SIGNATURES_MAX",
+    "InForce",
+    "JudgedRecipe",
+    "RecipeObject",
+    "RecipeReason",
+    "RecipeStatus",
+    "SeenRecipe",
+    "from_object",
+    "seen",
+    "settle",
+    "to_object",
+]
+
+KIND = "Recipe"
+ACCEPTED = "Accepted"
+"""The type of the only condition."""
+SIGNATURES_MAX = 32
+"""So many recipes' lines fit into a NodeHealth."""
+SIGNATURES_CHARS_MAX = 16 * 1024
+"""Of all templates together: they stand in the NodeHealth of each node."""
+_MESSAGE_CHARS_MAX = 1024
+
+
+class RecipeReason(StrEnum):
+    """Why an object's condition Accepted is as it is."""
+
+    USED = "Used"
+    DISABLED = "Disabled"
+    INVALID = "Invalid"
+    TOO_MANY = "TooMany"
+
+
+class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
+    """Written by the controller alone."""
+
+    observed_generation: Annotated[int, Meta(description="of the spec that the conditions are about")] = 0
+    conditions: Annotated[list[Condition], Meta(max_length=8)] = []
+
+
+class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
+    """A known issue: how it shows, what to change, how to see that it helped. Written by people."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RecipeSpec
+    status: RecipeStatus = RecipeStatus()
+
+
+class SeenRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """One object as decisions see it."""
+
+    name: str
+    uid: str
+    version: str
+    generation: int
+    created: datetime | None
+    recipe: Recipe | None
+    problems: tuple[str, ...]
+    """Why it cannot be used; empty for a good one."""
+    status: RecipeStatus
+
+
+class JudgedRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """One object, and what became of it."""
+
+    seen: SeenRecipe
+    accepted: bool
+    reason: RecipeReason
+    message: str
+
+
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """What the built-in recipes and all objects come to."""
+
+    recipes: Mapping[str, Recipe]
+    """By name."""
+    signatures: tuple[Signature, ...]
+    """The lines that agents look for beside those that they know, by name."""
+    judged: tuple[JudgedRecipe, ...]
+
+
+class _Known(msgspec.Struct):
+    """Read apart from the spec, so that no mistake there hides it."""
+
+    metadata: ObjectMeta
+    status: RecipeStatus = RecipeStatus()
+
+
+def seen(raw: bytes) -> SeenRecipe:
+    """Raises msgspec.MsgspecError for what is no API object at all."""
+    data = msgspec.json.decode(raw)
+    known = msgspec.convert(data, _Known)
+    recipe: Recipe | None = None
+    problems: tuple[str, ...] = ()
+    try:
+        recipe = from_object(data, f"{KIND} {known.metadata.name}")
+    except RecipeError as error:
+        problems = error.what
+    return SeenRecipe(
+        name=known.metadata.name,
+        uid=known.metadata.uid,
+        version=known.metadata.resource_version,
+        generation=known.metadata.generation,
+        created=known.metadata.creation_timestamp,
+        recipe=recipe,
+        problems=problems,
+        status=known.status,
+    )
+
+
+def from_object(data: Any, origin: str) -> Recipe:
+    """The recipe of an object as JSON or YAML gives it; `origin` is for messages. Raises `RecipeError`."""
+    found = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else (None, None)
+    if found != (API_VERSION, KIND):
+        expected = f"expected apiVersion {API_VERSION} and kind {KIND}"
+        raise RecipeError(origin, [str(Problem("kind", f"{found[1]!r} of {found[0]!r}", expected))])
+    made = converted(data, RecipeObject, origin)
+    recipe = Recipe(name=made.metadata.name, **msgspec.structs.asdict(made.spec))
+    return checked(recipe, origin, of_object=True)
+
+
+def to_object(recipe: Recipe) -> dict[str, Any]:
+    """Ready for kubectl apply."""
+    spec = msgspec.to_builtins(recipe)
+    metadata = {"name": spec.pop("name")}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+# --- all of them together -----------------------------------------------------------------------------------
+
+
+def settle(built_in: Mapping[str, Recipe], objects: Iterable[SeenRecipe]) -> InForce:
+    """An object with the name of a built-in recipe takes its place, unless it cannot be used.
+
+    Where there are more than agents can look for, those that came first are used: a new one shall not end
+    what has worked.
+    """
+    recipes = dict(built_in)
+    signatures: dict[str, Signature] = {}
+    judged = []
+    for one in sorted(objects, key=_age):
+        replaces = one.name in built_in
+        if one.recipe is None:
+            judged.append(_refused(one, RecipeReason.INVALID, "; ".join(one.problems), replaces=replaces))
+            continue
+        signature = _signature(one.recipe)
+        is_told = replaces or bool(signature.match or signature.verify)
+        if is_told and not _has_room([*signatures.values(), signature]):
+            most = f"{SIGNATURES_MAX} recipes with at most {SIGNATURES_CHARS_MAX} characters of templates"
+            why = f"agents look for the log lines of {most}, and older objects have taken all of that"
+            judged.append(_refused(one, RecipeReason.TOO_MANY, why, replaces=replaces))
+            continue
+        if is_told:
+            signatures[one.name] = signature
+        recipes.pop(one.name, None)
+        if not one.recipe.disabled:
+            recipes[one.name] = one.recipe
+        judged.append(_used(one, one.recipe, replaces=replaces))
+    return InForce(
+        recipes=recipes,
+        signatures=tuple(signatures[name] for name in sorted(signatures)),
+        judged=tuple(judged),
+    )
+
+
+def _age(one: SeenRecipe) -> tuple[float, str]:
+    return (one.created.timestamp() if one.created is not None else 0.0, one.name)
+
+
+def _signature(recipe: Recipe) -> Signature:
+    """Of one that is switched off: no line. In the place of a built-in one that says so, too."""
+    if recipe.disabled:
+        return Signature(name=recipe.name)
+    verify = recipe.verify.log if recipe.verify is not None else ""
+    return Signature(name=recipe.name, match=recipe.match.logs, verify=verify)
+
+
+def _has_room(signatures: list[Signature]) -> bool:
+    chars = sum(len(text) for one in signatures for text in (*one.match, one.verify))
+    return len(signatures) <= SIGNATURES_MAX and chars <= SIGNATURES_CHARS_MAX
+
+
+def _used(one: SeenRecipe, recipe: Recipe, *, replaces: bool) -> JudgedRecipe:
+    reason = RecipeReason.DISABLED if recipe.disabled else RecipeReason.USED
+    if recipe.disabled:
+        message = "switched off, and the built-in recipe of this name with it" if replaces else "switched off"
+    else:
+        message = "used in the place of the built-in recipe of this name" if replaces else "used"
+    return JudgedRecipe(seen=one, accepted=True, reason=reason, message=message)
+
+
+def _refused(one: SeenRecipe, reason: RecipeReason, why: str, *, replaces: bool) -> JudgedRecipe:
+    end = "; this recipe is not used, all others are"
+    end += ", and the built-in one of this name stays in force" if replaces else ""
+    text = f"{KIND} {one.name}: {why}"
+    room = _MESSAGE_CHARS_MAX - len(end)
+    message = (text if len(text) <= room else f"{text[: room - 3]}...") + end
+    return JudgedRecipe(seen=one, accepted=False, reason=reason, message=message)
