@@ -91,12 +91,17 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
     )
 
 
+_HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
+"""Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
+the share of a card in per cent."""
+
+
 def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
     return resource in names or resource.startswith("nvidia.com/mig-")
 
 
 def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> int:
-    """How many accelerators these quantities mean. Fractions (vcuda-core counts hundredths) round up."""
+    """How many accelerators these quantities mean. Part of one counts as one."""
     total = 0
     for name, quantity in quantities.items():
         if not _is_accelerator(name, names):
@@ -105,7 +110,7 @@ def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> i
             count = int(quantity)
         except ValueError:
             continue
-        total += -(-count // 100) if name == "tencent.com/vcuda-core" else count
+        total += -(-count // 100) if name in _HUNDREDTHS else count
     return total
 
 

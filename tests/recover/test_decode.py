@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from recover import decode
 from recover.decode import QUARANTINE, RELEASED
 from recover.model import Waiting
+from recover.settings import Settings
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK
 
@@ -62,16 +63,20 @@ def test_a_pod_deleted_with_any_grace_period_can_be_read(grace_s: int, year: int
         ({"nvidia.com/gpu": "8"}, 8),
         ({"nvidia.com/gpu": 8}, 8),
         ({"nvidia.com/mig-1g.10gb": "2"}, 2),
+        ({"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "60"}, 1),
         ({"tencent.com/vcuda-core": "150"}, 2),
+        ({"nvidia.com/mps-core": "50", "nvidia.com/mps-memory": "8"}, 1),
+        ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}, 1),
         ({"nvidia.com/gpu": "eight"}, 0),
         ({"cpu": "4"}, 0),
         ({}, 0),
     ],
 )
 def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any], count: int) -> None:
+    """By the names of the default settings. Part of a card is one card, whatever unit the parts are in."""
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
 
-    assert decode.pod(pod({}, spec=spec), ACCELERATORS).accelerators == count
+    assert decode.pod(pod({}, spec=spec), Settings().accelerators).accelerators == count
 
 
 def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -> None:
