@@ -163,8 +163,21 @@ class _Resources(msgspec.Struct):
     limits: dict[str, str | int] = {}
 
 
-class _Container(msgspec.Struct):
+class _Reference(msgspec.Struct):
+    name: str = ""
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    config_map_ref: _Reference = msgspec.field(default_factory=_Reference)
+
+
+class _Container(msgspec.Struct, rename="camel"):
     resources: _Resources = msgspec.field(default_factory=_Resources)
+    env_from: list[_Source] = []
+
+    @property
+    def environments(self) -> set[str]:
+        return {source.config_map_ref.name for source in self.env_from} - {""}
 
 
 class _PodSpec(PodSpec, rename="camel", frozen=True):
@@ -211,7 +224,15 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         unschedulable=unplaced,
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec),
+        environments=_environments(containers, accelerators),
     )
+
+
+def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:
+    """What every training container reads; a container beside them need not."""
+    training = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
+    read = [container.environments for container in training or containers]
+    return tuple(sorted(set.intersection(*read))) if read else ()
 
 
 def _gang_uid(meta: OwnedMeta) -> str:

@@ -130,6 +130,8 @@ class Pod(msgspec.Struct, frozen=True):
     failure: str = ""
     """Why its kubelet ended or refused it as a whole, as `Evicted: ...`; a container's own end says more."""
     volumes: tuple[Volume, ...] = ()
+    environments: tuple[str, ...] = ()
+    """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
 
     @property
     def ended(self) -> bool:

@@ -149,7 +149,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Make the training script load the path in REKINDLE_RESUME_FROM, or its newest checkpoint.",
     ),
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
-        "The job runs again, but its log shows no steps, so only a newer checkpoint could prove progress.",
+        "The job runs again, but nobody can read its steps, and no newer checkpoint has proved progress.",
         'Print the step, and name its form: rekindle.dev/step-template: "step {step}" on the job.',
     ),
     Reason.NO_STEPS: Explanation(
@@ -210,7 +210,7 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NODE_RELEASED: "The node takes pods again.",
 }
 
-NOT_GIVEN_YET = frozenset({Reason.BLIND, Reason.SUCCEEDED_UNVERIFIED, EventReason.FAULT_CLEARED})
+NOT_GIVEN_YET = frozenset({Reason.BLIND, EventReason.FAULT_CLEARED})
 """Words that are settled, of features that are not there yet. A test holds this list to the code."""
 
 

@@ -15,7 +15,7 @@ from recover.actions import Create, Delete, Patch
 from recover.api import Recovery
 from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, LocationError, parse
 from recover.decode import SCAN_OF
-from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind
+from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
 from recover.objects import shortened
 from recover.resources import PODS
 
@@ -23,7 +23,10 @@ __all__ = [
     "MEMORY_LIMIT",
     "Unscannable",
     "create",
+    "create_later",
+    "later_name",
     "location",
+    "of_attempt",
     "release",
     "remove",
     "scan_label",
@@ -87,6 +90,18 @@ def scan_name(recovery: Recovery) -> str:
     return f"{recovery.metadata.name}-scan-{recovery.status.attempt}"
 
 
+def later_name(recovery: Recovery) -> str:
+    """Of the scan after the resume, where only a newer checkpoint can prove progress."""
+    return f"{scan_name(recovery)}-later"
+
+
+def of_attempt(world: World, recovery: Recovery) -> list[Pod]:
+    """The scan pods of the recovery's present attempt that are there."""
+    names = (scan_name(recovery), later_name(recovery))
+    found = (world.scans.get(f"{recovery.metadata.namespace}/{name}") for name in names)
+    return [pod for pod in found if pod is not None]
+
+
 def scan_label(recovery: Recovery) -> str:
     """Which recovery a scan pod works for, as the value of a label."""
     return shortened(recovery.metadata.name, 63)
@@ -94,11 +109,22 @@ def scan_label(recovery: Recovery) -> str:
 
 def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
     """The gated scan pod of this attempt; None where nothing can be scanned."""
+    return _create(scan_name(recovery), recovery, gang, image, deadline_s, gates=[{"name": _GATE}])
+
+
+def create_later(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
+    """A scan beside the running gang; None where nothing can be scanned."""
+    return _create(later_name(recovery), recovery, gang, image, deadline_s, gates=[])
+
+
+def _create(
+    name: str, recovery: Recovery, gang: Gang, image: str, deadline_s: float, gates: list[dict[str, str]]
+) -> Create | None:
     try:
         place = location(gang)
     except Unscannable:
         return None
-    name = scan_name(recovery)
+    spec = _spec(place, image, deadline_s, _unloadable(recovery.status.fruitless))
     return Create(
         what="create-scan",
         resource=PODS,
@@ -112,7 +138,7 @@ def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Cre
                 "namespace": gang.ref.namespace,
                 "labels": {SCAN_OF: scan_label(recovery)},
             },
-            "spec": _spec(place, image, deadline_s, _unloadable(recovery.status.fruitless)),
+            "spec": {**spec, "schedulingGates": gates},
         },
     )
 
@@ -134,7 +160,6 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
     volume = {place.volume.kind.value: {**place.volume.source, "readOnly": True}}
     return {
         "restartPolicy": "Never",
-        "schedulingGates": [{"name": _GATE}],
         "activeDeadlineSeconds": int(deadline_s) + 600,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

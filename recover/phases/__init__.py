@@ -24,8 +24,9 @@ from recover.phases.causes import fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, moved, next_attempt, status_patch
 from recover.phases.recreate import made_anew_or_gone
-from recover.phases.resume import resuming, verifying
+from recover.phases.resume import resuming
 from recover.phases.stop import fencing, planned, stopping
+from recover.phases.verify import verifying
 from recover.reasons import EventReason, Reason
 from recover.settings import Settings
 
@@ -123,6 +124,6 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
 
 
 def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:
-    """A scan pod that its recovery no longer needs."""
-    scan = world.scans.get(f"{recovery.metadata.namespace}/{scan_pod.scan_name(recovery)}")
-    return (scan_pod.remove(scan),) if scan is not None and scan.deleting_since is None else ()
+    """Scan pods that their recovery no longer needs."""
+    found = scan_pod.of_attempt(world, recovery)
+    return tuple(scan_pod.remove(scan) for scan in found if scan.deleting_since is None)

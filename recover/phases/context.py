@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recover import scan_pod
 from recover.actions import Action, Emit, Patch
 from recover.api import (
     Cause,
@@ -27,7 +28,16 @@ from recover.settings import Settings, Timing
 from recover.witnesses import witnesses
 from recover.workloads import workload_of
 
-__all__ = ["Context", "Step", "allowed_s", "condition", "moved", "next_attempt", "status_patch"]
+__all__ = [
+    "Context",
+    "Step",
+    "allowed_s",
+    "condition",
+    "moved",
+    "next_attempt",
+    "remove_scans",
+    "status_patch",
+]
 
 PHASES_MAX = 64
 
@@ -197,6 +207,15 @@ def condition(
             last_transition_time=ctx.now,
         ),
     ]
+
+
+def remove_scans(ctx: Context) -> tuple[Action, ...]:
+    """The scan pods of this attempt, once their answer is written."""
+    return tuple(
+        scan_pod.remove(scan)
+        for scan in scan_pod.of_attempt(ctx.world, ctx.recovery)
+        if scan.deleting_since is None
+    )
 
 
 def status_patch(recovery: Recovery, status: RecoveryStatus) -> Patch | None:

@@ -1,26 +1,20 @@
-"""Resuming and Verifying: the gang starts elsewhere, and only its own new steps prove that it did. Pure."""
+"""Resuming: the whole gang starts elsewhere, once, and nothing of the old one lives any more. Pure."""
 
 from __future__ import annotations
 
-import msgspec
-
-from detectors.contract import Fault, PodProgress
-from recover import scan_pod
-from recover.accounting import last_step, lost_gpu_s, lost_steps, totals
-from recover.actions import Action, Ensure
-from recover.api import Cause, Phase, RecoveryStatus
+from recover.actions import Ensure
+from recover.api import Phase
 from recover.diagnose.ranks import new_pods
-from recover.guard import attempts_limit
 from recover.model import Gang, Pod, PodPhase
 from recover.phases import known
-from recover.phases.context import Context, Step, condition, moved, next_attempt
+from recover.phases.context import Context, Step, moved, remove_scans
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
 
-__all__ = ["resuming", "verifying"]
+__all__ = ["resuming"]
 
 
 def resuming(ctx: Context) -> Step:
@@ -38,11 +32,11 @@ def resuming(ctx: Context) -> Step:
         message = f"all {gang.size} ranks run; waiting for the first new step"
         return Step(
             status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
-            writes=_remove_scan(ctx),
+            writes=remove_scans(ctx),
         )
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
         return _no_capacity(ctx, pods, running)
-    return Step(writes=_remove_scan(ctx), look_again_s=_left(ctx))
+    return Step(writes=remove_scans(ctx), look_again_s=_left(ctx))
 
 
 def _start(ctx: Context) -> Step:
@@ -138,119 +132,6 @@ def _no_capacity(ctx: Context, pods: list[Pod], running: int) -> Step:
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
-
-
-def verifying(ctx: Context) -> Step:
-    """The first step that any new rank prints proves the resume, and tells from where it began."""
-    terminal = ctx.gang.terminal
-    if terminal is not None and terminal.succeeded:
-        return Step(status=_succeeded(ctx, None))
-    if ctx.gang.suspended:
-        message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
-    first = _first_step(ctx)
-    if first is not None:
-        unknown_s = _last_step_unknown(ctx, first)
-        if unknown_s is not None:
-            return Step(look_again_s=unknown_s)
-        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
-    if ctx.expired():
-        return _no_steps(ctx)
-    return Step(writes=_remove_scan(ctx), look_again_s=_left(ctx))
-
-
-def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
-    """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
-    it is known, or will not come."""
-    if _last_step(ctx) is not None or not ctx.recovery.witnesses:
-        return None
-    left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
-    return left if left > 0 else None
-
-
-def _last_step(ctx: Context) -> int | None:
-    known = (ctx.status.last_step, last_step(ctx.world, ctx.recovery))
-    return max((step for step in known if step is not None), default=None)
-
-
-def _first_step(ctx: Context) -> PodProgress | None:
-    """Of a living rank: all old ones had ended before the start, so no clock is needed to tell them apart."""
-    made = [
-        progress
-        for pod in ctx.living()
-        if (progress := ctx.world.progress(pod)) is not None
-        and progress.first_step is not None
-        and not progress.tail
-    ]
-    return min(made, key=lambda p: (p.first_step_at or p.at, p.name), default=None)
-
-
-def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
-    if first is None or first.first_step is None:
-        message = f"{ctx.gang.ref} has completed before its first new step was seen"
-        return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
-    at = first.first_step_at or first.at
-    last = _last_step(ctx)
-    steps = lost_steps(last, first.first_step)
-    gpu_s = lost_gpu_s(ctx.spec, at, steps, first.median_step_s)
-    reason, words = _judged(ctx, first.first_step)
-    changed = known.verified(ctx, stepped=True)
-    status = msgspec.structs.replace(
-        ctx.status,
-        last_step=last,
-        resumed_step=first.first_step,
-        lost_steps=steps,
-        lost_gpu_s=gpu_s,
-        totals=totals(ctx.world.history(ctx.gang.ref.uid), ctx.recovery, steps, gpu_s),
-        conditions=condition(ctx, "ProgressVerified", good=True, reason=reason, message=words, among=changed),
-    )
-    return moved(ctx, Phase.SUCCEEDED, words, reason=reason if reason != "Resumed" else "", status=status)
-
-
-def _judged(ctx: Context, first: int) -> tuple[str, str]:
-    """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch."""
-    choice = ctx.status.checkpoint
-    seen = f"{ctx.gang.ref} trains again: first new step {first}"
-    if choice is None or choice.step is None or first > choice.step:
-        return "Resumed", seen
-    if first <= 1 < choice.step:
-        return Reason.RESUMED_FROM_SCRATCH, f"{seen}; it did not load {choice.path} and began from scratch"
-    return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
-
-
-def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
-    assert first.first_step is not None
-    _, words = _judged(ctx, first.first_step)
-    return (ctx.event(EventReason.RECOVERY_SUCCEEDED, words),)
-
-
-def _no_steps(ctx: Context) -> Step:
-    """Another attempt where steps could be read before; otherwise a person must look."""
-    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
-    waited = f"no step within {ctx.timing.verify_deadline_s:g} s of the start"
-    if ctx.status.last_step is not None and ctx.status.attempt < limit:
-        cause = Cause(
-            incident=ctx.spec.incident,
-            fault=Fault.HANG,
-            attempt=ctx.status.attempt,
-            at=ctx.now,
-            summary=waited,
-        )
-        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more"))
-    message = f"{waited}, after {ctx.status.attempt} attempt(s): a person must look at {ctx.gang.ref}"
-    status = msgspec.structs.replace(
-        ctx.status,
-        conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),
-    )
-    return Step(
-        status=moved(ctx, Phase.ESCALATED, message, reason=Reason.NO_STEPS, status=status),
-        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
-    )
-
-
-def _remove_scan(ctx: Context) -> tuple[Action, ...]:
-    scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}")
-    return (scan_pod.remove(scan),) if scan is not None and scan.deleting_since is None else ()
 
 
 def _left(ctx: Context) -> float | None:

@@ -104,3 +104,19 @@ def test_why_a_kubelet_ended_a_whole_pod_is_read() -> None:
     found = decode.pod(pod({}, status=status), ACCELERATORS)
 
     assert found.failure == "Evicted: The node was low on resource: memory."
+
+
+def test_a_pod_reads_a_config_map_if_all_its_training_containers_do() -> None:
+    ours = [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "llm-rekindle", "optional": True}}]
+    gpu = {"limits": {"nvidia.com/gpu": "8"}}
+    beside = {"name": "logs"}
+    reading = {"name": "train", "resources": gpu, "envFrom": ours}
+    deaf = {"name": "eval", "resources": gpu}
+
+    def environments(*containers: dict[str, Any]) -> tuple[str, ...]:
+        return decode.pod(pod({}, spec={"containers": containers}), ACCELERATORS).environments
+
+    assert environments(reading, beside) == ("llm-rekindle",)
+    assert environments(reading, deaf) == ()
+    assert environments(beside) == ()
+    assert environments() == ()

@@ -201,6 +201,21 @@ def test_the_first_new_step_tells_from_where_the_gang_began(first: int, reason: 
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, reason)
 
 
+@pytest.mark.parametrize(("reads", "expected"), [(True, ("True", "Read")), (False, ("False", "NotRead"))])
+def test_whether_the_ranks_read_what_they_are_told_is_said(reads: bool, expected: tuple[str, str]) -> None:
+    world = chosen(faulted(checkpoint="/ckpt"), choice(80))
+    advanced(world, Phase.VERIFYING)
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, environments=("llm-rekindle",) if reads else ())
+
+    first_step(world, 81)
+    step(world)
+
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "EnvironmentDelivered"]
+    assert (found.status, found.reason) == expected
+
+
 def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
     world = faulted(attempts_per_cause="2")
     advanced(world, Phase.VERIFYING)

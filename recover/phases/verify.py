@@ -1,0 +1,240 @@
+"""Verifying: only the gang's own new steps prove that it trains again, and tell from where. Pure.
+
+Where nobody can read its steps, a newer checkpoint proves it; without one the recovery says so.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.contract import Fault, PodProgress
+from recover import scan_pod
+from recover.accounting import last_step, lost_gpu_s, lost_steps, totals
+from recover.actions import Action
+from recover.api import Cause, Condition, Phase, RecoveryStatus
+from recover.guard import attempts_limit
+from recover.model import PodPhase
+from recover.phases import known
+from recover.phases.context import Context, Step, condition, moved, next_attempt, remove_scans
+from recover.phases.scanned import choice_of
+from recover.reasons import EventReason, Reason
+from recover.workloads.patches import environment_name
+
+__all__ = ["verifying"]
+
+_HOW = (
+    "A job's template reads it by an optional envFrom: rekindle enable -f JOB.yaml writes that before the "
+    "job is submitted"
+)
+
+
+def verifying(ctx: Context) -> Step:
+    """The first step that any new rank prints proves the resume, and tells from where it began."""
+    terminal = ctx.gang.terminal
+    if terminal is not None and terminal.succeeded:
+        return Step(status=_succeeded(ctx, None))
+    if ctx.gang.suspended:
+        message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
+    first = _first_step(ctx)
+    if first is not None:
+        unknown_s = _last_step_unknown(ctx, first)
+        if unknown_s is not None:
+            return Step(look_again_s=unknown_s)
+        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
+    if ctx.expired():
+        return _no_steps(ctx)
+    return Step(writes=remove_scans(ctx), look_again_s=_left(ctx))
+
+
+def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
+    """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
+    it is known, or will not come."""
+    if _last_step(ctx) is not None or not ctx.recovery.witnesses:
+        return None
+    left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
+    return left if left > 0 else None
+
+
+def _last_step(ctx: Context) -> int | None:
+    known = (ctx.status.last_step, last_step(ctx.world, ctx.recovery))
+    return max((step for step in known if step is not None), default=None)
+
+
+def _first_step(ctx: Context) -> PodProgress | None:
+    """Of a living rank: all old ones had ended before the start, so no clock is needed to tell them apart."""
+    made = [
+        progress
+        for pod in ctx.living()
+        if (progress := ctx.world.progress(pod)) is not None
+        and progress.first_step is not None
+        and not progress.tail
+    ]
+    return min(made, key=lambda p: (p.first_step_at or p.at, p.name), default=None)
+
+
+def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
+    if first is None or first.first_step is None:
+        message = f"{ctx.gang.ref} has completed before its first new step was seen"
+        return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
+    at = first.first_step_at or first.at
+    last = _last_step(ctx)
+    steps = lost_steps(last, first.first_step)
+    gpu_s = lost_gpu_s(ctx.spec, at, steps, first.median_step_s)
+    reason, words = _judged(ctx, first.first_step)
+    changed = _delivered(ctx, known.verified(ctx, stepped=True))
+    status = msgspec.structs.replace(
+        ctx.status,
+        last_step=last,
+        resumed_step=first.first_step,
+        lost_steps=steps,
+        lost_gpu_s=gpu_s,
+        totals=totals(ctx.world.history(ctx.gang.ref.uid), ctx.recovery, steps, gpu_s),
+        conditions=condition(ctx, "ProgressVerified", good=True, reason=reason, message=words, among=changed),
+    )
+    return moved(ctx, Phase.SUCCEEDED, words, reason=reason if reason != "Resumed" else "", status=status)
+
+
+def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
+    """With the word on whether the new ranks read what they are told, where they are told something."""
+    choice, name = ctx.status.checkpoint, environment_name(ctx.gang)
+    told = known.handed_over(ctx) or (choice is not None and choice.verified)
+    pods = [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
+    if not told or not pods:
+        return conditions
+    deaf = [pod.name for pod in pods if name not in pod.environments]
+    if not deaf:
+        reason, message = "Read", f"the ranks read ConfigMap {name}"
+    else:
+        reason = "NotRead"
+        message = (
+            f"{len(deaf)} of {len(pods)} ranks do not read ConfigMap {name}, so what it says has not reached "
+            f"them ({deaf[0]}). {_HOW}"
+        )
+    return condition(
+        ctx, "EnvironmentDelivered", good=not deaf, reason=reason, message=message, among=conditions
+    )
+
+
+def _judged(ctx: Context, first: int) -> tuple[str, str]:
+    """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch."""
+    choice = ctx.status.checkpoint
+    seen = f"{ctx.gang.ref} trains again: first new step {first}"
+    if choice is None or choice.step is None or first > choice.step:
+        return "Resumed", seen
+    if first <= 1 < choice.step:
+        return Reason.RESUMED_FROM_SCRATCH, f"{seen}; it did not load {choice.path} and began from scratch"
+    return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
+
+
+def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
+    assert first.first_step is not None
+    _, words = _judged(ctx, first.first_step)
+    return (ctx.event(EventReason.RECOVERY_SUCCEEDED, words),)
+
+
+def _no_steps(ctx: Context) -> Step:
+    """Another attempt where steps could be read before; where they never could, a newer checkpoint tells."""
+    if _last_step(ctx) is None:
+        return _by_checkpoint(ctx)
+    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
+    waited = f"no step within {ctx.timing.verify_deadline_s:g} s of the start"
+    if ctx.status.attempt < limit:
+        cause = Cause(
+            incident=ctx.spec.incident,
+            fault=Fault.HANG,
+            attempt=ctx.status.attempt,
+            at=ctx.now,
+            summary=waited,
+        )
+        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more"))
+    message = f"{waited}, after {ctx.status.attempt} attempt(s): a person must look at {ctx.gang.ref}"
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),
+    )
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message, reason=Reason.NO_STEPS, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+# --- a gang whose steps nobody can read -------------------------------------------------------------------
+
+
+def _by_checkpoint(ctx: Context) -> Step:
+    """All ranks run and none prints a step: a checkpoint newer than the chosen one proves progress."""
+    try:
+        place = scan_pod.location(ctx.gang)
+    except scan_pod.Unscannable as why:
+        return _unproven(ctx, str(why))
+    before = ctx.status.checkpoint
+    if before is None or before.step is None:
+        return _unproven(ctx, "no checkpoint was verified before the resume, so none can be told to be newer")
+    scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.later_name(ctx.recovery)}")
+    if scan is not None and scan.ended:
+        found = choice_of(ctx, scan, place.at.path)
+        if found.step is not None and found.step > before.step:
+            return _proven(ctx, f"{found.path} (step {found.step}) is newer than step {before.step}")
+        seen = f"the newest is of step {found.step}" if found.step is not None else found.reason
+        return _unproven(ctx, f"no checkpoint is newer than step {before.step}: {seen}")
+    if _scan_left_s(ctx) <= 0:
+        return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
+    if scan is not None:
+        return Step(look_again_s=_scan_left_s(ctx))
+    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+    return Step(writes=(made,) if made else (), look_again_s=_scan_left_s(ctx))
+
+
+def _scan_left_s(ctx: Context) -> float:
+    """The scan begins at the deadline of the phase."""
+    assert ctx.status.deadline is not None, "Verifying has a deadline"
+    end = ctx.status.deadline + timedelta(seconds=ctx.timing.scan_deadline_s)
+    return (end - ctx.now).total_seconds()
+
+
+def _proven(ctx: Context, why: str) -> Step:
+    message = f"{ctx.gang.ref} trains again: its log shows no steps, but {why}"
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(
+            ctx,
+            "ProgressVerified",
+            good=True,
+            reason="NewerCheckpoint",
+            message=message,
+            among=known.verified(ctx, stepped=True),
+        ),
+    )
+    return Step(
+        status=moved(ctx, Phase.SUCCEEDED, message, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message),),
+    )
+
+
+def _unproven(ctx: Context, why: str) -> Step:
+    message = f"all {ctx.gang.size} ranks run and nobody can read their steps; {why}"
+    reason = Reason.SUCCEEDED_UNVERIFIED
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(
+            ctx,
+            "ProgressVerified",
+            good=False,
+            reason=reason,
+            message=message,
+            among=known.verified(ctx, stepped=False),
+        ),
+    )
+    return Step(
+        status=moved(ctx, Phase.SUCCEEDED, message, reason=reason, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message, warning=True),),
+    )
+
+
+def _left(ctx: Context) -> float | None:
+    if ctx.status.deadline is None:
+        return None
+    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())

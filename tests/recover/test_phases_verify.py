@@ -1,0 +1,93 @@
+"""A gang whose steps nobody can read: only a newer checkpoint can prove that it trains again."""
+
+from __future__ import annotations
+
+import pytest
+
+from recover.actions import Create
+from recover.api import Condition, Phase
+from recover.model import Template
+from recover.reasons import Reason
+from tests.acting import advanced, look, only_recovery, recovering, scanned, step
+from tests.builders import Worlds, cluster, gang
+from tests.recover.phase_cases import CLAIM, choice
+
+
+def silent(checkpoint: str | None = "/ckpt") -> Worlds:
+    """A gang that prints no steps runs again, from step 80 where its checkpoints can be scanned."""
+    job = gang(
+        annotations={"rekindle.dev/checkpoint": checkpoint} if checkpoint else {},
+        templates={"Worker": Template(volumes=(CLAIM,))},
+    )
+    world = recovering(cluster(nodes=8).running(job, stepping=False).finding(on="n1"))
+    if checkpoint:
+        advanced(world, Phase.CHOOSING)
+        step(world)
+        scanned(world, choice(80))
+    advanced(world, Phase.VERIFYING)
+    step(world)
+    return world.later(world.settings.timing.verify_deadline_s)
+
+
+def progress(world: Worlds) -> Condition:
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "ProgressVerified"]
+    return found
+
+
+def test_a_newer_checkpoint_proves_progress() -> None:
+    world = silent()
+    assert step(world) == ["create-scan"]
+    (made,) = world.scans.values()
+    assert not made.gated
+    scanned(world, choice(120, "step-120"))
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.SUCCEEDED, "")
+    assert (progress(world).status, progress(world).reason) == ("True", "NewerCheckpoint")
+    assert "step 120" in status.message
+    assert step(world) == ["remove-scan"]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (choice(80), "the newest is of step 80"),
+        ("{}", "no checkpoint yet"),
+        ('{"error": "permission denied"}', "permission denied"),
+    ],
+)
+def test_without_a_newer_checkpoint_the_recovery_says_that_nothing_proves_progress(
+    message: str, why: str
+) -> None:
+    world = silent()
+    step(world)
+    scanned(world, message)
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
+    assert progress(world).status == "False"
+    assert why in status.message
+
+
+def test_a_scan_that_never_ends_is_not_waited_for() -> None:
+    world = silent()
+    step(world)
+
+    step(world.later(world.settings.timing.scan_deadline_s))
+
+    assert only_recovery(world).status.reason == Reason.SUCCEEDED_UNVERIFIED
+
+
+def test_a_job_without_an_annotation_gets_no_scan() -> None:
+    world = silent(checkpoint=None)
+
+    assert not any(isinstance(action, Create) for action in look(world).actions)
+    step(world)
+
+    status = only_recovery(world).status
+    assert status.reason == Reason.SUCCEEDED_UNVERIFIED
+    assert "rekindle.dev/checkpoint" in status.message
