@@ -22,6 +22,7 @@ from detectors.http_status import serve
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.metrics import Metrics
 from detectors.publish import Publisher
+from detectors.recipe_lines import RecipeLines
 from detectors.settings import AgentSettings
 from detectors.sources import inventory, kmsg
 from detectors.sources.pod_logs import PodLogs
@@ -81,6 +82,7 @@ class _Agent:
         self._settings = options.settings
         self._core = core
         self._metrics = metrics
+        self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self.publisher = Publisher(
             api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
@@ -89,6 +91,10 @@ class _Agent:
     @property
     def core(self) -> AgentCore:
         return self._core
+
+    @property
+    def recipes(self) -> RecipeLines:
+        return self._recipes
 
     @property
     def metrics(self) -> Metrics:
@@ -104,6 +110,7 @@ class _Agent:
         if stored is not None:
             self._core.restore(stored.status)
             self._core.spec(stored.spec)
+        self._recipes.changed()
         self._core.cover(Source.PODS, CoverageState.BLIND, datetime.now(UTC), why=_PODS_WHY)
         self._take(inventory.from_proc(self._options.host_root))
         async with asyncio.TaskGroup() as tasks:
@@ -139,8 +146,9 @@ class _Agent:
         told = ""
         while True:
             try:
-                self._take(await inventory.from_nvml(settings.deadline_s))
+                found = await inventory.from_nvml(settings.deadline_s)
             except (inventory.InventoryError, OSError) as error:
+                self._core.device_memory(None)
                 if str(error) != told:
                     told = str(error)
                     _log.error("NVML is blind", why=told, next_try_s=retry_s)
@@ -148,6 +156,8 @@ class _Agent:
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, settings.refresh_s)
             else:
+                self._take(found)
+                self._core.device_memory(found.free_device_bytes)
                 told, retry_s = "", settings.retry_s
                 self.cover(Source.NVML, CoverageState.COVERED)
                 await asyncio.sleep(settings.refresh_s)
@@ -170,6 +180,7 @@ class _Agent:
 
     def _heard(self, reply: NodeHealth) -> None:
         self._logs.reread(self._core.spec(reply.spec))
+        self._recipes.changed()
         self.changed()
 
 
@@ -221,7 +232,7 @@ class _LogEvents:
         self._agent = agent
 
     def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
-        self._agent.core.log_line(pod, text, at)
+        self._agent.recipes.count(pod, self._agent.core.log_line(pod, text, at), at)
         self._agent.changed()
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
@@ -230,6 +241,7 @@ class _LogEvents:
 
     def pod_removed(self, pod: PodRef) -> None:
         self._agent.core.pod_removed(pod)
+        self._agent.recipes.forget(pod)
 
     def is_open(self, pod: PodRef) -> bool:
         return self._agent.core.was_open(pod)

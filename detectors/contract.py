@@ -148,6 +148,8 @@ class CoverageState(StrEnum):
 class Edge(StrEnum):
     """The changes of a pod's progress that are worth a write."""
 
+    STARTED = "started"
+    """It has printed a line that a recipe looks for, and no step yet: this is no progress."""
     STEPPING = "stepping"
     STALLED = "stalled"
     RESUMED = "resumed"

@@ -13,6 +13,7 @@ import msgspec
 
 from detectors import __version__, rules
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
+from detectors.catalog.signatures import SignatureRow, packaged_signatures
 from detectors.catalog.xid import XidCatalog
 from detectors.chain import Chain, Change
 from detectors.contract import (
@@ -29,6 +30,8 @@ from detectors.contract import (
 )
 from detectors.facts import HostFacts, KernelLine, PodRef, cut
 from detectors.pods import PodFold
+from detectors.rules import signatures
+from detectors.rules.signatures import Signatures
 from detectors.settings import AgentSettings
 
 __all__ = ["AgentCore", "Dirty"]
@@ -57,11 +60,15 @@ class AgentCore:
         boot_id: str,
         xids: XidCatalog | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
+        recipes: tuple[SignatureRow, ...] | None = None,
     ) -> None:
         self._settings = settings
         self._xids = xids or XidCatalog.packaged()
         self._log_errors = packaged_log_errors() if log_errors is None else log_errors
+        self._recipes = packaged_signatures() if recipes is None else recipes
+        self._sought = signatures.signatures_of(self._recipes)
         self._host = HostFacts(boot_id=boot_id)
+        self._free_device_bytes: int | None = None
         self._driver_version = ""
         self._chain = Chain(settings.chain, boot_id)
         self._coverage: dict[Source, Coverage] = {}
@@ -88,6 +95,11 @@ class AgentCore:
     @property
     def findings(self) -> list[Finding]:
         return self._chain.findings
+
+    @property
+    def sought(self) -> Signatures:
+        """The log lines that recipes look for."""
+        return self._sought
 
     def wrote(self) -> None:
         """The last `status` is in the API."""
@@ -125,6 +137,10 @@ class AgentCore:
             self._host, self._driver_version = host, driver_version
             self._mark(Dirty.EDGE)
 
+    def device_memory(self, free_bytes: int | None) -> None:
+        """The least free memory of a device, as just read; None where it is not known. No news by itself."""
+        self._free_device_bytes = free_bytes
+
     def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
         """A source is read from now on, or is blind. Saying the same again changes nothing."""
         why = cut(why, _WHY_BYTES_MAX)
@@ -146,12 +162,15 @@ class AgentCore:
         """Records up to this one were read, and are of no interest."""
         self._sequence = max(self._sequence, sequence)
 
-    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
-        if self._pod(pod).line(text, at):
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> frozenset[str]:
+        """The names of the recipes whose issue the line shows."""
+        hits = signatures.read(self._sought, text)
+        if self._pod(pod).line(text, at, hits):
             self._mark(Dirty.EDGE)
+        return signatures.shown_by(hits)
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
-        if self._pod(pod).end(at):
+        if self._pod(pod).end(at, self._free_device_bytes):
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:
@@ -181,6 +200,8 @@ class AgentCore:
         """
         if spec.request != self._spec.request:
             self._mark(Dirty.EDGE)
+        if spec.signatures != self._spec.signatures:
+            self._sought = signatures.signatures_of(self._recipes, spec.signatures)
         self._spec = spec
         wanted = {pod.uid: pod for pod in spec.pods}
         return [
@@ -237,7 +258,7 @@ class AgentCore:
                 fold.job_settings(job)
             published = self._published_before(ref)
             if published is not None:
-                fold.restore(published)
+                fold.restore(published, self._sought)
         return fold
 
     def _published_before(self, ref: PodRef) -> PodProgress | None:

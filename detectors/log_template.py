@@ -37,7 +37,6 @@ __all__ = [
 _PLACES_MAX = 8
 _LITERAL_CHARS_MIN = 6
 _CAPTURED_CHARS_MAX = 128
-_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _AFTER_WORD = ".,;:!?)]}'\"`"
 _DIGITS = frozenset(string.digits)
 _COLOUR = "\x1b["
@@ -120,7 +119,7 @@ def line_of(text: str) -> Line:
     """Done once for a line, however many templates then look into it."""
     if _COLOUR in text:
         text = _without_colours(text)
-    return Line(text, text.translate(_LOWER))
+    return Line(text, _lower(text))
 
 
 def parse(text: str) -> Template:
@@ -138,7 +137,7 @@ def parse(text: str) -> Template:
         raise BadTemplateError(
             f"expected at least {_LITERAL_CHARS_MIN} characters outside placeholders, it would match too much"
         )
-    lowered = [literal.translate(_LOWER) for literal in literals]
+    lowered = [_lower(literal) for literal in literals]
     return Template(lowered[0], tuple(zip(placeholders, lowered[1:], strict=True)))
 
 
@@ -172,6 +171,11 @@ def _placeholder(inner: str) -> Placeholder:
     if colon and kind not in list(Kind):
         raise BadTemplateError(f"expected {{{name}}} to be one of {', '.join(Kind)}, not {kind!r}")
     return Placeholder(name, Kind(kind) if colon else Kind.WORD)
+
+
+def _lower(text: str) -> str:
+    """ASCII letters only, so that places are the same in both. Bytes do that quickly, in any script."""
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def _without_colours(line: str) -> str:

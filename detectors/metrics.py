@@ -26,6 +26,13 @@ TABLE = (
     Metric("rekindle_agent_findings", "gauge", "Live findings that no verdict has cleared."),
     Metric("rekindle_agent_log_bytes_total", "counter", "Bytes of pod logs read."),
     Metric("rekindle_agent_log_bytes_skipped_total", "counter", "Bytes of pod logs skipped: too far behind."),
+    Metric(
+        "rekindle_log_signature_total",
+        "counter",
+        "Lines of pod logs, since the agent began, with a template of this recipe's match: a sign of its "
+        "issue and no proof. Not those whose own figures say otherwise (memory that is really full).",
+        ("signature",),
+    ),
     Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log is followed."),
     Metric(
         "rekindle_agent_source_covered",
@@ -59,6 +66,7 @@ class Metrics:
         self.findings = gauge["rekindle_agent_findings"]
         self.log_bytes = counter["rekindle_agent_log_bytes_total"]
         self.log_bytes_skipped = counter["rekindle_agent_log_bytes_skipped_total"]
+        self.log_signatures = counter["rekindle_log_signature_total"]
         self.containers_followed = gauge["rekindle_agent_containers_followed"]
         self.source_covered = gauge["rekindle_agent_source_covered"]
         self.api_calls = counter["rekindle_agent_api_calls_total"]

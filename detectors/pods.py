@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
 
 from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
 from detectors.facts import PodRef, cut
-from detectors.rules import logs, progress
+from detectors.rules import bars, logs, progress, signatures
+from detectors.rules.signatures import Hit, Known, Signatures
 from detectors.settings import Logs
 
 __all__ = ["PodFold"]
@@ -17,8 +19,9 @@ __all__ = ["PodFold"]
 class PodFold:
     """Where one container instance stands, and its last edge.
 
-    A container is published once it has printed a step, or once it has ended if it printed an error or the
-    controller has named its pod: everything else on the node is none of our business.
+    A container is published once it has printed a step or a line that a recipe looks for, or once it has
+    ended if it printed an error or the controller has named its pod: everything else on the node is none of
+    our business.
     """
 
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -29,11 +32,14 @@ class PodFold:
         self._named = False
         self._progress = progress.Progress()
         self._errors = logs.Errors()
+        self._known = Known()
+        self._free_device_bytes: int | None = None
         self._tail: deque[str] = deque()
         self._tail_bytes = 0
         self._edge: Edge | None = None
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
+        self._held_back = False
 
     @property
     def ended_at(self) -> datetime | None:
@@ -43,7 +49,7 @@ class PodFold:
     def stalled(self) -> bool:
         return self._edge is Edge.STALLED
 
-    def restore(self, published: PodProgress) -> None:
+    def restore(self, published: PodProgress, sought: Signatures) -> None:
         """Goes on from what an earlier run of the agent published."""
         self._edge, self._edge_at = published.edge, published.at
         self._progress = progress.Progress(
@@ -54,7 +60,10 @@ class PodFold:
             durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
         )
         self._errors = logs.Errors(error=published.first_error)
-        self._known_until = max(published.last_step_at or published.at, published.at)
+        self._known = signatures.known_again(sought, published.known_lines)
+        self._free_device_bytes = published.free_device_bytes
+        if published.edge is not Edge.STARTED:
+            self._known_until = max(published.last_step_at or published.at, published.at)
         self._keep(published.tail)
 
     def job_settings(self, job: PodSettings) -> bool:
@@ -66,22 +75,37 @@ class PodFold:
             self.drop_tail()
             if self._edge is not Edge.ENDED:
                 self._edge = self._edge_at = None
+                self._started()
         return changed
 
-    def line(self, text: str, at: datetime) -> bool:
-        """True if this line was an edge."""
-        self._keep(text)
-        self._errors = logs.observe(self._errors, text, at, self._rows)
+    def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:
+        """True if this line was an edge. `hits` are what the recipes find in it.
+
+        One that ends with a carriage return goes on: the runtime tells of such a line in large parts.
+        """
+        knew = self._known.lines
+        if hits:
+            self._known = signatures.observe(self._known, hits, at)
+            if self._edge is None:
+                self._started()
+        return self._step(text, at) or self._known.lines != knew
+
+    def _step(self, text: str, at: datetime) -> bool:
+        pieces = bars.pieces(text)
+        for piece in pieces:
+            self._errors = logs.observe(self._errors, piece, at, self._rows)
+        self._keep(pieces[-1] if pieces else "")
+        steps = progress.steps_in(pieces, self._job.step_template)
+        if steps is None:
+            return False
+        self._held_back = text.endswith("\r")
         if self._known_until is not None and at <= self._known_until:
             return False
-        step = progress.step_in(text, self._job.step_template)
-        if step is None:
-            return False
         before = self._progress
-        self._progress = progress.observe(before, step, at)
+        self._progress = progress.observe(before, steps[-1], at, first=steps[0])
         if self._progress is before or self._edge is Edge.ENDED:
             return False
-        if self._edge is None:
+        if self._edge in (None, Edge.STARTED):
             return self._turn(Edge.STEPPING, at)
         return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
 
@@ -90,6 +114,8 @@ class PodFold:
         last_at = self._progress.last_step_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
+        if self._held_back and self._job.hang_timeout_s is None:
+            return False  # the next part may take hours to fill: only the job can say what is too long
         limit_s = progress.stall_limit_s(
             self._progress,
             stall_min_s=self._settings.stall_min_s,
@@ -100,10 +126,11 @@ class PodFold:
             return False
         return self._turn(Edge.STALLED, now)
 
-    def end(self, at: datetime) -> bool:
-        """True if this is news, and news that is published."""
+    def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
+        """True if this is news, and news that is published. The memory is as last read before now."""
         if self._edge is Edge.ENDED:
             return False
+        self._free_device_bytes = free_device_bytes
         self._turn(Edge.ENDED, at)
         return self.published() is not None
 
@@ -118,8 +145,9 @@ class PodFold:
         if self._edge is None or self._edge_at is None:
             return None
         ended = self._edge is Edge.ENDED
-        worth_telling = self._progress.first_step is not None or self._errors.error is not None or self._named
-        if not worth_telling:
+        if self._progress.first_step is None and not (
+            self._errors.error is not None or self._known.lines or self._named
+        ):
             return None
         return PodProgress(
             uid=self.ref.uid,
@@ -135,8 +163,14 @@ class PodFold:
             last_step_at=self._progress.last_step_at,
             median_step_s=progress.median_step_s(self._progress),
             first_error=self._errors.error,
+            known_lines=list(self._known.lines),
+            free_device_bytes=self._free_device_bytes if ended else None,
             tail="\n".join(self._tail) if ended else "",
         )
+
+    def _started(self) -> None:
+        if self._known.lines:
+            self._turn(Edge.STARTED, self._known.lines[0].at)
 
     def _turn(self, edge: Edge, at: datetime) -> bool:
         self._edge, self._edge_at = edge, at

@@ -1,6 +1,7 @@
 """Keeps a status within its size bound. Pure; called by publish.py just before a write.
 
-What is dropped first is what is missed least: tails of logs, evidence, then the least findings, then pods.
+What is dropped first is what is missed least: tails of logs, lines of recipes that another container shows as
+well, evidence, then the least findings, then pods.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ STATUS_BYTES_MAX = OBJECT_BYTES_MAX - 2048
 """Room is left for the object's metadata."""
 
 _FOLDED_MAX = 16
+_WORTH = {Edge.STARTED: 0, Edge.ENDED: 1}
 
 
 def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> NodeHealthStatus:
@@ -27,6 +29,11 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
         if _fits(status, bytes_max):
             return status
         status = msgspec.structs.replace(status, pods=[_shorter_tail(pod, tail_bytes) for pod in status.pods])
+    while not _fits(status, bytes_max) and (repeating := _repeating(status.pods)) is not None:
+        told = msgspec.structs.replace(repeating, known_lines=[])
+        status = msgspec.structs.replace(
+            status, pods=[told if pod is repeating else pod for pod in status.pods]
+        )
     for evidence_bytes in (128, 64, 0):
         if _fits(status, bytes_max):
             return status
@@ -54,6 +61,19 @@ def _shorter_tail(pod: PodProgress, bytes_max: int) -> PodProgress:
     return msgspec.structs.replace(pod, tail=tail)
 
 
+def _repeating(pods: list[PodProgress]) -> PodProgress | None:
+    """The latest container whose lines are of recipes that another one of its namespace shows, too: the ranks
+    of a gang mostly fail in one way, and the first to do so tells it."""
+    told: set[tuple[str, str]] = set()
+    repeating = None
+    for pod in sorted((pod for pod in pods if pod.known_lines), key=lambda pod: pod.known_lines[0].at):
+        tells = {(pod.namespace, line.signature) for line in pod.known_lines}
+        if tells <= told:
+            repeating = pod
+        told |= tells
+    return repeating
+
+
 def _shorter_evidence(finding: Finding, bytes_max: int) -> Finding:
     return msgspec.structs.replace(finding, evidence=cut(finding.evidence, bytes_max))
 
@@ -72,5 +92,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
     return msgspec.structs.replace(status, findings=findings, folded=kept)
 
 
-def _pod_worth(pod: PodProgress) -> tuple[bool, datetime]:
-    return pod.edge is not Edge.ENDED, pod.at
+def _pod_worth(pod: PodProgress) -> tuple[int, datetime]:
+    """A running container without steps is mostly a service that has nothing to do with training."""
+    return _WORTH.get(pod.edge, len(_WORTH)), pod.at

@@ -1,4 +1,5 @@
-"""Writes the generated pages of docs/reference from the code: `make docs`. A test fails when one is stale."""
+"""Writes what is generated from the code: the pages of docs/reference, and the agent's catalogue of the lines
+that recipes look for. `make docs` does it; a test fails when one is stale."""
 
 from __future__ import annotations
 
@@ -10,24 +11,52 @@ from types import ModuleType
 
 import msgspec
 
+import detectors.catalog
 import detectors.metrics
 import detectors.settings
 import recover.settings
 import recover.telemetry
 from docs.recipes import recipes_page
+from docs.signatures import signatures_file
 from docs.structs import field_name, fields_of, one_line
 from recover.reasons import reference
 
 REFERENCE = Path(__file__).parent / "reference"
+CATALOGUE = Path(detectors.catalog.__file__).parent
+
+
+_ALERTS = """
+## Known issues as alerts
+
+`rekindle_log_signature_total` has one series for each recipe that looks for lines, at 0 before the first one, so
+`rate` sees the first line, too. It tells the node that the agent runs on, and no pod. Of the figures in a line only
+sizes are compared with each other, and only for the built-in recipes: what a recipe asks of the job's requests, of
+the node, or of a version is decided in the controller. Namespaces in `logs.excluded_namespaces` are not read.
+
+Where Paddle exports `paddle_gpu_malloc_failed_total`, the conflict of its allocator with a virtual GPU can be told by
+either:
+
+```yaml
+- alert: GPUAllocConflict
+  expr: >-
+    rate(rekindle_log_signature_total{signature="paddle-autogrow-oom"}[5m]) > 0
+    or rate(paddle_gpu_malloc_failed_total[5m]) > 0
+  labels:
+    severity: critical
+  annotations:
+    summary: GPU Memory Allocation Conflict Alert
+```
+"""
 
 
 def pages() -> dict[Path, str]:
-    """Every generated page: its file and its text."""
+    """Every generated file and its text."""
     return {
         REFERENCE / "reasons.md": reference(),
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
+        CATALOGUE / "signatures.toml": signatures_file(),
     }
 
 
@@ -50,7 +79,7 @@ def _metrics() -> str:
     for row in detectors.metrics.TABLE:
         labels = ", ".join(f"`{label}`" for label in row.labels)
         lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _ALERTS
 
 
 def _settings() -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from detectors.contract import NodeHealth, PodProgress, Signature
+from detectors.contract import Edge, NodeHealth, PodProgress, Signature
 from detectors.resource import Resource
 from recover.api import GangRef, Incident, Recovery, Requirement
 from recover.recipes.model import Recipe
@@ -360,9 +360,15 @@ class World(msgspec.Struct, frozen=True):
         return sorted(found, key=lambda g: str(g.ref))
 
     def progress(self, pod: Pod) -> PodProgress | None:
-        """The last edge that the pod's node published for it; the newest container instance counts."""
+        """The last edge that the pod's node published for it. Of each container the newest instance counts. A
+        container beside the training one may name a step, too; its steps do not advance."""
         health = self.health.get(pod.node)
         if health is None:
             return None
-        mine = [p for p in health.status.pods if p.uid == pod.uid]
-        return max(mine, key=lambda p: (p.instance, p.at), default=None)
+        mine = [p for p in health.status.pods if p.uid == pod.uid and p.edge is not Edge.STARTED]
+        newest = {p.container: p for p in sorted(mine, key=lambda p: (p.instance, p.at))}
+        return max(
+            newest.values(),
+            key=lambda p: (p.last_step != p.first_step, p.first_step is not None, p.at),
+            default=None,
+        )

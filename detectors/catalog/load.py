@@ -13,6 +13,9 @@ __all__ = ["CatalogError", "extra_tables", "packaged_rows", "rows_of"]
 
 T = TypeVar("T")
 
+_KEYS = ("code", "value", "name")
+"""What a row is told by, in one table or another."""
+
 
 class CatalogError(Exception):
     """A catalogue file that cannot be used at all."""
@@ -42,7 +45,7 @@ def extra_tables(path: Path) -> dict[str, Any]:
 def rows_of(
     tables: dict[str, Any], table: str, row: type[T], *, file: str
 ) -> tuple[list[T], list[BadValueError]]:
-    """The good rows, and what is wrong with each bad one. A code that comes twice is a bad row."""
+    """The good rows, and what is wrong with each bad one. A code or name that comes twice is a bad row."""
     listed = tables.get(table, [])
     if not isinstance(listed, list):
         error = BadValueError(
@@ -53,18 +56,17 @@ def rows_of(
     bad: list[BadValueError] = []
     seen: set[Any] = set()
     for number, data in enumerate(listed, start=1):
-        code = data.get("code", data.get("value")) if isinstance(data, dict) else None
-        where = f"[[{table}]] row {number}" + (f" (code {code})" if code is not None else "")
+        key = next((name for name in _KEYS if isinstance(data, dict) and name in data), _KEYS[0])
+        code = data.get(key) if isinstance(data, dict) else None
+        where = f"[[{table}]] row {number}" + (f" ({key} {code})" if code is not None else "")
         try:
             item = convert(data, row, file=file, where=where)
         except BadValueError as error:
             bad.append(error)
             continue
         if code in seen:
-            expected = "each code has one row"
-            bad.append(
-                BadValueError(file=file, where=where, field="code", value=repr(code), expected=expected)
-            )
+            expected = f"each {key} has one row"
+            bad.append(BadValueError(file=file, where=where, field=key, value=repr(code), expected=expected))
             continue
         seen.add(code)
         good.append(item)

@@ -6,12 +6,15 @@ expression ever sees tenant text: each line costs its length, once per wording.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
 
 import msgspec
 
-__all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in"]
+from detectors.rules import bars
+
+__all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in", "steps_in"]
 
 _WORDS = ("global_step", "iteration", "step", "iter")
 _NOT_AFTER = frozenset({"from", "at", "for", "to", "after", "until", "checkpoint", "every"})
@@ -42,17 +45,28 @@ def step_in(line: str, template: str = "") -> int | None:
     >>> step_in("resumed from step 40 (/ckpt/step-40)")
     """
     line = line[:_LINE_CHARS_MAX]
+    if bars.without_rate(line):
+        return None
     if template:
         head, _, tail = template.partition("{step}")
         return _by_template(line, head, tail)
     lower = line.lower()
-    return next((step for word in _WORDS if (step := _by_word(lower, word)) is not None), None)
+    found = next((step for word in _WORDS if (step := _by_word(lower, word)) is not None), None)
+    return found if found is not None else bars.step_of(lower)
 
 
-def observe(progress: Progress, step: int, at: datetime) -> Progress:
-    """A step that is not the last one again moves the progress; going back counts too (a resume in place)."""
+def steps_in(pieces: Sequence[str], template: str = "") -> tuple[int, int] | None:
+    """The first and the last step of a line that is written over."""
+    found = [step for piece in pieces if (step := step_in(piece, template)) is not None]
+    return (found[0], found[-1]) if found else None
+
+
+def observe(progress: Progress, step: int, at: datetime, *, first: int | None = None) -> Progress:
+    """A step that is not the last one again moves the progress; going back counts too (a resume in place).
+    `first` is an earlier one that came with it."""
     if progress.last_step is None or progress.last_step_at is None:
-        return Progress(first_step=step, first_step_at=at, last_step=step, last_step_at=at)
+        first = step if first is None else first
+        return Progress(first_step=first, first_step_at=at, last_step=step, last_step_at=at)
     if step == progress.last_step:
         return progress
     durations_s = progress.durations_s
@@ -126,8 +140,8 @@ def _digits(text: str, start: int) -> str:
 
 
 def _ends_number(text: str, at: int) -> bool:
-    """`12.5` and `12ms` are no steps; `12.` at the end of a sentence is."""
+    """`12.5`, `12ms` and `12%` are no steps; `12.` at the end of a sentence is."""
     after = text[at : at + 2]
-    if after[:1].isalnum() or after[:1] == "_":
+    if after[:1].isalnum() or after[:1] in ("_", "%"):
         return False
     return not (after[:1] == "." and after[1:].isdigit())

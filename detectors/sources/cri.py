@@ -10,7 +10,10 @@ from datetime import datetime
 
 import msgspec
 
-__all__ = ["CriLine", "Joiner", "parse_line"]
+__all__ = ["HEAD_BYTES_MAX", "CriLine", "Joiner", "parse_line"]
+
+HEAD_BYTES_MAX = 64
+"""Time, stream and tag. The runtime's bound of a line is for the text behind them."""
 
 
 class CriLine(msgspec.Struct, frozen=True):
@@ -36,26 +39,32 @@ def parse_line(data: bytes) -> CriLine | None:
 
 
 class Joiner:
-    """Puts the parts of long lines together again, per stream, up to a bound; the rest is left out."""
+    """Puts the parts of long lines together again, per stream, up to a bound; the rest is left out.
+
+    A progress bar may end its line only after hours: what is written over is handed on with each part, and
+    ends with a carriage return. No whole line does.
+    """
 
     def __init__(self, chars_max: int) -> None:
         self._chars_max = chars_max
         self._parts: dict[str, list[str]] = {}
 
     def add(self, line: CriLine) -> str | None:
-        """The whole line, once its end has come."""
-        parts = self._parts.get(line.stream)
-        if parts is None:
-            if not line.partial:
-                return line.text
-            parts = self._parts[line.stream] = []
+        """The whole line once its end has come, or the pieces of it that are written over."""
+        if not line.partial:
+            return self._taken(line.stream, line.text).rstrip("\r")
+        over, returned, rest = line.text.rpartition("\r")
+        done = self._taken(line.stream, over) + returned if returned else None
+        parts = self._parts.setdefault(line.stream, [])
         room = self._chars_max - sum(map(len, parts))
-        if room > 0 and line.text:
-            parts.append(line.text[:room])
-        if line.partial:
-            return None
-        del self._parts[line.stream]
-        return "".join(parts)
+        if room > 0 and rest:
+            parts.append(rest[:room])
+        return done
+
+    def _taken(self, stream: str, end: str) -> str:
+        """All parts of the line so far, and its end."""
+        text = "".join(self._parts.pop(stream, []))
+        return text + end[: max(0, self._chars_max - len(text))] if text else end
 
 
 def _time(data: bytes) -> datetime | None:

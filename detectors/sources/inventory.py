@@ -30,6 +30,8 @@ class InventoryError(Exception):
 class Inventory(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
+    free_device_bytes: int | None = None
+    """Of the device that has least; only NVML tells it."""
 
 
 def from_proc(host_root: Path) -> Inventory:
@@ -67,7 +69,11 @@ async def from_nvml(deadline_s: float) -> Inventory:
         raise InventoryError(f"the NVML child ended with status {child.returncode}: {error}") from error
     if reply.error:
         raise InventoryError(reply.error)
-    return Inventory(devices=reply.devices, driver_version=reply.driver_version)
+    return Inventory(
+        devices=reply.devices,
+        driver_version=reply.driver_version,
+        free_device_bytes=reply.free_device_bytes,
+    )
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:

@@ -1,8 +1,11 @@
-"""Asks NVML for the inventory, prints it as JSON and ends. Run by inventory.py as a process of its own."""
+"""Asks NVML for the inventory and the free memory, prints them as JSON and ends. inventory.py runs it as a
+process of its own."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from typing import Any
 
 import msgspec
 
@@ -18,6 +21,8 @@ class ChildReply(msgspec.Struct, frozen=True):
     error: str = ""
     driver_version: str = ""
     devices: tuple[Device, ...] = ()
+    free_device_bytes: int | None = None
+    """The least of all devices that tell it. A MIG parent refuses the call."""
 
 
 def main() -> int:
@@ -33,7 +38,7 @@ def _ask() -> ChildReply:
     try:
         pynvml.nvmlInit()
         driver_version = _text(pynvml.nvmlSystemGetDriverVersion())
-        devices = []
+        devices, free_bytes = [], []
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -45,9 +50,24 @@ def _ask() -> ChildReply:
             devices.append(
                 Device(uuid=uuid, pci=f"{address}.0" if address else "", model=model[:64], index=index)
             )
+            with contextlib.suppress(pynvml.NVMLError):
+                free_bytes.append(_free_bytes(pynvml, handle))
     except pynvml.NVMLError as error:
         return ChildReply(error=f"NVML: {error}")
-    return ChildReply(driver_version=driver_version, devices=tuple(devices))
+    return ChildReply(
+        driver_version=driver_version,
+        devices=tuple(devices),
+        free_device_bytes=min(free_bytes, default=None),
+    )
+
+
+def _free_bytes(pynvml: Any, handle: Any) -> int:
+    """Version 2 where library and driver have it: it tells the driver's own share apart. Raises NVMLError."""
+    version = getattr(pynvml, "nvmlMemory_v2", None)
+    if version is not None:
+        with contextlib.suppress(pynvml.NVMLError):
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version).free)
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
 
 
 def _text(value: str | bytes) -> str:

@@ -1,7 +1,8 @@
 """Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
 
 Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and pods.py
-publishes those that print steps. The files of ended ranks stay open until their folder is gone.
+publishes those that print steps, or lines that a recipe looks for. The files of ended ranks stay open until
+their folder is gone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from detectors.facts import PodRef
 from detectors.metrics import Metrics
 from detectors.settings import Logs
 from detectors.sources.cgroups import Cgroups
-from detectors.sources.cri import Joiner, parse_line
+from detectors.sources.cri import HEAD_BYTES_MAX, Joiner, parse_line
 from detectors.sources.growing_file import GrowingFile
 from detectors.sources.inotify import FolderWatch
 
@@ -65,7 +66,8 @@ class _Container:
     def __init__(self, ref: PodRef, folder: Path, settings: Logs) -> None:
         self.ref = ref
         self.folder = folder
-        self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=settings.line_bytes_max)
+        line_bytes_max = settings.line_bytes_max + HEAD_BYTES_MAX
+        self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=line_bytes_max)
         self.joiner = Joiner(settings.line_bytes_max)
         self.cgroup: Path | None = None
         self.cgroup_tries = 0

@@ -66,14 +66,16 @@ class Host:
                 file.write(f"{datetime.now(UTC).isoformat()} stdout F {text}\n")
 
     @asynccontextmanager
-    async def agent(self, api: NodeApi, settings: AgentSettings = SETTINGS) -> AsyncIterator[None]:
+    async def agent(
+        self, api: NodeApi, settings: AgentSettings = SETTINGS, *, listen_port: int = 0
+    ) -> AsyncIterator[None]:
         stop = asyncio.Event()
         options = AgentOptions(
             node=api.node,
             credentials=Credentials(server=api.url),
             host_root=self.root,
             listen_host="127.0.0.1",
-            listen_port=0,
+            listen_port=listen_port,
             settings=settings,
         )
         task = asyncio.create_task(run(options, stop))
@@ -264,6 +266,7 @@ def nvmlDeviceGetHandleByIndex(index):
 def nvmlDeviceGetPciInfo(handle): return Pci
 def nvmlDeviceGetUUID(handle): return b"GPU-38"
 def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMemoryInfo(handle): raise NVMLError("Not Supported")
 """
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
@@ -273,6 +276,80 @@ def nvmlDeviceGetName(handle): return "NVIDIA H100"
     assert found.driver_version == "595.45.04"
     assert [(d.uuid, d.pci, d.model, d.index) for d in found.devices] == [
         ("GPU-38", "0000:38:00.0", "NVIDIA H100", 1)
+    ]
+    assert found.free_device_bytes is None
+
+
+@pytest.mark.parametrize("has_second_version", [True, False])
+async def test_the_device_with_the_least_free_memory_counts_of_those_that_tell_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_second_version: bool
+) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        f"""
+class NVMLError(Exception): pass
+class Pci: busId = "00000000:38:00.0"
+class Memory:
+    def __init__(self, free): self.free = free
+{"nvmlMemory_v2 = 2" if has_second_version else ""}
+def nvmlInit(): pass
+def nvmlSystemGetDriverVersion(): return "595.45.04"
+def nvmlDeviceGetCount(): return 3
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetPciInfo(handle): return Pci
+def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
+def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMemoryInfo(handle, version=None):
+    if handle == 0: raise NVMLError("Not Supported")
+    if handle == 1 and version: raise NVMLError("Function Not Found")
+    return Memory([0, 5, 7][handle] * 2**30)
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+
+    found = await inventory.from_nvml(20)
+
+    assert len(found.devices) == 3
+    assert found.free_device_bytes == 5 * 2**30
+
+
+async def test_lines_that_recipes_look_for_are_published_and_counted_once(
+    host: Host, unused_tcp_port: int
+) -> None:
+    async def counted(client: aiohttp.ClientSession, name: str) -> str:
+        async with client.get(f"http://127.0.0.1:{unused_tcp_port}/metrics") as answer:
+            found = [line for line in (await answer.text()).splitlines() if f'{{signature="{name}"}}' in line]
+        return next((line.split()[-1] for line in found if "_total" in line), "none")
+
+    full = "Cannot allocate 2.5GB memory on GPU 0, available memory is only 512.0MB"
+    async with node_api("n1") as api, aiohttp.ClientSession() as client:
+        host.prints("Cannot allocate 1.0MB memory on GPU 0, available memory is only 3.1GB", pod="old")
+        async with host.agent(api, listen_port=unused_tcp_port):
+            await api.until(lambda status: len(status.pods) == 1)
+            assert await counted(client, "paddle-autogrow-oom") == "0.0", (
+                "it was printed before this agent began"
+            )
+            for line in (full, "Cannot allocate 25.0MB memory on GPU 0, available memory is only 3.1GB"):
+                host.prints(line)
+            status = await api.until(lambda status: any(len(pod.known_lines) == 2 for pod in status.pods))
+            assert await counted(client, "paddle-autogrow-oom") == "1.0"
+            assert await counted(client, "small-shm") == "none"
+
+            api.spec = {
+                "pods": [{"uid": "uid-llm-0", "stepTemplate": "it {step}!"}],
+                "signatures": [{"name": "small-shm", "match": ["unable to write to file"]}],
+                "request": "now",
+            }
+            host.prints("it 1!")
+            host.prints("CUDA_ERROR_INVALID_IMAGE", pod="other")
+            await api.until(lambda status: any(pod.first_step == 1 for pod in status.pods))
+            assert await counted(client, "paddle-autogrow-oom") == "1.0", "read again and not counted again"
+            assert await counted(client, "small-shm") == "0.0"
+
+    llm = next(pod for pod in status.pods if pod.name == "llm-0")
+    assert (llm.edge, llm.first_step) == (Edge.STARTED, None)
+    assert [line.text[:22] for line in llm.known_lines] == [
+        "Cannot allocate 2.5GB ",
+        "Cannot allocate 25.0MB",
     ]
 
 

@@ -146,6 +146,26 @@ def test_parts_are_joined_per_stream_and_bounded() -> None:
     assert whole == [None, "err", None, "abcdefghij"]
 
 
+def test_what_a_progress_bar_writes_over_is_handed_on_before_its_line_ends() -> None:
+    joiner = Joiner(chars_max=100)
+    told = [
+        joiner.add(found)
+        for text in (line("\r1/9", "P"), line(" [\r2/9 [\r3", "P"), line("/9 [", "P"), line("\r4/9 [\r"))
+        if (found := parse_line(text.rstrip("\n").encode())) is not None
+    ]
+
+    assert told == ["\r", "1/9 [\r2/9 [\r", None, "3/9 [\r4/9 ["]
+
+
+async def test_no_character_is_lost_where_the_runtime_splits_a_long_line(host: Host) -> None:
+    part = "x" * (16 * 1024 - 4)
+    async with host.followed() as heard:
+        host.write(line(part + "\rste", "P") + line("p 123"))
+        await heard.until(lambda: len(heard.lines) == 2)
+
+    assert [text for _, text in heard.lines] == [part + "\r", "step 123"]
+
+
 async def test_a_new_pod_is_found_and_read_as_it_grows(host: Host) -> None:
     async with host.followed() as heard:
         await heard.until(lambda: "scanned" in heard.coverage)

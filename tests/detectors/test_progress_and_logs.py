@@ -50,6 +50,7 @@ def pod() -> PodFold:
         ("total steps: 1000", None),
         ("step 99999999999999999999", None),
         ("misstep 3, step 4", 4),
+        ("step: 12% done", None),
         ("", None),
     ],
 )
@@ -69,6 +70,76 @@ def test_the_usual_wordings_of_a_step_are_read(line: str, step: int | None) -> N
 )
 def test_a_template_is_literal(template: str, line: str, step: int | None) -> None:
     assert step_in(line, template) == step
+
+
+# As tqdm 4.67 writes them, on a terminal and without one.
+@pytest.mark.parametrize(
+    ("bar", "step"),
+    [
+        ("Steps:  12%|#2        | 12/100 [00:10<01:15,  1.17it/s, loss=0.0312, lr=1e-5]", 12),
+        ("Training steps:  12%|█▏        | 12/100 [06:00<44:00, 30.00s/it]", 12),
+        ("Steps:   0%|          | 0/100 [00:00<?, ?it/s]", None),
+        ("Steps: 12it [00:01,  9.80it/s]", None),
+        (" 12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
+        ("Iteration:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
+        ("Evaluation steps:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
+        ("Loading checkpoint shards:  50%|#####     | 1/2 [00:05<00:05,  5.31s/it]", None),
+        ("model.safetensors:  12%|#2        | 52.4M/440M [00:01<00:09, 42.3MB/s]", None),
+        ("Map:  12%|#2        | 3000/25000 [00:00<00:05, 4012.11 examples/s]", None),
+        ("Epoch 0:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s, train_loss_step=0.3]", None),
+    ],
+)
+def test_a_bar_is_read_where_its_name_says_that_it_counts_training_steps(bar: str, step: int | None) -> None:
+    assert step_in(bar) == step
+
+
+def test_a_job_that_names_the_form_of_its_bar_has_its_steps_read_and_no_other_bars() -> None:
+    template = "| {step}/1000 ["
+
+    assert step_in(" 41%|####1     | 411/1000 [00:02<00:03, 195.22it/s]", template) == 411
+    assert step_in("  0%|          | 0/1000 [00:00<?, ?it/s]", template) is None, (
+        "drawn before it resumes at 410"
+    )
+    assert step_in("  8%|8         | 1/12 [00:00<00:02,  4.11it/s]", template) is None
+
+
+def test_of_a_line_that_is_written_over_the_first_and_the_last_step_count() -> None:
+    fold = pod()
+    bars = "\r".join(f"Steps: {n}%|#| {n}/100 [00:{n:02}<01:00,  1.00it/s]" for n in range(1, 31))
+
+    assert fold.line("\rSteps:   0%|          | 0/100 [00:00<?, ?it/s]\r" + bars + "\r", at(30))
+    published = fold.published()
+    assert published is not None
+    assert (published.first_step, published.last_step) == (1, 30)
+
+
+def test_an_error_behind_a_bar_is_the_first_error_and_the_tail_shows_what_a_terminal_would() -> None:
+    fold = pod()
+    bar = "".join(f"\rSteps: {n}%|#| {n}/100 [00:01<00:09,  9.80it/s]" for n in range(100))
+    fold.line(bar + "Traceback (most recent call last):", at(1))
+    fold.line("ValueError: bad shape", at(1))
+    fold.end(at(2))
+
+    published = fold.published()
+    assert published is not None
+    assert published.first_error is not None
+    assert published.first_error.code == "log-traceback"
+    last = "Steps: 99%|#| 99/100 [00:01<00:09,  9.80it/s]"
+    assert published.tail == f"{last}Traceback (most recent call last):\nValueError: bad shape"
+
+
+def test_silence_between_the_parts_of_an_endless_line_is_no_stall_unless_the_job_has_a_limit() -> None:
+    """A runtime hands on 16 KiB at a time: 160 bars, or hours of slow steps."""
+    without, own, ended = pod(), pod(), pod()
+    own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
+    bar = "Steps:  12%|#2        | 12/100 [06:00<44:00, 30.00s/it]"
+    without.line(bar + "\r", START)
+    own.line(bar + "\r", START)
+    ended.line(bar, START)
+
+    assert not without.tick(at(1e6))
+    assert own.tick(at(30))
+    assert ended.tick(at(600))
 
 
 @given(st.text(max_size=300), st.text(max_size=20).map(lambda text: text + "{step}"))

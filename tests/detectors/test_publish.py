@@ -20,6 +20,7 @@ from detectors.contract import (
     Edge,
     Fault,
     Finding,
+    KnownLine,
     NodeHealth,
     NodeHealthStatus,
     Origin,
@@ -101,6 +102,37 @@ def test_tails_are_dropped_before_evidence_and_evidence_before_findings() -> Non
     assert len(msgspec.json.encode(small)) <= STATUS_BYTES_MAX
     assert [f.evidence for f in small.findings] == ["e" * 256] * 8
     assert {len(p.tail) for p in small.pods} == {1024}
+
+
+def test_ranks_that_repeat_a_known_line_lose_it_before_anything_else_of_weight() -> None:
+    line = KnownLine(signature="paddle-autogrow-oom", at=NOW, text="x" * 512)
+    ranks = [
+        msgspec.structs.replace(
+            pod(n, tail="t" * 2048, edge=Edge.ENDED),
+            known_lines=[msgspec.structs.replace(line, at=NOW + timedelta(seconds=n))] * 4,
+        )
+        for n in range(8)
+    ]
+    alone = msgspec.structs.replace(pod(9), known_lines=[msgspec.structs.replace(line, signature="other")])
+
+    small = bounded(NodeHealthStatus(findings=[finding(n) for n in range(4)], pods=[*ranks, alone]))
+
+    assert len(msgspec.json.encode(small)) <= STATUS_BYTES_MAX
+    assert len(small.pods) == 9
+    assert [f.evidence for f in small.findings] == ["e" * 256] * 4
+    kept = {p.name: len(p.known_lines) for p in small.pods}
+    assert (kept["llm-0"], kept["llm-7"], kept["llm-9"]) == (4, 0, 1)
+
+
+def test_a_service_without_steps_goes_before_what_ended_and_that_before_training() -> None:
+    pods = [pod(n, edge=edge) for n, edge in enumerate((Edge.STEPPING, Edge.ENDED, Edge.STARTED))]
+
+    def tighter(status: NodeHealthStatus) -> NodeHealthStatus:
+        return bounded(status, len(msgspec.json.encode(status)) - 1)
+
+    less = tighter(NodeHealthStatus(pods=pods))
+    assert [p.edge for p in less.pods] == [Edge.STEPPING, Edge.ENDED]
+    assert [p.edge for p in tighter(less).pods] == [Edge.STEPPING]
 
 
 def test_the_gravest_findings_stay_and_the_folded_are_counted() -> None:

@@ -1,0 +1,154 @@
+"""The lines that recipes look for, in a container's log. Pure; pods.py publishes them, agent.py counts them.
+
+Whatever they say is the tenant's own word. Whether a recipe fits is the controller's to decide: the agent
+only keeps the lines, the first for each template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from detectors.catalog.signatures import LogMatch, SignatureRow
+from detectors.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
+from detectors.facts import cut
+from detectors.log_template import BadTemplateError, Line, Place, Template, line_of, parse
+from detectors.sizes import parse_size
+
+__all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
+
+_LINE_CHARS_MAX = 16 * 1024
+
+
+class _Sought(msgspec.Struct, frozen=True):
+    """One template, which several recipes may have."""
+
+    written: str
+    template: Template
+    signature: str
+    """The first recipe that has it, by which a line is named."""
+    issues: tuple[tuple[str, LogMatch], ...]
+    """The recipes that match by it; none where it only verifies."""
+
+
+class Signatures(msgspec.Struct, frozen=True):
+    """All that is looked for."""
+
+    names: tuple[str, ...] = ()
+    """The recipes that look for lines of an issue."""
+    problems: tuple[str, ...] = ()
+    """Templates that cannot be used; they are left out."""
+    by_head: tuple[tuple[str, tuple[_Sought, ...]], ...] = ()
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A line that one template matches."""
+
+    written: str
+    """The template."""
+    signature: str
+    text: str
+    issues: tuple[str, ...]
+    """The recipes whose issue the line shows. None where a recipe's own comparison of what was captured says
+    that it is not the issue."""
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What one container has printed of it."""
+
+    lines: tuple[KnownLine, ...] = ()
+    seen: frozenset[tuple[str, bool]] = frozenset()
+    """Templates, and whether the line shows an issue: one that does is kept beside one that does not."""
+
+
+def signatures_of(rows: Iterable[SignatureRow], own: Iterable[Signature] = ()) -> Signatures:
+    """`rows` are built in. One of people's own replaces the built-in one of its name."""
+    by_name = {row.name: row for row in rows} | {one.name: _row_of(one) for one in own}
+    problems: list[str] = []
+    sought: dict[str, _Sought] = {}
+    for row in by_name.values():
+        wanted = [(match.log, ((row.name, match),)) for match in row.match]
+        verifying = [(row.verify, ())] if row.verify else []
+        for written, issues in (*wanted, *verifying):
+            try:
+                one = sought.get(written) or _Sought(written, parse(written), row.name, ())
+            except BadTemplateError as error:
+                problems.append(f"recipe {row.name}: template {written!r}: {error}; it is not looked for")
+                continue
+            sought[written] = msgspec.structs.replace(one, issues=(*one.issues, *issues))
+    by_head: dict[str, list[_Sought]] = {}
+    for one in sought.values():
+        by_head.setdefault(one.template.head, []).append(one)
+    return Signatures(
+        names=tuple(row.name for row in by_name.values() if row.match),
+        problems=tuple(problems),
+        by_head=tuple((head, tuple(those)) for head, those in by_head.items()),
+    )
+
+
+def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:
+    """In any piece of a line that is written over. Most lines hold none of the heads, and cost no more than
+    the search for those."""
+    line = line_of(text[:_LINE_CHARS_MAX])
+    lower = line.lower
+    found = [one for head, those in signatures.by_head if head in lower for one in those]
+    if not found:
+        return ()
+    lines = map(line_of, line.text.split("\r")) if "\r" in line.text else [line]
+    return tuple(hit for each in lines for one in found if (hit := _hit(one, each)) is not None)
+
+
+def observe(known: Known, hits: Iterable[Hit], at: datetime) -> Known:
+    """With the first line for each template."""
+    for hit in hits:
+        key = (hit.written, bool(hit.issues))
+        if key in known.seen:
+            continue
+        line = KnownLine(signature=hit.signature, at=at, text=hit.text)
+        has_it = any(kept.text == line.text for kept in known.lines)
+        has_room = len(known.lines) < KNOWN_LINES_MAX
+        lines = known.lines if has_it or not has_room else (*known.lines, line)
+        known = Known(lines, known.seen | {key})
+    return known
+
+
+def known_again(signatures: Signatures, lines: Iterable[KnownLine]) -> Known:
+    """What an earlier run of the agent published."""
+    lines = tuple(lines)
+    hits = (hit for line in lines for hit in read(signatures, line.text))
+    return Known(lines, frozenset((hit.written, bool(hit.issues)) for hit in hits))
+
+
+def shown_by(hits: Iterable[Hit]) -> frozenset[str]:
+    """The recipes whose issue one line shows, each once."""
+    return frozenset(name for hit in hits for name in hit.issues)
+
+
+def _row_of(own: Signature) -> SignatureRow:
+    match = tuple(LogMatch(log=text) for text in own.match)
+    return SignatureRow(name=own.name, match=match, verify=own.verify, source="its Recipe object")
+
+
+def _hit(sought: _Sought, line: Line) -> Hit | None:
+    place = sought.template.find(line)
+    if place is None:
+        return None
+    issues = (name for name, match in sought.issues if _shows(match, place))
+    return Hit(sought.written, sought.signature, _cut(line.text, place), tuple(dict.fromkeys(issues)))
+
+
+def _shows(match: LogMatch, place: Place) -> bool:
+    return all(_at_least(place.captured[left], place.captured[right]) for left, right in match.at_least)
+
+
+def _at_least(left: str, right: str) -> bool:
+    left_bytes, right_bytes = parse_size(left), parse_size(right)
+    return left_bytes is not None and right_bytes is not None and left_bytes >= right_bytes
+
+
+def _cut(text: str, place: Place) -> str:
+    """A line that is too long begins with what matched, unless that is in its first part."""
+    fits = len(text[: place.end].encode("utf-8", "replace")) <= LINE_BYTES_MAX
+    return cut(text if fits else text[place.start :], LINE_BYTES_MAX)
