@@ -275,9 +275,11 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _urgency(action: Action) -> Urgency:
-    """Incidents, Events, NodeHealths, Recipes and the removal of old objects tell; the rest does it."""
-    if isinstance(action, Emit) or action.resource in (INCIDENTS, NODEHEALTHS, RECIPES):
+    """Incidents, Events and the removal of old objects tell what was done; the rest does it."""
+    if isinstance(action, Emit) or action.resource == INCIDENTS:
         return Urgency.REPORT
+    if action.resource in (NODEHEALTHS, RECIPES):
+        return Urgency.UPKEEP
     if isinstance(action, Delete) and action.resource == RECOVERIES:
         return Urgency.REPORT
     return Urgency.ACT

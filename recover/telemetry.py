@@ -38,7 +38,7 @@ class Metrics:
         )
         self.writes_waiting = Gauge(
             "rekindle_writes_waiting",
-            "API writes that wait for their turn, by urgency (act, report).",
+            "API writes that wait for their turn, by urgency (act, report, upkeep).",
             ["urgency"],
             registry=self.registry,
         )

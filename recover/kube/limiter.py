@@ -1,9 +1,10 @@
 """How many writes are under way at once, and whose turn it is. execute.py asks here before each write.
 
 Acts on nodes, jobs and pods go before reports, so a storm of findings does not hold a stop up behind its own
-paperwork. When the API server says that it has too much to do (429, 503), the number of slots is halved and
-what it asks for with Retry-After is waited; with success they come back one at a time. There is no limit on
-the rate: API servers, too, bound what is in flight, and 8 slots are about 430 writes a second (measured).
+paperwork; what all agents are told comes last. When the API server says that it has too much to do (429,
+503), the number of slots is halved and what it asks for with Retry-After is waited; with success they come
+back one at a time. There is no limit on the rate: API servers, too, bound what is in flight, and 8 slots are
+about 430 writes a second (measured).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Urgency(IntEnum):
 
     ACT = 0
     REPORT = 1
+    UPKEEP = 2
+    """May be a write for each node at once, and no decision waits for it."""
 
 
 def is_overload(error: BaseException) -> bool:

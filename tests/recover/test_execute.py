@@ -14,10 +14,11 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.errors import NotLeaderError
 from recover.execute import Executor
-from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.limiter import SLOTS_MAX
 from recover.model import Mode
 from recover.observe import Observer
+from recover.resources import RECIPES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
@@ -222,6 +223,17 @@ def test_what_stops_a_gang_overtakes_the_reports_of_others() -> None:
     execute(cluster, *[(report("i"),)] * 20, (patch("act"),))
 
     assert cluster.calls.index(("patch", "act")) == SLOTS_MAX
+
+
+@pytest.mark.parametrize("resource", [NODEHEALTHS, RECIPES])
+def test_a_report_goes_before_what_all_nodes_or_people_are_told(resource: Resource) -> None:
+    """A change of one recipe is a write for each node, and triage looks again once its own are done."""
+    cluster = Slow()
+    told = Create(what="w", resource=resource, name="n", body={"metadata": {"name": "n"}})
+
+    execute(cluster, *[(told,)] * 20, (report("i"),))
+
+    assert cluster.calls.index(("create", "i")) == SLOTS_MAX
 
 
 def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:
