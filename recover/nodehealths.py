@@ -26,6 +26,7 @@ def upkeep(world: World) -> Plan:
     """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
     chains: list[tuple[Action, ...]] = []
     signatures = list(world.signatures)
+    known = signatures
     for node in world.nodes.values():
         if not node.is_accelerated:
             continue
@@ -34,7 +35,10 @@ def upkeep(world: World) -> Plan:
         health = world.health.get(node.name)
         if health is None:
             chains.append((_create(node, spec),))
-        elif (health.spec.pods, health.spec.signatures) != (pods, signatures):
+            continue
+        if health.spec.signatures is not known and health.spec.signatures == signatures:
+            known = health.spec.signatures  # the same list in most nodes: it is compared once
+        if health.spec.pods != pods or health.spec.signatures is not known:
             chains.append((_update(health, spec),))
     return Plan(chains=tuple(chains))
 

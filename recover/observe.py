@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from detectors.contract import NodeHealth
+from detectors.contract import NodeHealth, Signature
 from detectors.kubeapi import Resource, WatchEvent
 from recover import decode
 from recover.actions import Create
@@ -188,7 +188,9 @@ class Observer:
         self._scans: dict[str, Pod] = {}
         self._refused: dict[str, Refusal] = {}
         self.nodes = Table(NODES, self._keep_node, self._any_change)
-        self.health = Table(NODEHEALTHS, msgspec.json.Decoder(NodeHealth).decode, self._any_change)
+        self._signatures: list[Signature] = []
+        self._decode_health = msgspec.json.Decoder(NodeHealth).decode
+        self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
         self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
         self.recoveries = Table(RECOVERIES, msgspec.json.Decoder(Recovery).decode, self._recovery_change)
@@ -278,6 +280,15 @@ class Observer:
     def _keep_node(self, raw: bytes) -> Node:
         """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
         return decode.node(raw, self._settings.accelerators)
+
+    def _keep_health(self, raw: bytes) -> NodeHealth:
+        """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
+        health = self._decode_health(raw)
+        if health.spec.signatures != self._signatures:
+            self._signatures = health.spec.signatures
+            return health
+        spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
+        return msgspec.structs.replace(health, spec=spec)
 
     def _keep_pod(self, raw: bytes) -> Pod | None:
         """Ranks and scans. A gang's leader may have no accelerator; a Job's pods are all alike, and most Jobs
