@@ -360,15 +360,24 @@ class World(msgspec.Struct, frozen=True):
         return sorted(found, key=lambda g: str(g.ref))
 
     def progress(self, pod: Pod) -> PodProgress | None:
-        """The last edge that the pod's node published for it. Of each container the newest instance counts. A
-        container beside the training one may name a step, too; its steps do not advance."""
-        health = self.health.get(pod.node)
-        if health is None:
-            return None
-        mine = [p for p in health.status.pods if p.uid == pod.uid and p.edge is not Edge.STARTED]
-        newest = {p.container: p for p in sorted(mine, key=lambda p: (p.instance, p.at))}
+        """How far its training is. A container beside the training one may name a step, too; its steps do not
+        advance."""
+        told = [p for p in self._published(pod) if p.edge is not Edge.STARTED]
         return max(
-            newest.values(),
+            _newest(told),
             key=lambda p: (p.last_step != p.first_step, p.first_step is not None, p.at),
             default=None,
         )
+
+    def containers(self, pod: Pod) -> list[PodProgress]:
+        """The last edge that the pod's node published for each of its containers, of the newest instance."""
+        return _newest(self._published(pod))
+
+    def _published(self, pod: Pod) -> list[PodProgress]:
+        health = self.health.get(pod.node)
+        return [p for p in health.status.pods if p.uid == pod.uid] if health is not None else []
+
+
+def _newest(told: list[PodProgress]) -> list[PodProgress]:
+    """Of each container the newest instance."""
+    return list({p.container: p for p in sorted(told, key=lambda p: (p.instance, p.at))}.values())

@@ -66,7 +66,7 @@ def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
     recipes = [ctx.world.recipes[use.name] for use in applied if use.name in ctx.world.recipes]
     if not recipes:
         return ctx.status.conditions
-    running = [p for pod in ctx.living() if (p := ctx.world.progress(pod)) is not None]
+    running = [told for pod in ctx.living() for told in ctx.world.containers(pod)]
     proofs = [proof(recipe, running, stepped=stepped) for recipe in recipes]
     reasons = {"log": "SeenInLog", "steps": "SeenBySteps", "": "NotSeen"}
     weakest = min(proofs, key=lambda found: ("", "steps", "log").index(found.by))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from detectors.contract import Edge
 from recover.actions import Ensure, Patch
 from recover.api import Phase, RecipeOutcome
 from recover.model import Mark, Template
@@ -113,6 +114,27 @@ def test_the_line_that_proves_the_change_is_waited_for_with_the_first_step() -> 
     conditions = {c.type: c for c in only_recovery(world).status.conditions}
     assert (conditions["RecipeVerified"].status, conditions["RecipeVerified"].reason) == ("True", "SeenInLog")
     assert conditions["ProgressVerified"].status == "True"
+
+
+def test_the_line_proves_it_too_in_a_rank_that_prints_no_steps() -> None:
+    world = on_a_virtual_gpu()
+    advanced(world, Phase.VERIFYING)
+
+    first_step(world, 1)
+    world.says("Using Naive Best Fit allocation strategy", rank=1)
+    for node, health in world.health.items():
+        silent = [
+            msgspec.structs.replace(p, edge=Edge.STARTED, first_step=None, last_step=None)
+            if p.known_lines
+            else p
+            for p in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=silent)
+        world.health[node] = msgspec.structs.replace(health, status=status)
+    advanced(world, Phase.SUCCEEDED)
+
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "RecipeVerified"]
+    assert (found.status, found.reason) == ("True", "SeenInLog")
 
 
 def test_steps_without_the_line_prove_it_too_and_the_missing_line_is_told() -> None:

@@ -67,3 +67,13 @@ def test_the_newest_instance_of_the_training_container_counts_and_not_its_longes
 
 def test_a_container_that_has_only_printed_a_line_of_a_recipe_says_nothing_of_progress() -> None:
     assert told(container("train", Edge.STARTED, None, ago_s=5)) is None
+
+
+def test_the_first_line_of_a_restarted_container_does_not_hide_how_far_it_was() -> None:
+    found = told(
+        container("train", Edge.ENDED, (1, 900), ago_s=60),
+        container("train", Edge.STARTED, None, ago_s=5, instance=1),
+    )
+
+    assert found is not None
+    assert found.last_step == 900
