@@ -11,6 +11,7 @@ import msgspec
 
 from detectors.resource import Resource
 from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import PADDLEJOBS
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage
 
@@ -22,6 +23,7 @@ __all__ = [
     "indexed_job",
     "no_trouble",
     "nodes_of",
+    "paddlejob",
     "patched",
     "pods_of",
     "pytorchjob",
@@ -83,6 +85,28 @@ def pytorchjob(
         "kind": PYTORCHJOBS.kind,
         "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
         "spec": {"pytorchReplicaSpecs": {"Master": master, "Worker": {**master, "replicas": workers}}},
+    }
+
+
+def paddlejob(
+    name: str,
+    restart_policy: str,
+    *,
+    workers: int = 2,
+    dying: str = "143",
+    labels: Mapping[str, str] = OPTED_IN,
+) -> dict[str, Any]:
+    """A collective, as Paddle's own examples have it: workers alone."""
+    template = {
+        "metadata": {"annotations": {"dying": dying}},
+        "spec": {"containers": [_container("paddle", 8)]},
+    }
+    replica = {"replicas": workers, "restartPolicy": restart_policy, "template": template}
+    return {
+        "apiVersion": PADDLEJOBS.api_version,
+        "kind": PADDLEJOBS.kind,
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {"paddleReplicaSpecs": {"Worker": replica}},
     }
 
 

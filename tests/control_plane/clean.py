@@ -22,7 +22,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import JOBSETS, LEASES, RECIPES
+from recover.resources import JOBSETS, LEASES, PADDLEJOBS, RECIPES
 
 __all__ = ["install_crds", "wiped"]
 
@@ -30,7 +30,7 @@ CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 SERVED_S = 20.0
-_FRAMEWORKS = (JOBSETS, PYTORCHJOBS)
+_FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
 _SYSTEM = "extension-apiserver-authentication"
 
 
@@ -49,7 +49,7 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
     try:
         await api.request("GET", resource.path(), params={"limit": "1"})
     except ApiError as error:
-        if not error.not_found:
+        if error.status not in (404, 429):  # 429 while the API server makes room for the new kind
             raise
         return False
     return True

@@ -195,11 +195,21 @@ class RealStage:
         """What `found` answers once it is true. Fails with the end of the controller's log."""
         try:
             async with asyncio.timeout(LIMIT_S):
-                while not (answer := await found()):
+                while not (answer := await _asked(found)):
                     await asyncio.sleep(0.05)
         except TimeoutError:
             pytest.fail(f"no {what} within {LIMIT_S:g} s\n{self.controller.last_lines(25)}")
         return answer
+
+
+async def _asked(found: Callable[[], Awaitable[Any]]) -> Any:
+    """Nothing while the API server makes room for a new kind: then it answers 429."""
+    try:
+        return await found()
+    except ApiError as error:
+        if error.status != 429:
+            raise
+        return None
 
 
 def now() -> datetime:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from detectors.resource import Resource
-from recover.resources import JOBS, PYTORCHJOBS, RECOVERIES
-from tests.control_plane.cases import indexed_job, pytorchjob, uids
+from recover.resources import JOBS, PADDLEJOBS, PYTORCHJOBS, RECOVERIES
+from tests.control_plane.cases import indexed_job, paddlejob, pytorchjob, uids
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -41,7 +41,13 @@ async def test_an_indexed_job_is_recovered_again_and_again_and_counts_nothing(
 
 async def test_a_pytorchjob_is_recovered_again_and_again_and_counts_nothing(training: ControlPlane) -> None:
     await recover_in_a_row(
-        training, PYTORCHJOBS, pytorchjob("llm", "OnFailure", workers=RANKS - 1), pytorchjob_counters
+        training, PYTORCHJOBS, pytorchjob("llm", "OnFailure", workers=RANKS - 1), kubeflow_counters
+    )
+
+
+async def test_a_paddlejob_is_recovered_again_and_again_and_counts_nothing(training: ControlPlane) -> None:
+    await recover_in_a_row(
+        training, PADDLEJOBS, paddlejob("llm", "OnFailure", workers=RANKS), kubeflow_counters
     )
 
 
@@ -101,7 +107,7 @@ def job_counters(job: Any) -> dict[str, Any]:
     }
 
 
-def pytorchjob_counters(job: Any) -> dict[str, Any]:
+def kubeflow_counters(job: Any) -> dict[str, Any]:
     status = job.get("status", {})  # its controller may not have looked yet
     replicas = {
         role: {name: count for name, count in counts.items() if isinstance(count, int)}
