@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["BadValueError", "convert"]
+__all__ = ["BadValueError", "bad_value", "convert"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,12 @@ def convert(data: Any, type_: type[T], *, file: str, where: str = "") -> T:
         if expected.startswith("invalid enum value"):
             expected = _choices(type_, field) or expected
         raise BadValueError(file=file, where=where, field=field, value=value, expected=expected) from error
+
+
+def bad_value(error: msgspec.ValidationError, data: Any, *, file: str, where: str = "") -> BadValueError:
+    """The error of a struct that was made elsewhere, of this data."""
+    field, value, expected = _explain(str(error), data)
+    return BadValueError(file=file, where=where, field=field, value=value, expected=expected)
 
 
 def _explain(message: str, data: Any) -> tuple[str, str, str]:

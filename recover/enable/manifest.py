@@ -1,0 +1,175 @@
+"""What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
+
+cli.py reads the documents, text.py writes the changes into the person's own text, doubts.py says what will
+not work in spite of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from detectors.strict import BadValueError, bad_value
+from recover.checkpoints.annotation import ANNOTATION
+from recover.consent import AUTO_RECOVERY, OptIn, opt_in
+from recover.enable.doubts import doubts
+from recover.model import Gang
+from recover.workloads import WORKLOADS, Workload
+from recover.workloads.patches import reading_environment
+
+__all__ = ["KINDS", "Enabled", "enabled"]
+
+_TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Job": ("spec", "template"),
+    "JobSet": ("spec", "replicatedJobs", "*", "template", "spec", "template"),
+    "PyTorchJob": ("spec", "pytorchReplicaSpecs", "*", "template"),
+    "PaddleJob": ("spec", "paddleReplicaSpecs", "*", "template"),
+}
+"""Where the pod templates of a kind stand; * is each one of a list or a mapping."""
+KINDS = tuple(w.resource.kind for w in WORKLOADS if w.resource.kind in _TEMPLATES)
+_TAKEN_LATER = frozenset({"PyTorchJob", "PaddleJob"})
+"""Kinds whose template takes the environment in the patch that starts them again, too."""
+_UNNAMED = (
+    "its name is made by the API server, so the name of its ConfigMap, <name>-rekindle, is not known yet "
+    "and no envFrom was added. Give it a metadata.name, or let the chart's policies.environment add one "
+    "to its pods (docs/environment.md)"
+)
+
+
+class Enabled(msgspec.Struct, frozen=True):
+    documents: list[Any]
+    """All of them, in their order. What is no job of ours is as it was."""
+    jobs: int
+    notes: tuple[str, ...]
+    """For the person, one sentence each: what was passed by, and what will not work."""
+
+
+def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
+    """The documents with consent, environment and, if given, that checkpoint annotation in each job.
+
+    Raises BadValueError for a job that is not what its kind should be; it names file, document and field.
+    """
+    changed = copy.deepcopy(list(documents))
+    jobs, notes = 0, []
+    for document, where in _objects(changed):
+        workload = _workload(document)
+        if workload is None:
+            notes.append(
+                f"{file}: {where}: {_told(document)} is passed on as it is: no job that Rekindle restarts"
+            )
+            continue
+        jobs += 1
+        found = _enable(document, workload, file, where, checkpoint)
+        notes += [f"{file}: {where}: {_told(document)}: {note}" for note in found]
+    return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
+
+
+def _objects(documents: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+    """Each object and where it stands; those of a List one by one, and no empty document."""
+    for number, document in enumerate(documents, start=1):
+        where = f"document {number}"
+        items = (
+            document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+        )
+        if isinstance(items, list):
+            for place, item in enumerate(items, start=1):
+                yield item, f"{where}, item {place}"
+        elif document is not None:
+            yield document, where
+
+
+def _workload(document: Any) -> Workload | None:
+    if not isinstance(document, dict):
+        return None
+    said = (document.get("apiVersion"), document.get("kind"))
+    known = (w for w in WORKLOADS if w.resource.kind in KINDS)
+    return next((w for w in known if (w.resource.api_version, w.resource.kind) == said), None)
+
+
+def _told(document: Any) -> str:
+    if not isinstance(document, dict):
+        return "what stands there"
+    metadata = document.get("metadata")
+    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
+    return f"{document.get('kind') or 'an object without a kind'} {name or ''}".rstrip()
+
+
+def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
+    """Changes the job, and returns the notes on it."""
+    gang = _gang(job, workload, file, where)
+    templates = list(_templates(job, gang.ref.kind, file, where))
+    metadata = job["metadata"]
+    if opt_in(gang, None) is not OptIn.ENABLED:
+        metadata["labels"] = {**(metadata.get("labels") or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
+    if checkpoint:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
+    notes = []
+    if gang.ref.name:
+        for template in templates:
+            spec = template["spec"]
+            listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
+            spec["containers"] = reading_environment(listed, gang)
+    elif gang.ref.kind not in _TAKEN_LATER:
+        notes.append(_UNNAMED)
+    return [*notes, *dict.fromkeys(doubts(_gang(job, workload, file, where), job))]
+
+
+def _gang(job: Any, workload: Workload, file: str, where: str) -> Gang:
+    metadata = job.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        raise BadValueError(
+            file=file, where=where, field="metadata.name", value="(none)", expected="this field is required"
+        )
+    try:
+        gang = workload.parse(msgspec.json.encode(_without_nulls(job)))
+    except msgspec.ValidationError as error:
+        raise bad_value(error, job, file=file, where=where) from error
+    except TypeError as error:  # a key that is no text, as `on:` and `null:` are in YAML
+        raise BadValueError(
+            file=file, where=where, field="", value="(an object)", expected=f"expected text as keys: {error}"
+        ) from error
+    named = msgspec.structs.replace(gang.ref, namespace=gang.ref.namespace or "default")
+    return msgspec.structs.replace(gang, ref=named)
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null is a field that is not there, for an API server."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _templates(job: Any, kind: str, file: str, where: str) -> Iterator[dict[str, Any]]:
+    """The pod templates, each with containers."""
+    for field, template in _at(job, _TEMPLATES[kind], ""):
+        spec = template.get("spec") if isinstance(template, dict) else None
+        containers = spec.get("containers") if spec else None
+        if not containers:
+            raise BadValueError(
+                file=file,
+                where=where,
+                field=f"{field}.spec.containers",
+                value="(none)",
+                expected="expected at least one container",
+            )
+        yield template
+
+
+def _at(value: Any, path: tuple[str, ...], field: str) -> Iterator[tuple[str, Any]]:
+    """What stands there, with the name of its field; nothing where the job has nothing."""
+    if not path:
+        yield field, value
+        return
+    first, *rest = path
+    if first != "*":
+        inner = value.get(first) if isinstance(value, dict) else None
+        yield from _at(inner, tuple(rest), f"{field}.{first}".lstrip("."))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _at(inner, tuple(rest), f"{field}.{name}")
+    else:
+        for number, inner in enumerate(value or []):
+            yield from _at(inner, tuple(rest), f"{field}[{number}]")

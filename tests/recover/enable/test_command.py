@@ -1,0 +1,149 @@
+"""`rekindle enable` as a person calls it: what is printed where, and its exit status."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+
+from recover.enable.cli import run
+
+JOB = """\
+# ours
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: llm
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: train  # 8 GPUs
+        image: trainer
+        volumeMounts: [{name: ckpt, mountPath: /ckpt}]
+      volumes: [{name: ckpt, nfs: {server: s, path: /p}}]
+"""
+ENABLED = """\
+# ours
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: llm
+  labels:
+    rekindle.dev/auto-recovery: enabled
+  annotations:
+    rekindle.dev/checkpoint: /ckpt;format=torch-dcp
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: train  # 8 GPUs
+        envFrom:
+        - configMapRef:
+            name: llm-rekindle
+            optional: true
+        image: trainer
+        volumeMounts: [{name: ckpt, mountPath: /ckpt}]
+      volumes: [{name: ckpt, nfs: {server: s, path: /p}}]
+"""
+SHARED = """\
+# lost
+apiVersion: batch/v1
+kind: Job
+metadata: {name: llm, labels: &labels {app: llm}}
+spec: {template: {metadata: {labels: *labels}, spec: {containers: [{name: train}]}}}
+"""
+CHECKPOINT = ("--checkpoint", "/ckpt;format=torch-dcp")
+
+
+def asked(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    status = run([*args])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def test_the_manifest_is_printed_with_all_that_the_person_wrote(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, "-f", str(job), *CHECKPOINT) == (0, ENABLED, "")
+    assert job.read_text() == JOB
+
+
+def test_standard_input_is_read_and_a_second_time_changes_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(ENABLED.encode())))
+
+    assert asked(capsys, "-f", "-") == (0, ENABLED, "")
+
+
+def test_where_comments_cannot_be_kept_it_is_said_and_the_manifest_is_right(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(SHARED)
+
+    status, out, err = asked(capsys, "-f", str(job))
+
+    made = yaml.safe_load(out)
+    assert status == 0
+    assert made["spec"]["template"]["metadata"]["labels"] == {"app": "llm"}
+    assert made["metadata"]["labels"] == {"app": "llm", "rekindle.dev/auto-recovery": "enabled"}
+    assert f"rekindle: {job}: comments and layout are lost" in err
+
+
+def test_a_manifest_without_a_job_is_passed_on_and_answered_with_3(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "kind: Service  # x\nmetadata: {name: llm}\n"
+    job.write_text(text)
+
+    status, out, err = asked(capsys, "-f", str(job))
+
+    assert (status, out) == (3, text)
+    assert "Service llm is passed on as it is" in err
+    assert "nothing to enable in it: expected one of PyTorchJob," in err
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "told"),
+    [
+        (b"a: [", (), "line 1: "),
+        (b"a: 1\nb: \xff", (), r"line 2: value b'\xff': expected UTF-8 text"),
+        (b"a: \x07", (), "expected YAML or JSON"),
+        (b"image: {{ .Values.image }}", (), "expected YAML or JSON"),
+        (JOB.replace("name: llm", "nam: llm").encode(), (), "document 1: field metadata.name: value (none)"),
+        (
+            JOB.encode(),
+            ("--checkpoint", "ckpt"),
+            "annotation rekindle.dev/checkpoint: 'ckpt': the path is not",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_told_and_nothing_is_printed(
+    job: Path, capsys: pytest.CaptureFixture[str], text: bytes, args: tuple[str, ...], told: str
+) -> None:
+    job.write_bytes(text)
+
+    status, out, err = asked(capsys, "-f", str(job), *args)
+
+    assert (status, out) == (2, "")
+    assert told in err
+    assert err.startswith("rekindle: ")
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = asked(capsys, "-f", str(tmp_path / "none.yaml"))
+
+    assert status == 2
+    assert err.endswith("none.yaml: cannot be read: No such file or directory; expected a YAML file\n")
