@@ -12,11 +12,33 @@ from typing import Any
 import msgspec
 
 from detectors.contract import ObjectMeta, key
-from recover.model import Container, NamespaceView, Node, Pod, PodPhase, Quarantine, Taint, Waiting
+from recover.api import GangRef
+from recover.model import (
+    Container,
+    NamespaceView,
+    Node,
+    Outsider,
+    Pod,
+    PodPhase,
+    Quarantine,
+    Taint,
+    Waiting,
+)
+from recover.recipes.evidence import training
 from recover.resources import JOBS
 from recover.workloads.wire import OwnedMeta, PodSpec, volumes_of
 
-__all__ = ["JOBSET_UID", "QUARANTINE", "RELEASED", "SCAN_OF", "UNHEALTHY", "namespace", "node", "pod"]
+__all__ = [
+    "JOBSET_UID",
+    "QUARANTINE",
+    "RELEASED",
+    "SCAN_OF",
+    "UNHEALTHY",
+    "namespace",
+    "node",
+    "outsider",
+    "pod",
+]
 
 UNHEALTHY = key("unhealthy")
 """The taint; its value is the fault class."""
@@ -226,6 +248,20 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         volumes=volumes_of(wire.spec),
         environments=_environments(containers, accelerators),
     )
+
+
+def outsider(raw: bytes) -> Outsider:
+    """Of a pod with accelerators that belongs to no gang; one without an owner is its own."""
+    wire = msgspec.json.decode(raw, type=_Pod)
+    meta, owner = wire.metadata, wire.metadata.controller
+    ref = GangRef(
+        api_version=owner.api_version if owner else "v1",
+        kind=owner.kind if owner else "Pod",
+        namespace=meta.namespace,
+        name=owner.name if owner else meta.name,
+        uid=owner.uid if owner else meta.uid,
+    )
+    return Outsider(owner=ref, containers=tuple(training(wire.spec.containers)))
 
 
 def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:

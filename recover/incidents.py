@@ -5,13 +5,14 @@ An incident is written only when something in it changes: an idle cluster causes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
 
-from detectors.contract import Fault
+from detectors.contract import Fault, Origin
 from recover.actions import Action, Create, Emit, Patch
+from recover.advice import Advice
 from recover.api import (
     ActionRecord,
     Blame,
@@ -29,8 +30,9 @@ from recover.objects import body, builtins, merge_diff, regarding
 from recover.reasons import EventReason
 from recover.resources import INCIDENTS
 
-__all__ = ["brakes", "closings", "explain", "missing", "superseded"]
+__all__ = ["advised", "brakes", "closings", "explain", "missing", "superseded"]
 
+APPLY_RECIPE = "apply-recipe"
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
 
@@ -51,6 +53,47 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
         yield from _announce(world, diagnosis)
     elif existing.status.phase is IncidentPhase.OPEN:
         yield from _update(existing, _status(existing.status, diagnosis, records), "explain-incident")
+
+
+def advised(world: World, advice: Advice, now: datetime) -> Iterator[Action]:
+    """Tells an owner once what to change; who ignores it is not told again."""
+    if advice.name in world.incidents:
+        return
+    seen = Evidence(
+        at=advice.at,
+        origin=Origin.TENANT,
+        code=f"recipe-{advice.recipe.name}"[:63],
+        node=advice.pod.node,
+        pod=advice.pod.name,
+    )
+    refused = ActionRecord(
+        at=now,
+        action=APPLY_RECIPE,
+        target=str(advice.owner),
+        outcome=Outcome.REFUSED,
+        reason=advice.reason,
+        message=f"{advice.why_not}. Advice to its owner: {advice.words}"[:512],
+    )
+    status = IncidentStatus(
+        summary=advice.summary[:512],
+        blame=Blame.APPLICATION,
+        evidence=[seen],
+        victims=[advice.owner],
+        actions=[refused],
+    )
+    yield _create(advice.name, IncidentSpec(fault=Fault.APPLICATION, detected_at=advice.at), status)
+    owner, pod = advice.owner, advice.pod
+    for about in (
+        regarding(owner.api_version, owner.kind, owner.name, owner.uid, owner.namespace),
+        regarding("v1", "Pod", pod.name, pod.uid, pod.namespace),
+    ):
+        yield Emit(
+            reason=EventReason.KNOWN_ISSUE,
+            message=f"{advice.summary}. {advice.words} Incident {advice.name}"[:1000],
+            regarding=about,
+            warning=True,
+            key=advice.name,
+        )
 
 
 def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
@@ -123,9 +166,8 @@ def superseded(world: World, diagnosis: Diagnosis, unexplained: set[str], now: d
             yield from _close(incident, now, superseded_by=diagnosis.name)
 
 
-def closings(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
-    """Incidents of which nothing is left: no fault, no quarantined node, no running recovery."""
-    live = {diagnosis.name for diagnosis in found}
+def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
+    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery."""
     quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
     recovering = {
         name

@@ -25,6 +25,7 @@ __all__ = [
     "Mount",
     "NamespaceView",
     "Node",
+    "Outsider",
     "Pod",
     "PodPhase",
     "Quarantine",
@@ -109,6 +110,13 @@ class Container(msgspec.Struct, frozen=True):
     waiting: Waiting | None = None
 
 
+class Outsider(msgspec.Struct, frozen=True):
+    """Whose a pod is that belongs to no gang, and what its training containers ask for."""
+
+    owner: GangRef
+    containers: tuple[Mapping[str, object], ...] = ()
+
+
 class Pod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
@@ -132,6 +140,7 @@ class Pod(msgspec.Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     environments: tuple[str, ...] = ()
     """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
+    outsider: Outsider | None = None
 
     @property
     def ended(self) -> bool:

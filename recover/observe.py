@@ -292,10 +292,14 @@ class Observer:
 
     def _keep_pod(self, raw: bytes) -> Pod | None:
         """Ranks and scans. A gang's leader may have no accelerator; a Job's pods are all alike, and most Jobs
-        are no trainings."""
+        are no trainings. Of other owners' pods with accelerators, which are no gangs, also what they ask."""
         pod = decode.pod(raw, self._settings.accelerators)
-        is_of_gang = pod.owner_kind in GANG_KINDS or decode.JOBSET_UID in pod.labels
-        return pod if pod.accelerators or is_of_gang or decode.SCAN_OF in pod.labels else None
+        if decode.SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or decode.JOBSET_UID in pod.labels:
+            return pod
+        if not pod.accelerators or pod.owner_kind == JOBS.kind:
+            return pod if pod.accelerators else None
+        uid = pod.owner_uid or pod.uid
+        return msgspec.structs.replace(pod, outsider=decode.outsider(raw), owner_uid=uid)
 
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()

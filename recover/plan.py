@@ -12,6 +12,7 @@ from datetime import datetime
 
 from recover import incidents, nodes
 from recover.actions import Action, Create, Emit, Plan
+from recover.advice import advise
 from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec
 from recover.diagnose import Diagnosis, GangState, Harm, diagnose, gang_states
 from recover.diagnose.model import fingerprint
@@ -46,7 +47,10 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         chains.append(tuple(chain))
         chains += [(action,) for action in incidents.superseded(world, diagnosis, unexplained, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
-    chains += [(action,) for action in incidents.closings(world, found, now)]
+    told = advise(world, now)
+    chains += [tuple(incidents.advised(world, advice, now)) for advice in told]
+    live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told}
+    chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),
         look_again_s=_look_again(world, found, states, guard, settings, now),

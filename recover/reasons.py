@@ -66,6 +66,7 @@ class EventReason(StrEnum):
     RECOVERY_SUCCEEDED = "RecoverySucceeded"
     RECOVERY_FAILED = "RecoveryFailed"
     RECOVERY_BLOCKED = "RecoveryBlocked"
+    KNOWN_ISSUE = "KnownIssue"
     NODE_QUARANTINED = "NodeQuarantined"
     NODE_RELEASED = "NodeReleased"
 
@@ -132,7 +133,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Read the failed rank's log in the Recovery and mend the job; then resume it by hand.",
     ),
     Reason.UNSUPPORTED: Explanation(
-        "Rekindle does not know how to stop and resume this kind of job safely.",
+        "Rekindle does not know how to stop and resume this kind of workload safely.",
         "Use a batch/v1 Job with completionMode: Indexed and as many completions as parallelism, a Kubeflow "
         "PyTorchJob or PaddleJob, or a JobSet, or restart it by hand.",
     ),
@@ -206,6 +207,7 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.RECOVERY_SUCCEEDED: "The job runs again.",
     EventReason.RECOVERY_FAILED: "The recovery gave up; a person is needed.",
     EventReason.RECOVERY_BLOCKED: "The recovery waits for something; the message says for what.",
+    EventReason.KNOWN_ISSUE: "The workload shows a known issue; the message says what to change.",
     EventReason.NODE_QUARANTINED: "The node takes no new pods: cordoned, and tainted rekindle.dev/unhealthy.",
     EventReason.NODE_RELEASED: "The node takes pods again.",
 }

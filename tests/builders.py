@@ -5,7 +5,7 @@ The builder makes the same views that observe.py makes of API objects; `decide()
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -195,14 +195,18 @@ class Worlds:
 
     def says(self, *lines: str, job: str = "llm", rank: int = 0) -> Worlds:
         """The rank's agent has published these lines of its log: recipes look for them."""
-        (pod,) = [p for p in self.pods[f"{job}-uid"].values() if p.name == f"{job}-worker-{rank}"]
-        health = self.health[pod.node]
-        before = next(p for p in health.status.pods if p.uid == pod.uid)
+        pods = self.pods[f"{job}-uid"].values()
+        return self.says_of([p for p in pods if p.name == f"{job}-worker-{rank}"], *lines)
+
+    def says_of(self, pods: Iterable[Pod], *lines: str) -> Worlds:
         known = [KnownLine(signature="any", at=self.now, text=line) for line in lines]
-        mine = msgspec.structs.replace(before, known_lines=known)
-        pods = [mine if p.uid == pod.uid else p for p in health.status.pods]
-        status = msgspec.structs.replace(health.status, pods=pods)
-        self.health[pod.node] = msgspec.structs.replace(health, status=status)
+        for pod in pods:
+            status = self.health[pod.node].status
+            told = [
+                msgspec.structs.replace(p, known_lines=known) if p.uid == pod.uid else p for p in status.pods
+            ]
+            status = msgspec.structs.replace(status, pods=told)
+            self.health[pod.node] = msgspec.structs.replace(self.health[pod.node], status=status)
         return self
 
     # --- what breaks ---------------------------------------------------------------------------------------

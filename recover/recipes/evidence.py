@@ -6,19 +6,26 @@ that tenant's gang, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from detectors.contract import PodProgress, key
 from recover.api import Recovery
-from recover.model import Gang, Node, Template, World
+from recover.model import Gang, Node, World
 from recover.recipes.match import Evidence, LogLine
 from recover.recipes.model import Framework
 from recover.recipes.values import parse_count
 from recover.witnesses import told
 
-__all__ = ["CUDA_RUNTIME", "VGPU_BASELINE", "evidences", "of_container"]
+__all__ = [
+    "CUDA_RUNTIME",
+    "VGPU_BASELINE",
+    "evidences",
+    "lines_of",
+    "of_container",
+    "training",
+]
 
 VGPU_BASELINE = key("vgpu-baseline")
 """Label on a node: the CUDA version that its GPU-sharing layer was built for."""
@@ -80,7 +87,7 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     containers = {
         msgspec.json.encode(found): found
         for template in gang.templates.values()
-        for found in _training(template)
+        for found in training(template.containers)
     }
     return [
         of_container(found, seen, node, kind=gang.ref.kind, annotations=gang.annotations, free_bytes=free)
@@ -89,6 +96,7 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
 
 
 def lines_of(progress: Iterable[PodProgress]) -> Iterator[LogLine]:
+    """What agents have published of these containers' logs."""
     for container in progress:
         for line in container.known_lines:
             yield LogLine(text=line.text, file=container.name)
@@ -122,14 +130,10 @@ def of_container(
     )
 
 
-def _training(template: Template) -> list[Mapping[str, object]]:
+def training(containers: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
     """The containers that ask for a device; where none does, the first one."""
-    devices = [
-        container
-        for container in template.containers
-        if any("/" in name for name in _requests(_read(container)))
-    ]
-    return devices or list(template.containers[:1])
+    devices = [one for one in containers if any("/" in name for name in _requests(_read(one)))]
+    return devices or list(containers[:1])
 
 
 def _read(container: Mapping[str, object]) -> _Container:

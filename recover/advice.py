@@ -1,0 +1,134 @@
+"""Known issues of workloads that Rekindle does not change: their owners are told what to change. Pure.
+
+Deployments and other owners outside the gang kinds, and gangs that may not be touched. Beside diagnose/, for
+plan.py: an Incident and an Event with the exact change, never a write to the workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from detectors.contract import PodProgress
+from recover.api import GangRef
+from recover.diagnose.model import fingerprint
+from recover.guard import Allowed, Denied, may_touch
+from recover.model import Node, Pod, World
+from recover.objects import shortened
+from recover.reasons import Reason
+from recover.recipes.evidence import lines_of, of_container, training
+from recover.recipes.match import Evidence, Matched, match, templates_of
+from recover.recipes.model import Recipe
+from recover.recipes.templates import fill
+
+__all__ = ["Advice", "advise"]
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """One known issue of one owner. `name` is the Incident's, the same at every look."""
+
+    name: str
+    recipe: Recipe
+    owner: GangRef
+    pod: Pod
+    at: datetime
+    summary: str
+    words: str
+    reason: Reason
+    why_not: str
+
+
+def advise(world: World, now: datetime) -> list[Advice]:
+    """One for each recipe and owner, of the first pod that shows it."""
+    found: dict[str, Advice] = {}
+    for node, health in world.health.items():
+        for progress in health.status.pods:
+            if progress.known_lines:
+                for advice in _of_pod(world, world.nodes.get(node), progress, now):
+                    found.setdefault(advice.name, advice)
+    return [found[name] for name in sorted(found)]
+
+
+def _of_pod(world: World, node: Node | None, progress: PodProgress, now: datetime) -> Iterator[Advice]:
+    if node is None:
+        return
+    for uid in world.gangs_on.get(node.name, ()):
+        pod = world.pods_of.get(uid, {}).get(progress.uid)
+        if pod is None:
+            continue
+        gang = world.gangs.get(uid)
+        if gang is None and pod.outsider is not None:
+            owner = pod.outsider.owner
+            no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
+            yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
+        elif gang is not None:
+            verdict = may_touch(world, gang, now)
+            if not isinstance(verdict, Allowed):
+                containers = [one for t in gang.templates.values() for one in training(t.containers)]
+                yield from _fitting(
+                    world, node, progress, pod, gang.ref, containers, gang.annotations, verdict
+                )
+
+
+def _fitting(
+    world: World,
+    node: Node,
+    progress: PodProgress,
+    pod: Pod,
+    owner: GangRef,
+    containers: Sequence[Mapping[str, object]],
+    annotations: Mapping[str, str],
+    no: Denied,
+) -> Iterator[Advice]:
+    seen = Evidence(
+        lines=tuple(lines_of([progress])),
+        signals=frozenset([progress.first_error.code] if progress.first_error else []),
+    )
+    known = [
+        of_container(
+            one,
+            seen,
+            node,
+            kind=owner.kind,
+            annotations=annotations,
+            free_bytes=progress.free_device_bytes,
+        )
+        for one in containers
+    ]
+    for recipe in world.recipes.values():
+        answers = (match(recipe, evidence) for evidence in known)
+        fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
+        if fitting is not None:
+            yield _advice(fitting, progress, pod, owner, no)
+
+
+def _advice(fitting: Matched, progress: PodProgress, pod: Pod, owner: GangRef, no: Denied) -> Advice:
+    recipe = fitting.recipe
+    at = next(
+        line.at
+        for line in progress.known_lines
+        if any(template.match(line.text) is not None for template in templates_of(recipe))
+    )
+    variables = ", ".join(f"{name}={value}" for name, value in recipe.change.env.items())
+    advice = fill(recipe.change.advise, fitting.captured) or f"Set {variables} in the template."
+    return Advice(
+        name=f"{shortened(owner.name, 180)}-known-issue-{fingerprint(owner.uid, recipe.name)}",
+        recipe=recipe,
+        owner=owner,
+        pod=pod,
+        at=at,
+        summary=f"{_called(pod, owner)}: {recipe.title} ({recipe.name}, seen in {pod.name})",
+        words=advice,
+        reason=no.reason,
+        why_not=no.message,
+    )
+
+
+def _called(pod: Pod, owner: GangRef) -> str:
+    """A ReplicaSet by the name that people know: its Deployment's."""
+    of_pods = pod.labels.get("pod-template-hash", "")
+    if owner.kind == "ReplicaSet" and of_pods and owner.name.endswith(f"-{of_pods}"):
+        return f"Deployment {owner.namespace}/{owner.name.removesuffix(f'-{of_pods}')}"
+    return str(owner)

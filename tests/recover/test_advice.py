@@ -1,0 +1,127 @@
+"""Known issues of workloads that are not changed: their owners are told what to change, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.contract import Edge
+from recover import decode
+from recover.actions import Emit
+from recover.api import GangRef, Outcome
+from recover.model import Mode, Outsider, Pod, PodPhase
+from recover.reasons import Reason
+from tests.acting import apply, recovering
+from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.test_known_issues import OUT_OF_MEMORY, TOO_OLD, template
+
+DEPLOYMENT = GangRef(
+    api_version="apps/v1", kind="ReplicaSet", namespace="ml", name="vllm-5d8f", uid="replicaset-uid"
+)
+CONTAINER = {
+    "name": "server",
+    "image": "vllm/vllm-openai:v0.6",
+    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+}
+
+
+def serving(said: str = TOO_OLD, *, mode: Mode = Mode.RECOVER) -> Worlds:
+    """Two pods of a Deployment have said this."""
+    world = cluster(nodes=4, mode=mode)
+    pods = {}
+    for number in range(2):
+        pod = Pod(
+            namespace="ml",
+            name=f"vllm-5d8f-{number}",
+            uid=f"vllm-{number}-uid",
+            version="1",
+            owner_uid=DEPLOYMENT.uid,
+            owner_kind=DEPLOYMENT.kind,
+            labels={"pod-template-hash": "5d8f"},
+            node=f"n{number}",
+            phase=PodPhase.RUNNING,
+            created=NOW - timedelta(hours=1),
+            accelerators=1,
+            outsider=Outsider(owner=DEPLOYMENT, containers=(CONTAINER,)),
+        )
+        pods[pod.uid] = pod
+        world.progress(pod, Edge.ENDED, at=NOW)
+    world.pods[DEPLOYMENT.uid] = pods
+    return world.says_of(pods.values(), said)
+
+
+def test_the_owner_is_told_the_exact_change_once_and_nothing_of_it_is_written_to_the_workload() -> None:
+    world = serving()
+
+    decided = world.decide()
+
+    incident = decided.incident
+    (refused,) = incident.status.actions
+    assert (refused.action, refused.outcome, refused.reason) == (
+        "apply-recipe",
+        Outcome.REFUSED,
+        Reason.UNSUPPORTED,
+    )
+    assert "--dtype=half" in refused.message
+    assert "Deployment ml/vllm" in incident.status.summary
+    assert incident.status.victims == [DEPLOYMENT]
+    told = [a for a in decided.plan.actions if isinstance(a, Emit)]
+    assert {a.regarding["kind"] for a in told} == {"ReplicaSet", "Pod"}
+    assert {type(a).__name__ for a in decided.plan.actions} == {"Create", "Emit"}
+
+    apply(world, decided.plan)
+    assert world.decide().plan.actions == ()
+
+
+def test_the_incident_closes_when_the_pods_have_gone() -> None:
+    world = recovering(serving())
+    world.pods[DEPLOYMENT.uid].clear()
+
+    assert [action.what for action in world.decide().plan.actions] == ["close-incident"]
+
+
+def test_text_of_a_log_never_stands_in_the_incident() -> None:
+    incident = serving().decide().incident
+
+    assert "Tesla" not in msgspec.json.encode(incident).decode()
+
+
+@pytest.mark.parametrize(
+    ("opted_in", "mode", "reason"),
+    [(False, Mode.RECOVER, Reason.NOT_OPTED_IN), (True, Mode.OBSERVE, Reason.OBSERVE_MODE)],
+)
+def test_a_gang_that_may_not_be_touched_gets_the_advice_too(
+    opted_in: bool, mode: Mode, reason: Reason
+) -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8, mode=mode).running(gang(opted_in=opted_in, templates={"Worker": asked}))
+    world.says(OUT_OF_MEMORY, rank=2)
+
+    refused = [a for i in world.decide().incidents for a in i.status.actions if a.action == "apply-recipe"]
+
+    assert [a.reason for a in refused] == [reason]
+    assert "FLAGS_allocator_strategy=naive_best_fit" in refused[0].message
+
+
+def test_a_gang_that_will_be_recovered_is_left_to_its_recovery() -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(templates={"Worker": asked})).says(OUT_OF_MEMORY, rank=2)
+
+    assert world.decide().plan.actions == ()
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_pod_of_no_gang_is_read_with_its_owner_and_what_it_asks(owned: bool) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ml", "uid": "u2"}
+    metadata |= {"ownerReferences": [owner]} if owned else {}
+    raw = msgspec.json.encode({"metadata": metadata, "spec": {"containers": [{"name": "side"}, CONTAINER]}})
+
+    found = decode.outsider(raw)
+
+    kind, name, uid = ("ReplicaSet", "web", "u1") if owned else ("Pod", "p", "u2")
+    assert (found.owner.kind, found.owner.name, found.owner.uid) == (kind, name, uid)
+    assert found.containers == (CONTAINER,)
