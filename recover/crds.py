@@ -8,8 +8,11 @@ so the wire and the schema cannot drift apart.
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
+import itertools
 import sys
+import textwrap
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -190,10 +193,28 @@ def _struct(struct: type[msgspec.Struct]) -> Schema:
     schema: Schema = {"type": "object"}
     if text := inspect.cleandoc(struct.__doc__ or ""):
         schema["description"] = text
-    schema["properties"] = {field.encode_name: _field(field) for field in info.fields}
+    said = _docstrings(struct)
+    schema["properties"] = {
+        field.encode_name: said.get(field.name, {}) | _field(field) for field in info.fields
+    }
     if required := [field.encode_name for field in info.fields if field.required]:
         schema["required"] = required
     return schema
+
+
+def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
+    """What stands below a field in its struct's source, for `kubectl explain`. A type's own description, or
+    one in Meta, goes before it."""
+    said: dict[str, Schema] = {}
+    ours = [cls for cls in struct.__mro__ if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct]
+    for cls in ours:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, text in itertools.pairwise(body.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                    said[name] = {"description": " ".join(doc.split())}
+    return said
 
 
 def _field(field: types.Field) -> Schema:

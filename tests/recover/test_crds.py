@@ -162,6 +162,15 @@ def test_times_are_times_and_descriptions_come_from_the_structs() -> None:
     assert finding["description"].startswith("One fault as one source saw it")
 
 
+def test_every_field_that_people_write_is_explained() -> None:
+    spec = schemas()["recipes"]["properties"]["spec"]
+
+    said = [field.get("description") for node in nodes(spec) for field in node.get("properties", {}).values()]
+
+    assert all(said)
+    assert spec["properties"]["title"]["description"] == "The issue in one line."
+
+
 def test_conditions_are_merged_by_their_type() -> None:
     conditions = schemas()["recoveries"]["properties"]["status"]["properties"]["conditions"]
 
