@@ -38,7 +38,7 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.resources import RECIPES
+from recover.resources import PADDLEJOBS, RECIPES
 
 Captured = pytest.CaptureFixture[str]
 
@@ -235,6 +235,7 @@ ODD: dict[Resource, list[object]] = {
     RECOVERIES: [{"metadata": _IN_TEAM, "spec": {}, "status": {"phase": "Hoping"}}],
     RECIPES: [{"metadata": _META, "status": {"conditions": "none"}}, {"metadata": []}],
     PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
+    PADDLEJOBS: [{"metadata": _IN_TEAM, "spec": {"paddleReplicaSpecs": {"Worker": 3}}}, {"spec": {}}],
 }
 """For each kind what another version of it, or of its schema, might hold; and what is no object at all."""
 

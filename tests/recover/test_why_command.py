@@ -13,6 +13,7 @@ import pytest
 from chaos.cluster.rest import serve, write_kubeconfig
 from chaos.cluster.store import Deletion, MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost, Resource
+from recover.api import GangRef
 from recover.cli import status, why
 from recover.kube.cluster import (
     INCIDENTS,
@@ -20,11 +21,13 @@ from recover.kube.cluster import (
     NAMESPACES,
     NODEHEALTHS,
     NODES,
-    PYTORCHJOBS,
     RECOVERIES,
     ListPage,
 )
-from recover.lookup import CannotTell, read
+from recover.lookup import CannotTell, Snapshot, find, read
+from recover.model import Gang
+from recover.stories.job import Job
+from recover.workloads import WORKLOADS
 from tests.recover.why_cases import finding, health, incident, recovery
 
 
@@ -97,6 +100,26 @@ def test_a_job_is_found_by_name_alone_or_with_its_kind(
 ) -> None:
     assert why([asked, "--kubeconfig", kubeconfig]) == 0
     assert capsys.readouterr().out.startswith("Job team/llm\n")
+
+
+@pytest.mark.parametrize("resource", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
+def test_every_kind_that_is_recovered_is_asked_for_by_its_name_and_its_plural(resource: Resource) -> None:
+    ref = GangRef(api_version=resource.api_version, kind=resource.kind, namespace="team", name="llm", uid="u")
+    other = msgspec.structs.replace(ref, kind="Other", uid="other")
+    snapshot = Snapshot(
+        nodes={},
+        health={},
+        incidents=[],
+        recoveries=[],
+        gangs=[Gang(ref=r, resource=resource, version="1", size=4) for r in (ref, other)],
+        namespaces={},
+        notes=[],
+    )
+
+    for word in (resource.kind, resource.kind.lower(), resource.plural):
+        job = find(f"{word}/llm", snapshot)
+        assert isinstance(job, Job)
+        assert job.ref == ref
 
 
 @pytest.mark.parametrize("asked", ["node-3", "node/node-3"])
@@ -216,9 +239,10 @@ async def test_missing_crds_say_how_to_install_them() -> None:
         await read(cluster)
 
 
-async def test_a_framework_that_is_not_installed_is_no_problem() -> None:
+@pytest.mark.parametrize("resource", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
+async def test_a_framework_that_is_not_installed_is_no_problem(resource: Resource) -> None:
     cluster = Refusing(
-        PYTORCHJOBS, ApiError(404, "NotFound", "the server could not find the requested resource")
+        resource, ApiError(404, "NotFound", "the server could not find the requested resource")
     )
 
     assert (await read(cluster)).notes == []
