@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import inspect
 import itertools
 import sys
-import textwrap
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -206,15 +206,24 @@ def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
     """What stands below a field in its struct's source, for `kubectl explain`. A type's own description, or
     one in Meta, goes before it."""
     said: dict[str, Schema] = {}
-    ours = [cls for cls in struct.__mro__ if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct]
-    for cls in ours:
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(body, ast.ClassDef)
-        for field, text in itertools.pairwise(body.body):
+    for cls in struct.__mro__:
+        if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct:
+            said |= _docstrings_in(cls.__module__).get(cls.__name__, {})
+    return said
+
+
+@functools.cache
+def _docstrings_in(module: str) -> dict[str, dict[str, Schema]]:
+    """By class and field."""
+    found: dict[str, dict[str, Schema]] = {}
+    for cls in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        for field, text in itertools.pairwise(cls.body):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
-                    said[name] = {"description": " ".join(doc.split())}
-    return said
+                    found.setdefault(cls.name, {})[name] = {"description": " ".join(doc.split())}
+    return found
 
 
 def _field(field: types.Field) -> Schema:
