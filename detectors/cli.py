@@ -18,6 +18,7 @@ _HELP = {
     "controller": "find culprits, quarantine nodes, restart gangs from their last complete checkpoint",
     "status": "what is broken, and what is being done",
     "why": "why a job or a node is in the state it is in",
+    "enable": "print a job's manifest as it must be for the job to be restarted",
     "checkpoints": "which checkpoints are complete, and which one would be resumed from",
     "recipes": "known issues: list them, write your own, try one on a log",
     "crds": "print the custom resource definitions",

@@ -15,6 +15,7 @@ import pytest
 from detectors.kubeapi import ApiError, KubeApi
 from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from recover.enable.manifest import enabled
 from recover.resources import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
 from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, uids
 from tests.control_plane.clean import install_crds, wiped
@@ -251,22 +252,22 @@ async def test_odd_pods_are_answered_as_without_us(control_plane: ControlPlane) 
 
 
 async def test_the_pods_of_a_jobset_read_the_jobsets_environment(jobsets: ControlPlane) -> None:
-    """Its namespace consents, or its own pod template."""
+    """Its namespace consents, or its own pod template; or rekindle enable has written the source into it."""
+    from_command = enabled([jobset()], "jobset.yaml").documents[0]
+    consents = {"annotations": OPTED_IN}
     async with admitting(jobsets) as admission:
-        for namespace, template in ((OPEN, {}), (SILENT, {"annotations": OPTED_IN})):
-            spec = job(template=template)["spec"]
-            replicated = {"name": "ranks", "replicas": 2, "template": {"spec": spec}}
-            body = {
-                "apiVersion": JOBSETS.api_version,
-                "kind": JOBSETS.kind,
-                "metadata": {"name": "llm"},
-                "spec": {"replicatedJobs": [replicated]},
-            }
+        for namespace, body in ((OPEN, jobset()), (SILENT, jobset(consents)), ("misspelt", from_command)):
             await admission.api.request("POST", JOBSETS.path(namespace=namespace), body=body)
 
             pods = await made(admission.api, namespace, 2)
 
             assert [c["envFrom"] for p in pods for c in p["spec"]["containers"]] == [[OURS], [OURS]]
+
+
+def jobset(template: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    replicated = {"name": "ranks", "replicas": 2, "template": {"spec": job(template=template)["spec"]}}
+    identity = {"apiVersion": JOBSETS.api_version, "kind": JOBSETS.kind, "metadata": {"name": "llm"}}
+    return {**identity, "spec": {"replicatedJobs": [replicated]}}
 
 
 async def made(api: KubeApi, namespace: str, count: int) -> Sequence[Any]:
