@@ -220,6 +220,13 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
     idle_gpu_s: Annotated[
         float | None, Meta(description="GPU-seconds that stood free meanwhile: scanS times the gang's GPUs")
     ] = None
+    repaired: Annotated[
+        list[Annotated[str, Meta(max_length=256)]],
+        Meta(description="what was changed beside the checkpoints, or could not be", max_length=16),
+    ] = []
+    tracker: Annotated[
+        str, Meta(description="that the framework's own tracker names another checkpoint", max_length=256)
+    ] = ""
 
 
 class Witness(_Wire, frozen=True, kw_only=True):

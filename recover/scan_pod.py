@@ -1,8 +1,8 @@
 """The pod that looks for the last complete checkpoint, where the gang's own ranks would look. Pure.
 
-It runs in the job's namespace with only the volume that holds the checkpoints, read-only, as the gang's user,
-without token, Secret or host path. It is created when the gang is stopped, held by a scheduling gate, and
-released the moment the old pods have ended.
+It runs in the job's namespace with only the volume that holds the checkpoints, as the gang's user, without
+token, Secret or host path; read-only, unless the job allows a repair. It is created when the gang is stopped,
+held by a scheduling gate, and released the moment the old pods have ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import msgspec
 
 from recover.actions import Create, Delete, Patch
 from recover.api import Recovery
-from recover.checkpoints.annotation import ANNOTATION, CheckpointLocation, LocationError, parse
+from recover.checkpoints.annotation import (
+    ANNOTATION,
+    REPAIR,
+    CheckpointLocation,
+    LocationError,
+    parse,
+    parse_repair,
+)
+from recover.checkpoints.model import Repair
 from recover.decode import SCAN_OF
 from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
 from recover.objects import shortened
@@ -26,6 +34,7 @@ __all__ = [
     "create_later",
     "later_name",
     "location",
+    "may_write",
     "of_attempt",
     "release",
     "remove",
@@ -124,7 +133,9 @@ def _create(
         place = location(gang)
     except Unscannable:
         return None
-    spec = _spec(place, image, deadline_s, _unloadable(recovery.status.fruitless))
+    allowed = _allowed(gang) if gates else []  # beside running ranks nothing is changed
+    command = _command(place, recovery, allowed)
+    spec = _spec(place, image, deadline_s, command, writes=bool(allowed))
     return Create(
         what="create-scan",
         resource=PODS,
@@ -137,6 +148,7 @@ def _create(
                 "name": name,
                 "namespace": gang.ref.namespace,
                 "labels": {SCAN_OF: scan_label(recovery)},
+                **({"annotations": {REPAIR: ",".join(allowed)}} if allowed else {}),
             },
             "spec": {**spec, "schedulingGates": gates},
         },
@@ -148,22 +160,40 @@ def _unloadable(fruitless: list[int]) -> list[int]:
     return sorted({step for step in fruitless if fruitless.count(step) >= 2})
 
 
-def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> dict[str, Any]:
+def _allowed(gang: Gang) -> list[Repair]:
+    """A word that nobody knows allows nothing; `rekindle why` tells of it."""
+    try:
+        return sorted(parse_repair(gang.annotations.get(REPAIR, "")))
+    except ValueError:
+        return []
+
+
+def _command(place: Place, recovery: Recovery, allowed: list[Repair]) -> list[str]:
     command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
-    for step in exclude:
+    for step in _unloadable(recovery.status.fruitless):
         command += ["--exclude", str(step)]
     if place.at.format is not None:
         command += ["--format", place.at.format]
     if place.at.marker is not None:
         command += ["--marker", place.at.marker]
+    if allowed:
+        mark = f"{recovery.metadata.name}-{recovery.status.attempt}"
+        command += ["--repair", ",".join(allowed), "--write", "--mark", mark]
+    return command
+
+
+def _spec(place: Place, image: str, deadline_s: float, command: list[str], *, writes: bool) -> dict[str, Any]:
     who = {k: v for k, v in _security_context(place).items() if k in _OF_THE_GANG}
-    volume = {place.volume.kind.value: {**place.volume.source, "readOnly": True}}
+    if "fsGroup" in who:
+        who["fsGroupChangePolicy"] = "OnRootMismatch"  # else every file is given to the group before the scan
+    read_only = {} if writes else {"readOnly": True}
+    volume = {place.volume.kind.value: {**place.volume.source, **read_only}}
     return {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": int(deadline_s) + 600,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 0,
+        "terminationGracePeriodSeconds": 1 if writes else 0,
         "securityContext": {**who, "seccompProfile": {"type": "RuntimeDefault"}},
         "tolerations": list(place.template.tolerations),
         "imagePullSecrets": [{"name": name} for name in place.template.image_pull_secrets],
@@ -180,7 +210,7 @@ def _spec(place: Place, image: str, deadline_s: float, exclude: list[int]) -> di
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]},
                 },
-                "volumeMounts": [_mount(place.mount)],
+                "volumeMounts": [{**_mount(place.mount), **read_only}],
             }
         ],
     }
@@ -199,7 +229,7 @@ def _security_context(place: Place) -> dict[str, Any]:
 
 
 def _mount(mount: Mount) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": "checkpoints", "mountPath": mount.path, "readOnly": True}
+    found: dict[str, Any] = {"name": "checkpoints", "mountPath": mount.path}
     return {**found, "subPath": mount.sub_path} if mount.sub_path else found
 
 
@@ -215,7 +245,19 @@ def release(pod: Pod) -> Patch:
     )
 
 
+def may_write(pod: Pod) -> bool:
+    """It was made to change what lies there, and may run: nothing else may begin to write there."""
+    return REPAIR in pod.annotations and not pod.gated and not pod.ended
+
+
 def remove(pod: Pod) -> Delete:
+    """One that may write stays until its kubelet has said that it has ended."""
+    grace_s = None if may_write(pod) else 0
     return Delete(
-        what="remove-scan", resource=PODS, name=pod.name, namespace=pod.namespace, uid=pod.uid, grace_s=0
+        what="remove-scan",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        grace_s=grace_s,
     )

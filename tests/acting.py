@@ -150,6 +150,7 @@ def _apply(world: Worlds, action: Action) -> None:
                     uid=f"{action.name}-uid",
                     version="1",
                     labels={SCAN_OF: action.body["metadata"]["labels"][SCAN_OF]},
+                    annotations=action.body["metadata"].get("annotations", {}),
                     gated=gated,
                 ),
             )

@@ -1,6 +1,8 @@
-"""Reads the annotation `rekindle.dev/checkpoint: <path in the container>[;format=<name>]` of a job. Pure.
+"""Reads the annotations of a job that concern its checkpoints. Pure.
 
-The format `generic` needs `;marker=<relative file>` beside it.
+`rekindle.dev/checkpoint: <path in the container>[;format=<name>]` says where they lie; the format `generic`
+needs `;marker=<relative file>` beside it. `rekindle.dev/checkpoint-repair: tracker,set-aside` says what may
+be changed there.
 """
 
 from __future__ import annotations
@@ -10,11 +12,22 @@ from pathlib import PurePosixPath
 import msgspec
 
 from recover.checkpoints import READERS
+from recover.checkpoints.model import Repair
 from recover.checkpoints.template import GENERIC, MARKER_EXPECTED, TemplateError, parse_marker
 
-__all__ = ["ANNOTATION", "CheckpointLocation", "LocationError", "parse"]
+__all__ = [
+    "ANNOTATION",
+    "REPAIR",
+    "REPAIR_EXPECTED",
+    "CheckpointLocation",
+    "LocationError",
+    "parse",
+    "parse_repair",
+]
 
 ANNOTATION = "rekindle.dev/checkpoint"
+REPAIR = "rekindle.dev/checkpoint-repair"
+REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
 _EXPECTED = (
     "expected an absolute path in the container, optionally with ;format=<name>, as /ckpt;format=torch-dcp"
@@ -56,6 +69,12 @@ def parse(value: str) -> CheckpointLocation:
     # Two leading slashes are kept by POSIX; a mount path never has them.
     normal = str(PurePosixPath("/" + path.lstrip("/")))
     return CheckpointLocation(path=normal, format=given.get("format"), marker=given.get("marker"))
+
+
+def parse_repair(value: str) -> frozenset[Repair]:
+    """What may be changed, `none` or nothing is nothing. Raises ValueError where a word is unknown."""
+    words = {word.strip() for word in value.split(",")} - {"", "none"}
+    return frozenset(Repair(word) for word in words)
 
 
 def _options(value: str, options: list[str]) -> dict[str, str]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 
 import msgspec
 
 from recover.checkpoints import READERS
+from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
 from recover.checkpoints.generic import Generic
-from recover.checkpoints.model import ScanMessage, ScanResult, encode_message, message_of
+from recover.checkpoints.model import Repair, ScanMessage, ScanResult, encode_message, message_of
+from recover.checkpoints.repair import repaired, tracker_of, would_repair
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.template import MARKER_EXPECTED, Template, TemplateError, parse_marker
 
@@ -37,6 +40,8 @@ def run(args: list[str]) -> int:
         options = parser.parse_args(args)
         if (options.format == Generic.name) != (options.marker is not None):
             parser.error("--format generic needs --marker, and no other format has one")
+        if options.write and not options.repair:
+            parser.error("--write needs --repair")
     except SystemExit as end:  # argparse has printed its message or the help
         return int(end.code or 0)
     try:
@@ -56,8 +61,11 @@ def _scan(options: argparse.Namespace) -> int:
             exclude=frozenset(options.exclude),
             until_chosen=message_file is not None,
         )
+        lines = _repair(options, result)
         if message_file is not None:
-            _write(message_file, message_of(result))
+            tracker = tracker_of(options.dir, result.chosen)
+            told = tracker.told if tracker is not None else ""
+            _write(message_file, message_of(result, repaired=lines, tracker=told))
     except ScanError as error:
         print(f"rekindle: {error}", file=sys.stderr)
         if message_file is not None:
@@ -70,8 +78,16 @@ def _scan(options: argparse.Namespace) -> int:
     if options.json:
         print(msgspec.json.encode(result).decode())
     elif message_file is None:
-        _print_table(options.dir, result)
+        _print_table(options.dir, result, lines)
     return EXIT_CHOSEN if result.chosen is not None else EXIT_NONE_COMPLETE
+
+
+def _repair(options: argparse.Namespace, result: ScanResult) -> list[str]:
+    """What was changed in the directory, or without --write what would be."""
+    tracker = tracker_of(options.dir, result.chosen)
+    if options.write:
+        return repaired(options.dir, result, tracker, options.repair, options.mark)
+    return would_repair(result, tracker, options.repair)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "scan",
         help="list the checkpoints of a directory and choose the newest complete one",
         description="Lists the checkpoints of a directory, newest first; chooses the newest complete one. "
-        "Reads names, sizes and headers only, and changes nothing.",
+        "Reads names, sizes and headers only, and changes nothing without --write.",
         epilog=_EXIT_CODES,
     )
     command.add_argument("dir", type=Path, metavar="DIR", help="the directory that holds step-40/ and so on")
@@ -105,7 +121,32 @@ def _parser() -> argparse.ArgumentParser:
         help="write the result in at most 4096 bytes for the controller, and print nothing; "
         "those older than the chosen one are not examined",
     )  # fmt: skip
+    command.add_argument(
+        "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
+        help=f"say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}",
+    )  # fmt: skip
+    command.add_argument(
+        "--write", action="store_true",
+        help="do what --repair says; only while no training writes there. Nothing is deleted",
+    )  # fmt: skip
+    command.add_argument(
+        "--mark", type=_name, default="by-hand", metavar="NAME",
+        help="ends the names of what --write keeps (default: by-hand)",
+    )  # fmt: skip
     return parser
+
+
+def _allowed(text: str) -> frozenset[Repair]:
+    try:
+        return parse_repair(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!a}: expected {REPAIR_EXPECTED}") from error
+
+
+def _name(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!a}: expected letters, digits, dots and dashes")
+    return text
 
 
 def _marker(text: str) -> Template:
@@ -120,7 +161,7 @@ def _write(path: Path, message: ScanMessage) -> None:
     path.write_bytes(encode_message(message))
 
 
-def _print_table(root: Path, result: ScanResult) -> None:
+def _print_table(root: Path, result: ScanResult, lines: list[str]) -> None:
     from rich.console import Console  # noqa: PLC0415  not in the scan pod's image
     from rich.table import Table  # noqa: PLC0415
 
@@ -139,6 +180,8 @@ def _print_table(root: Path, result: ScanResult) -> None:
         console.print(
             f"A resume takes step {result.chosen.step} ({root / result.chosen.path}).", markup=False
         )
+    for line in lines:
+        console.print(line, markup=False, highlight=False)
 
 
 def _size(count_bytes: float) -> str:

@@ -13,7 +13,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
+__all__ = ["UNREADABLE", "DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
+
+UNREADABLE = "cannot be read"
+"""In a reason: the system would not show it, which says nothing about what is written there."""
 
 NAMES_MAX = 200_000
 """16,384 ranks with several files each are far below; beyond it is no checkpoint directory."""
@@ -46,7 +49,7 @@ class OpenFile:
             try:
                 part = os.pread(self._descriptor, missing_bytes, offset_bytes + count_bytes - missing_bytes)
             except OSError as error:
-                raise DamagedError(f"{self.name} cannot be read: {why(error)}") from error
+                raise DamagedError(f"{self.name} {UNREADABLE}: {why(error)}") from error
             if not part:
                 raise DamagedError(f"{self.name} ends before byte {offset_bytes + count_bytes}")
             parts.append(part)
@@ -98,7 +101,7 @@ class Folder:
         try:
             return self.open(name)
         except OSError as error:
-            raise DamagedError(f"the directory {name!a:.80} cannot be read: {why(error)}") from error
+            raise DamagedError(f"the directory {name!a:.80} {UNREADABLE}: {why(error)}") from error
 
     def size_bytes(self, name: str) -> int:
         """Raises DamagedError when the name is not a plain readable file of this directory."""
@@ -110,7 +113,7 @@ class Folder:
         try:
             info = (self.path / name).stat()
         except OSError as error:
-            raise DamagedError(f"{name!a:.80} cannot be read: {why(error)}") from error
+            raise DamagedError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
         if not stat.S_ISREG(info.st_mode):
             raise DamagedError(f"{name!a:.80} is not a plain file")
         return info.st_size
@@ -143,7 +146,7 @@ def _open(path: Path) -> Iterator[OpenFile]:
         # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise DamagedError(f"{path.name!a:.80} cannot be read: {why(error)}") from error
+        raise DamagedError(f"{path.name!a:.80} {UNREADABLE}: {why(error)}") from error
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):

@@ -6,11 +6,15 @@ message.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
+
 import msgspec
 
 __all__ = [
     "MESSAGE_BYTES_MAX",
     "Checkpoint",
+    "Repair",
     "ScanMessage",
     "ScanResult",
     "Verdict",
@@ -24,6 +28,17 @@ MESSAGE_BYTES_MAX = 4096
 
 REJECTED_MAX = 8
 REASON_CHARS_MAX = 200
+REPAIRED_MAX = 9
+"""The tracker, and as many as are rejected."""
+
+
+class Repair(StrEnum):
+    """What a scan may change, where the job's people allow it."""
+
+    TRACKER = "tracker"
+    """The file by which a framework finds its newest checkpoint: it shall name the chosen one."""
+    SET_ASIDE = "set-aside"
+    """Damaged checkpoints that are newer than the chosen one: they are moved out of the framework's sight."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -60,17 +75,21 @@ class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A scan in at most 4096 bytes: the choice, and the newest 8 of those newer that were passed over.
 
     `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, when
-    there is none). `error` says why nothing could be scanned at all; everything else is then empty.
+    there is none). `repaired` says what was changed, or could not be; `tracker` that the framework's own
+    tracker names another checkpoint than the chosen one. `error` says why nothing could be scanned at all;
+    everything else is then empty.
     """
 
     chosen: Checkpoint | None = None
     rejected: tuple[Checkpoint, ...] = ()
     found: int = 0
     passed_over: int = 0
+    repaired: tuple[str, ...] = ()
+    tracker: str = ""
     error: str = ""
 
 
-def message_of(result: ScanResult) -> ScanMessage:
+def message_of(result: ScanResult, *, repaired: Sequence[str] = (), tracker: str = "") -> ScanMessage:
     """Rejected are those before the chosen one in the list: newer, and incomplete or excluded."""
     newer: list[Checkpoint] = []
     for found in result.checkpoints:
@@ -82,14 +101,19 @@ def message_of(result: ScanResult) -> ScanMessage:
         rejected=tuple(newer[:REJECTED_MAX]),
         found=len(result.checkpoints),
         passed_over=len(newer),
+        repaired=tuple(line[:REASON_CHARS_MAX] for line in repaired[:REPAIRED_MAX]),
+        tracker=tracker[:REASON_CHARS_MAX],
     )
 
 
 def encode_message(message: ScanMessage) -> bytes:
-    """JSON of at most MESSAGE_BYTES_MAX bytes: the oldest rejected are left out first, then the error cut."""
+    """JSON of at most MESSAGE_BYTES_MAX bytes: the oldest rejected are left out first, then what was repaired
+    last, then the error cut."""
     while len(encoded := msgspec.json.encode(message)) > MESSAGE_BYTES_MAX:
         if message.rejected:
             message = msgspec.structs.replace(message, rejected=message.rejected[:-1])
+        elif message.repaired:
+            message = msgspec.structs.replace(message, repaired=message.repaired[:-1])
         else:
             assert message.error, "one checkpoint always fits: its path is a short name and its reason is cut"
             message = msgspec.structs.replace(message, error=message.error[: len(message.error) // 2])

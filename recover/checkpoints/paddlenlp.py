@@ -147,7 +147,7 @@ def _degrees(folder: Folder) -> dict[str, int]:
     try:
         arguments = load_inert(folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX))
     except ValueError as error:
-        raise DamagedError(f"{ARGUMENTS} cannot be read: {str(error)!a:.120}") from error
+        raise DamagedError(f"{ARGUMENTS} is damaged: {str(error)!a:.120}") from error
     if not isinstance(arguments, Inert):
         raise DamagedError(f"{ARGUMENTS} does not hold the arguments of a trainer")
     found = {}

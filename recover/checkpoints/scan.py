@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recover.checkpoints import READERS, Reader
 from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of
-from recover.checkpoints.folder import DamagedError, Folder, OutOfTimeError, why
+from recover.checkpoints.folder import UNREADABLE, DamagedError, Folder, OutOfTimeError, why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
 from recover.checkpoints.template import Template
@@ -135,7 +135,7 @@ def _examine(
     except NotADirectoryError:
         return "", Verdict(complete=False, reason="a file, not a directory")
     except OSError as error:
-        return "", Verdict(complete=False, reason=f"cannot be read: {why(error)}")
+        return "", Verdict(complete=False, reason=f"{UNREADABLE}: {why(error)}")
     except DamagedError as error:
         return "", Verdict(complete=False, reason=str(error))
 

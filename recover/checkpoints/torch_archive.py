@@ -81,7 +81,7 @@ def outline(folder: Folder, name: str) -> dict[object, object]:
     try:
         root = load_inert(data, elsewhere=lambda _: Inert())
     except ValueError as error:
-        raise DamagedError(f"{file.name}: its pickle cannot be read: {str(error)!a:.120}") from error
+        raise DamagedError(f"{file.name}: its pickle is damaged: {str(error)!a:.120}") from error
     if not isinstance(root, dict):
         raise DamagedError(f"{file.name} does not hold a dictionary")
     return root

@@ -57,7 +57,7 @@ def _needed_bytes(folder: Folder) -> dict[str, int]:
     try:
         root = load_inert(folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX))
     except ValueError as error:
-        raise DamagedError(f"{INDEX} cannot be read: {str(error)!a:.120}") from error
+        raise DamagedError(f"{INDEX} is damaged: {str(error)!a:.120}") from error
     pieces = root.state.get("storage_data") if isinstance(root, Inert) else None
     if not isinstance(pieces, dict) or not pieces:
         raise DamagedError(f"{INDEX} is not the index of a distributed checkpoint: it has no storage_data")

@@ -19,7 +19,7 @@ from recover.model import Pod, Refusal
 from recover.phases import known
 from recover.phases.context import Context, Step, condition, moved
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
-from recover.phases.scanned import choice_of, entered, unverified, waited_s
+from recover.phases.scanned import begins_from, choice_of, entered, unverified, waited_s
 from recover.reasons import EventReason, Reason
 from recover.witnesses import told
 
@@ -37,17 +37,40 @@ def choosing(ctx: Context) -> Step:
         return _decided(ctx, unverified(ctx, str(why)))
     name = f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}"
     scan, refusal = ctx.world.scans.get(name), _refusal(ctx, name)
+    given_up = ctx.status.checkpoint
+    if given_up is not None and given_up.attempt == ctx.status.attempt:
+        return _withdrawn(ctx, scan, given_up)
     if scan is not None and scan.ended:
         return _decided(ctx, choice_of(ctx, scan, place.at.path))
-    hopeless = _hopeless(ctx, scan, refusal)
-    if hopeless is not None:
-        return _decided(ctx, unverified(ctx, hopeless, scan_s=waited_s(ctx)))
-    if ctx.expired():
-        why_not = scan_trouble.unread(scan, refusal)
+    trouble = _hopeless(ctx, scan, refusal)
+    if trouble is None and ctx.expired():
         took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
-        return _decided(ctx, unverified(ctx, f"{took}: {why_not}", scan_s=waited_s(ctx)))
+        trouble = f"{took}: {scan_trouble.unread(scan, refusal)}"
+    if trouble is not None:
+        choice = unverified(ctx, trouble, scan_s=waited_s(ctx))
+        if scan is not None and scan_pod.may_write(scan):
+            return Step(status=msgspec.structs.replace(ctx.status, checkpoint=choice))
+        return _decided(ctx, choice)
     look_again_s = CREATED_S if scan is None and refusal is None else scan_trouble.LOOK_AGAIN_S
     return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
+
+
+def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:
+    """The scan is no longer waited for. One that may write is gone before the gang may write there again."""
+    if scan is None or not scan_pod.may_write(scan):
+        return _decided(ctx, choice)
+    assert ctx.status.deadline is not None, "Choosing has a deadline"
+    if ctx.now >= ctx.status.deadline + timedelta(seconds=ctx.timing.stop_deadline_s):
+        message = (
+            f"the scan {scan.name} on {scan.node or 'no node'} may change the checkpoints and does not end; "
+            f"it was no longer waited for, since {choice.reason}"
+        )
+        return Step(
+            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
+            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+        )
+    removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
+    return Step(writes=removal, look_again_s=scan_trouble.LOOK_AGAIN_S)
 
 
 def _refusal(ctx: Context, name: str) -> Refusal | None:
@@ -104,9 +127,6 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP, status=status),
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
         )
-    where = (
-        f"checkpoint {choice.path} (step {choice.step})" if choice.verified else "the framework's own choice"
-    )
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
     changes = "".join(f"; {use.message}" for use in status.recipes if use.attempt == status.attempt)
     waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
@@ -116,7 +136,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         status=moved(
             ctx,
             Phase.RESUMING,
-            f"starting all {ctx.gang.size} ranks from {where}{avoiding}{delay}{changes}",
+            f"starting all {ctx.gang.size} ranks from {begins_from(choice)}{avoiding}{delay}{changes}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
             within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,

@@ -12,11 +12,12 @@ import msgspec
 
 from recover import scan_trouble
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
+from recover.checkpoints.annotation import REPAIR
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.model import Pod
 from recover.phases.context import Context
 
-__all__ = ["choice_of", "entered", "unverified", "waited_s"]
+__all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
 
 STEP_END = 2**53
 """Larger numbers are not exact everywhere in JSON, and no training counts so far."""
@@ -61,6 +62,8 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         rejected=rejected,
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
+        repaired=[_one_line(line) for line in message.repaired[:16]],
+        tracker=_one_line(message.tracker),
     )
 
 
@@ -85,10 +88,23 @@ def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> Checkp
     return CheckpointChoice(
         attempt=ctx.status.attempt,
         verified=False,
-        reason=" ".join(why.split())[:REASON_CHARS_MAX],
+        reason=_one_line(why, REASON_CHARS_MAX),
         scan_s=scan_s,
         idle_gpu_s=_idle_gpu_s(ctx, scan_s),
     )
+
+
+def begins_from(choice: CheckpointChoice) -> str:
+    """From where the gang begins, and what its own logic would do otherwise."""
+    if not choice.verified:
+        return "the framework's own choice"
+    found = f"checkpoint {choice.path} (step {choice.step})"
+    advice = f"{REPAIR}: tracker on the job lets Rekindle rewrite it"
+    return f"{found} ({choice.tracker}; {advice})" if choice.tracker else found
+
+
+def _one_line(text: str, limit: int = 256) -> str:
+    return " ".join(text.split())[:limit]
 
 
 def entered(ctx: Context) -> datetime:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 import msgspec
 
 from detectors.contract import key
-from recover.checkpoints.annotation import LocationError
+from recover.checkpoints.annotation import REPAIR, REPAIR_EXPECTED, LocationError, parse_repair
 from recover.checkpoints.annotation import parse as parse_location
 from recover.consent import AUTO_RECOVERY, ON_TERMINAL, OptIn
 from recover.durations import parse_s
@@ -50,6 +50,14 @@ def _is_location(text: str) -> bool:
     return True
 
 
+def _is_repair(text: str) -> bool:
+    try:
+        parse_repair(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_time(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
@@ -76,6 +84,7 @@ _ON_JOB = (
         "an absolute path in the container, optionally with ;format=<name>, as /ckpt;format=torch-dcp",
         "no checkpoint is verified, the framework's own logic decides",
     ),
+    _Rule(REPAIR, _is_repair, REPAIR_EXPECTED, "nothing is changed beside the checkpoints"),
     _Rule(
         STEP_TEMPLATE,
         usable_template,

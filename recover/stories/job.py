@@ -23,6 +23,7 @@ from recover.api import (
     Recovery,
     RecoveryStatus,
 )
+from recover.checkpoints.annotation import REPAIR
 from recover.consent import AUTO_RECOVERY, OptIn
 from recover.model import Gang
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
@@ -218,6 +219,9 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
         yield Line(
             f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"
         )
+    yield from (Line(f"repaired: {one_line(change)}") for change in choice.repaired)
+    if choice.tracker:
+        yield Line(f"{one_line(choice.tracker)}; {REPAIR}: tracker on the job lets Rekindle rewrite it")
     if choice.scan_s is not None:
         cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.actions import Create
+from recover.actions import Create, Delete
 from recover.api import Phase
 from recover.model import Container, PodPhase, Refusal, Template, Waiting
 from recover.reasons import Reason
+from recover.scan_pod import create_later
 from tests.acting import acts, advanced, look, only_recovery, scanned, step
 from tests.builders import Worlds
 from tests.recover.phase_cases import CLAIM, choice, faulted
@@ -245,3 +246,100 @@ def test_what_the_scan_cost_is_a_figure_of_the_recovery_whether_it_answered_or_n
         found = only_recovery(world).status.checkpoint
         assert found is not None
         assert (found.scan_s, found.idle_gpu_s) == (2.0, 64.0)
+
+
+# --- a scan that may change what lies there ---------------------------------------------------------------
+
+
+def test_a_scan_only_reads_unless_the_job_allows_a_repair() -> None:
+    reading = made(faulted(checkpoint="/ckpt"))
+    misspelt = made(faulted(checkpoint="/ckpt", checkpoint_repair="all"))
+    world = faulted(checkpoint="/ckpt", checkpoint_repair="set-aside, tracker")
+    writing = made(world)
+
+    for spec in (reading, misspelt):
+        assert spec["volumes"][0]["persistentVolumeClaim"]["readOnly"] is True
+        assert spec["containers"][0]["volumeMounts"][0]["readOnly"] is True
+        assert "--write" not in spec["containers"][0]["command"]
+    assert "readOnly" not in spec_of_volume(writing) | writing["containers"][0]["volumeMounts"][0]
+    mark = f"{only_recovery(world).metadata.name}-1"
+    assert writing["containers"][0]["command"][-5:] == [
+        "--repair",
+        "set-aside,tracker",
+        "--write",
+        "--mark",
+        mark,
+    ]
+
+
+def test_a_scan_beside_the_running_gang_never_writes_whatever_the_job_allows() -> None:
+    world = faulted(checkpoint="/ckpt", checkpoint_repair="tracker,set-aside")
+    recovery, settings = only_recovery(world), world.settings
+
+    later = create_later(recovery, world.gangs["llm-uid"], settings.images.scan, 30)
+
+    assert later is not None
+    assert "annotations" not in later.body["metadata"]
+    assert later.body["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] is True
+    assert "--write" not in later.body["spec"]["containers"][0]["command"]
+
+
+def spec_of_volume(spec: dict[str, Any]) -> dict[str, Any]:
+    volume: dict[str, Any] = spec["volumes"][0]["persistentVolumeClaim"]
+    return volume
+
+
+def repairing() -> Worlds:
+    """In Choosing; the scan may write, and does not answer."""
+    world = faulted(checkpoint="/ckpt", checkpoint_repair="tracker")
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    change(world, node="n4", phase=PodPhase.RUNNING, containers=(Container("scan", running=True),))
+    return world
+
+
+def test_a_scan_that_may_write_has_ended_before_the_gang_may_write_there_again() -> None:
+    world = repairing()
+
+    assert step(world.later(30)) == ["recovery-choosing"]
+    (removal,) = look(world).actions
+    assert isinstance(removal, Delete)
+    assert removal.grace_s is None, "its object stays until its kubelet says that it has ended"
+    change(world, deleting_since=world.now)
+    assert acts(look(world.later(5))) == []
+    assert only_recovery(world).status.phase is Phase.CHOOSING
+    world.scans.clear()
+
+    assert why_unverified(world).endswith("it was still reading on n4")
+
+
+def test_a_scan_that_may_write_and_does_not_end_needs_a_person() -> None:
+    world = repairing()
+    step(world.later(30))
+    change(world, deleting_since=world.now)
+
+    assert step(world.later(180)) == ["recovery-escalated"]
+    status = only_recovery(world).status
+    assert status.reason == Reason.PODS_STUCK
+    assert "on n4 may change the checkpoints and does not end" in status.message
+
+
+def test_a_scan_that_was_never_released_cannot_write_and_is_not_waited_for() -> None:
+    world = repairing()
+    change(world, node="", gated=True, phase=PodPhase.PENDING, containers=())
+
+    assert "never released" in why_unverified(world.later(30))
+
+
+def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_the_recovery() -> None:
+    world = repairing()
+    says = "latest says 'global_step90', so the framework by itself loads that one"
+    message = msgspec.json.decode(choice(80)) | {"repaired": ["moved\nit"], "tracker": says}
+    scanned(world, msgspec.json.encode(message).decode())
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert status.checkpoint is not None
+    assert (status.checkpoint.repaired, status.checkpoint.tracker) == (["moved it"], says)
+    assert f"({says}; rekindle.dev/checkpoint-repair: tracker on the job lets" in status.message

@@ -28,6 +28,7 @@ def _annotated(**values: str) -> Gang:
     [
         ("auto_recovery", "yes", "enabled, observe or disabled", "it counts as observe"),
         ("checkpoint", "ckpt", "an absolute path in the container", "no checkpoint is verified"),
+        ("checkpoint_repair", "all", "none, tracker, set-aside", "nothing is changed beside the checkpoints"),
         ("step_template", "step", "text with {step} once", "only the common forms of a step are read"),
         ("hang_timeout", "20 minutes", "a duration as 20m or 1h30m, or off", "the default limit holds"),
         ("attempts_per_cause", "-1", "a whole number, at least 1", "the controller's setting holds"),
@@ -50,6 +51,7 @@ def test_annotations_that_can_be_used_are_not_mentioned() -> None:
     gang = _annotated(
         auto_recovery="enabled",
         checkpoint="/ckpt;format=torch-dcp",
+        checkpoint_repair="tracker,set-aside",
         step_template="step {step}/",
         hang_timeout="1h30m",
         attempts_per_cause="2",

@@ -1,0 +1,268 @@
+"""What a scan changes where it may: the tracker of a framework, and damaged checkpoints out of its sight."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from recover.checkpoints.cli import run
+from recover.checkpoints.model import Checkpoint, Repair, ScanResult, decode_message
+from recover.checkpoints.repair import repaired, tracker_of, would_repair
+from recover.checkpoints.scan import scan
+
+BOTH = frozenset(Repair)
+MARK = "job-llm-1a2b-1"
+KEPT = f"latest.rekindle-before-{MARK}"
+ASIDE = f"rekindle-set-aside-{MARK}"
+
+
+def checkpoint(
+    step: int, *, complete: bool, format_: str = "deepspeed", reason: str = "never finished"
+) -> Checkpoint:
+    name = f"global_step{step}"
+    return Checkpoint(step, name, format_, complete, "" if complete else reason, 1)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """DeepSpeed's `latest` names step 60, of which a file is missing; step 40 is whole."""
+    for step in (40, 60):
+        (tmp_path / f"global_step{step}").mkdir()
+        (tmp_path / f"global_step{step}" / "data").write_text(f"of {step}")
+    (tmp_path / "latest").write_text("global_step60\n")
+    return tmp_path
+
+
+FOUND = ScanResult(
+    (checkpoint(60, complete=False), checkpoint(40, complete=True)), checkpoint(40, complete=True)
+)
+
+
+def mended(root: Path, result: ScanResult = FOUND, allowed: frozenset[Repair] = BOTH) -> list[str]:
+    return repaired(root, result, tracker_of(root, result.chosen), allowed, MARK)
+
+
+def everything(root: Path) -> dict[str, str]:
+    files = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(root)): path.read_text() for path in files}
+
+
+REPAIRED = {
+    "latest": "global_step40",
+    KEPT: "global_step60\n",
+    "global_step40/data": "of 40",
+    f"{ASIDE}/global_step60/data": "of 60",
+}
+
+
+def test_the_tracker_names_the_chosen_one_and_the_damaged_newer_one_is_out_of_sight(root: Path) -> None:
+    lines = mended(root)
+
+    assert everything(root) == REPAIRED
+    assert lines == [
+        f"latest says 'global_step40' now; it said 'global_step60', kept in {KEPT}",
+        f"'global_step60' was moved to {ASIDE}",
+    ]
+
+
+def test_nothing_is_done_without_its_own_consent(root: Path) -> None:
+    before = everything(root)
+    assert mended(root, allowed=frozenset()) == []
+    assert everything(root) == before
+
+    mended(root, allowed=frozenset({Repair.TRACKER}))
+    assert (root / "global_step60").is_dir()
+    assert tracker_of(root, FOUND.chosen) is None
+
+
+def test_a_person_is_told_what_would_be_done_and_nothing_is(root: Path) -> None:
+    before = everything(root)
+
+    assert would_repair(FOUND, tracker_of(root, FOUND.chosen), BOTH) == [
+        "latest would say 'global_step40' instead of 'global_step60'",
+        "'global_step60' would be set aside: never finished",
+    ]
+    assert everything(root) == before
+
+
+class CrashError(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def crashing(at: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The system call of that number, of those that change something, is never made."""
+    made: list[str] = []
+
+    def through(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            if len(made) == at:
+                raise CrashError
+            made.append(name)
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("rename", "write", "mkdir", "fsync", "fchmod"):
+            patched.setattr(os, name, through(name, getattr(os, name)))
+        yield made
+
+
+def test_after_a_crash_at_any_instant_nothing_is_lost_and_the_next_run_completes_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = Path(shutil.copytree(root, tmp_path_factory.mktemp("whole") / "root"))
+    with crashing(10**6, monkeypatch) as made:
+        mended(whole)
+    assert len(made) > 8
+
+    for at in range(len(made)):
+        copy = Path(shutil.copytree(root, tmp_path_factory.mktemp("crash") / "root"))
+        with crashing(at, monkeypatch), pytest.raises(CrashError):
+            mended(copy)
+        assert (copy / "latest").read_text() in ("global_step60\n", "global_step40")
+        told = everything(copy)
+        assert {"of 40", "of 60"} <= set(told.values())
+        assert "global_step60\n" in told.values()
+
+        left = [c for c in FOUND.checkpoints if (copy / c.path).exists()]
+        mended(copy, ScanResult(tuple(left), FOUND.chosen))
+        assert everything(copy) == REPAIRED
+
+
+def test_a_second_run_changes_nothing(root: Path) -> None:
+    mended(root)
+    after = everything(root)
+
+    assert mended(root, ScanResult((checkpoint(40, complete=True),), FOUND.chosen)) == []
+    assert everything(root) == after
+
+
+def test_what_could_only_not_be_read_or_is_complete_or_older_stays(root: Path) -> None:
+    for step in (20, 80):
+        (root / f"global_step{step}").mkdir()
+    newer = checkpoint(80, complete=False, reason="'a' cannot be read: Input/output error")
+    excluded = checkpoint(60, complete=True)
+    older = checkpoint(20, complete=False)
+    result = ScanResult((newer, excluded, checkpoint(40, complete=True), older), FOUND.chosen)
+
+    assert mended(root, result, frozenset({Repair.SET_ASIDE})) == []
+
+
+def test_where_none_is_complete_nothing_is_changed(root: Path) -> None:
+    assert mended(root, ScanResult((checkpoint(60, complete=False),), None)) == []
+
+
+def test_many_damaged_ones_are_left_to_a_person(root: Path) -> None:
+    many = tuple(checkpoint(step, complete=False) for step in range(100, 109))
+
+    lines = mended(root, ScanResult(many, FOUND.chosen), frozenset({Repair.SET_ASIDE}))
+
+    assert lines == ["9 damaged checkpoints are newer, more than 8: none is set aside"]
+
+
+def test_links_are_neither_followed_nor_moved(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "latest").write_text("global_step60")
+    (root / "latest").unlink()
+    (root / "latest").symlink_to(outside / "latest")
+    shutil.rmtree(root / "global_step60")
+    (root / "global_step60").symlink_to(outside)
+    (root / ASIDE).symlink_to(outside)
+
+    assert tracker_of(root, FOUND.chosen) is None
+    assert mended(root) == [
+        "'global_step60' could not be set aside: it is neither a directory nor a plain file"
+    ]
+    (root / "global_step60").unlink()
+    (root / "global_step60").mkdir()
+    assert mended(root) == ["'global_step60' could not be set aside: Not a directory"]
+    assert (outside / "latest").read_text() == "global_step60"
+
+
+def test_a_name_that_is_taken_is_never_written_over(root: Path) -> None:
+    (root / ASIDE / "global_step60").mkdir(parents=True)
+
+    lines = mended(root, allowed=frozenset({Repair.SET_ASIDE}))
+
+    assert lines == [f"'global_step60' could not be set aside: {ASIDE} has one of that name already"]
+    assert (root / "global_step60" / "data").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_may_not_be_written_is_told(root: Path) -> None:
+    root.chmod(0o555)
+    try:
+        lines = mended(root)
+    finally:
+        root.chmod(0o755)
+
+    assert lines[0].startswith("latest could not be rewritten: Permission denied")
+
+
+def test_megatrons_tracker_holds_the_number_alone(tmp_path: Path) -> None:
+    tracker = tmp_path / "latest_checkpointed_iteration.txt"
+    tracker.write_text("60")
+    chosen = checkpoint(40, complete=True, format_="megatron-torch-dist")
+
+    mended(tmp_path, ScanResult((chosen,), chosen))
+
+    assert tracker.read_text() == "40"
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """As the scan really finds them: step 40 whole, step 60 half written."""
+    root = tmp_path / "ckpt"
+    for step in (40, 60):
+        (root / f"step-{step}").mkdir(parents=True)
+        (root / f"step-{step}" / "shard-0-of-1.npz").write_bytes(b"12345")
+    manifest = {"format": "rekindle-sharded", "step": 40, "files": [{"name": "shard-0-of-1.npz", "bytes": 5}]}
+    (root / "step-40" / "commit.json").write_text(json.dumps(manifest))
+    return root
+
+
+def test_without_write_the_command_only_says_what_it_would_do(
+    sharded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scan", str(sharded), "--repair", "tracker,set-aside"]) == 0
+
+    assert "'step-60' would be set aside: no commit.json: never finished" in capsys.readouterr().out
+    assert (sharded / "step-60").is_dir()
+
+
+def test_the_scan_pod_tells_the_controller_what_it_changed(sharded: Path, tmp_path: Path) -> None:
+    message = tmp_path / "message"
+    write = ["--repair", "set-aside", "--write", "--mark", MARK, "--message-file", str(message)]
+
+    assert run(["scan", str(sharded), *write]) == 0
+
+    told = decode_message(message.read_bytes())
+    assert told.repaired == (f"'step-60' was moved to {ASIDE}",)
+    assert [found.step for found in told.rejected] == [60]
+    assert [found.step for found in scan(sharded).checkpoints] == [40]
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["--repair", "all"], "'all': expected none, tracker, set-aside, or tracker,set-aside"),
+        (["--write"], "--write needs --repair"),
+        (["--repair", "tracker", "--write", "--mark", "../x"], "expected letters, digits, dots and dashes"),
+    ],
+)
+def test_wrong_usage_changes_nothing_and_says_what_was_expected(
+    args: list[str], why: str, sharded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scan", str(sharded), *args]) == 2
+    assert why in capsys.readouterr().err
