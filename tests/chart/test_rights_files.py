@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from detectors.resource import Resource
+from recover.workloads import WORKLOADS
+
 FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
 ACCOUNTS = {"rekindle-agent", "rekindle-controller"}
 
@@ -30,6 +33,13 @@ def test_no_right_is_a_wildcard_and_none_reads_secrets_or_runs_in_pods() -> None
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert not {"secrets", "pods/exec", "pods/attach", "pods/eviction"} & {*rule["resources"]}
         assert not {"escalate", "bind", "impersonate", "deletecollection"} & {*rule["verbs"]}
+
+
+@pytest.mark.parametrize("kind", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
+def test_the_controller_may_do_to_every_kind_that_it_recovers_what_a_recovery_does(kind: Resource) -> None:
+    verbs = [r["verbs"] for _, r in rules() if kind.group in r["apiGroups"] and kind.plural in r["resources"]]
+
+    assert verbs == [["get", "list", "watch", "create", "patch", "delete"]]
 
 
 def test_the_agent_has_one_right() -> None:
