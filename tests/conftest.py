@@ -46,7 +46,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def training(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with the training-operator, which makes PyTorchJobs run."""
+    """The control plane with the training-operator, which makes PyTorchJobs and PaddleJobs run."""
     with training_operator(cached(), control_plane):
         yield control_plane
 

@@ -1,6 +1,6 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
-training-operator beside it, so that PyTorchJobs run; `--jobsets` the JobSet controller.
+training-operator beside it, so that PyTorchJobs and PaddleJobs run; `--jobsets` the JobSet controller.
 """
 
 from __future__ import annotations
