@@ -16,6 +16,7 @@ import msgspec
 
 from chaos.cluster.client import Client
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
+from detectors.catalog.signatures import SignatureRow, packaged_signatures
 from detectors.catalog.xid import XidCatalog
 from detectors.contract import CoverageState, Device, NodeHealth, Source
 from detectors.core import AgentCore, Dirty
@@ -184,11 +185,11 @@ class Agent:
 
 
 def _core(settings: AgentSettings, boot_id: str) -> AgentCore:
-    xids, log_errors = _catalogues()
-    return AgentCore(settings, boot_id=boot_id, xids=xids, log_errors=log_errors)
+    xids, log_errors, recipes = _catalogues()
+    return AgentCore(settings, boot_id=boot_id, xids=xids, log_errors=log_errors, recipes=recipes)
 
 
 @cache
-def _catalogues() -> tuple[XidCatalog, tuple[LogErrorRow, ...]]:
+def _catalogues() -> tuple[XidCatalog, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
     """Read once for all the agents of all the runs."""
-    return XidCatalog.packaged(), packaged_log_errors()
+    return XidCatalog.packaged(), packaged_log_errors(), packaged_signatures()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -63,12 +64,18 @@ class Known(msgspec.Struct, frozen=True):
     """Templates, and whether the line shows an issue: one that does is kept beside one that does not."""
 
 
-def signatures_of(rows: Iterable[SignatureRow], own: Iterable[Signature] = ()) -> Signatures:
+def signatures_of(rows: tuple[SignatureRow, ...], own: Iterable[Signature] = ()) -> Signatures:
     """`rows` are built in. One of people's own replaces the built-in one of its name."""
     by_name = {row.name: row for row in rows} | {one.name: _row_of(one) for one in own}
+    return _compiled(tuple(by_name.values()))
+
+
+@lru_cache(maxsize=2)
+def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
+    """Takes milliseconds, which a simulation of thousands of agents would spend for each."""
     problems: list[str] = []
     sought: dict[str, _Sought] = {}
-    for row in by_name.values():
+    for row in rows:
         wanted = [(match.log, ((row.name, match),)) for match in row.match]
         verifying = [(row.verify, ())] if row.verify else []
         for written, issues in (*wanted, *verifying):
@@ -82,7 +89,7 @@ def signatures_of(rows: Iterable[SignatureRow], own: Iterable[Signature] = ()) -
     for one in sought.values():
         by_head.setdefault(one.template.head, []).append(one)
     return Signatures(
-        names=tuple(row.name for row in by_name.values() if row.match),
+        names=tuple(row.name for row in rows if row.match),
         problems=tuple(problems),
         by_head=tuple((head, tuple(those)) for head, those in by_head.items()),
     )
