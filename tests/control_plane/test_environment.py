@@ -5,7 +5,7 @@ do not, and nothing is refused that was let in without them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,8 +15,11 @@ import pytest
 from detectors.kubeapi import ApiError, KubeApi
 from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from recover.consent import OptIn, opt_in, within_mode
 from recover.enable.manifest import enabled
+from recover.model import Mode, NamespaceView
 from recover.resources import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
+from tests.builders import gang
 from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, uids
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
@@ -37,6 +40,7 @@ WORDS: dict[str, dict[str, Any]] = {
     SILENT: {},
     OPEN: {"labels": {CONSENT: "enabled"}},
     "open-by-annotation": {"annotations": {CONSENT: " Enabled"}},
+    "closed": {"labels": {CONSENT: "disabled"}},
     "unsure": {"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "observe"}},
     "misspelt": {"labels": {CONSENT: "enable"}},
     "observed": {"labels": {CONSENT: "enabled"}, "annotations": {"rekindle.dev/mode": "observe"}},
@@ -122,36 +126,53 @@ def container(name: str, **more: Any) -> dict[str, Any]:
 # --- consent ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("said", "word"),
-    [
-        ({"labels": {CONSENT: "enabled"}}, "enabled"),
-        ({"annotations": {CONSENT: "enabled"}}, "enabled"),
-        ({"generateName": "llm-", "labels": {CONSENT: "enabled"}}, "enabled"),
-        ({"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "observe"}}, "observe"),
-        ({"labels": {CONSENT: "disabled"}, "annotations": {CONSENT: "enabled"}}, "disabled"),
-        ({"labels": {CONSENT: "enabled"}, "template": {}}, "enabled"),
-        ({"labels": {CONSENT: "enabled"}, "template": {"annotations": {}}}, "enabled"),
-        ({"labels": {CONSENT: "enabled"}, "template": {"annotations": {CONSENT: "disabled"}}}, "disabled"),
-        ({"labels": {"team": "nlp"}, "annotations": {"a": "b"}}, None),
-    ],
-    ids=[
-        "label",
-        "annotation",
-        "generateName",
-        "annotation is more careful",
-        "label is more careful",
-        "empty metadata of the template",
-        "no annotations of the template",
-        "a word of the template's own",
-        "nothing",
-    ],
-)
-async def test_a_new_job_hands_its_word_on_to_its_pods(
-    control_plane: ControlPlane, said: dict[str, Any], word: str | None
+def sayings() -> Iterator[dict[str, Any]]:
+    """What an object may say: each word as label, as annotation, and in contradiction."""
+    for label in (None, "enabled", "Enabled", "observe", "disabled", "yes", ""):
+        for annotation in (None, "enabled", " ENABLED ", "observe", "Disabled", ""):
+            yield {
+                "labels": {CONSENT: label} if label is not None else {"a": "b"},
+                "annotations": {CONSENT: annotation} if annotation is not None else {},
+            }
+
+
+async def test_a_pod_reads_the_environment_exactly_where_the_controller_may_restart_its_job(
+    control_plane: ControlPlane,
 ) -> None:
+    """The policy says in CEL what recover/consent.py says in Python."""
     async with admitting(control_plane) as admission:
-        assert await admission.word(job(**said)) == word
+        for namespace, meta in WORDS.items():
+            view = NamespaceView(namespace, **meta)
+            for said in sayings():
+                consents = opt_in(msgspec.structs.replace(gang(), **said), view) is OptIn.ENABLED
+                reads = consents and within_mode(Mode.RECOVER, view) is Mode.RECOVER
+
+                answer = await admission.sources(pod(**said), namespace)
+
+                assert answer == [[OURS] if reads else None], (namespace, said)
+
+
+async def test_what_a_new_job_says_its_pods_say(control_plane: ControlPlane) -> None:
+    async with admitting(control_plane) as admission:
+        for said in sayings():
+            handed = await admission.word(job(**said))
+
+            of_pod = msgspec.structs.replace(gang(), labels={}, annotations={CONSENT: handed or "disabled"})
+            of_job = msgspec.structs.replace(gang(), **said)
+            assert (handed is None) == (CONSENT not in {**said["labels"], **said["annotations"]}), said
+            assert (opt_in(of_pod, None) is OptIn.ENABLED) == (opt_in(of_job, None) is OptIn.ENABLED), said
+
+
+async def test_a_template_keeps_a_word_of_its_own_and_may_have_no_metadata(
+    control_plane: ControlPlane,
+) -> None:
+    own = {"annotations": {CONSENT: "disabled"}}
+    async with admitting(control_plane) as admission:
+        assert await admission.word(job(labels=OPTED_IN, template=own)) == "disabled"
+        assert await admission.word(job(labels=OPTED_IN, generateName="llm-")) == "enabled"
+        empties: tuple[dict[str, Any], ...] = ({}, {"annotations": {}}, {"annotations": None})
+        for empty in empties:
+            assert await admission.word(job(labels=OPTED_IN, template=empty)) == "enabled", empty
 
 
 async def test_a_jobs_template_changes_in_nothing_else(control_plane: ControlPlane) -> None:
@@ -167,31 +188,6 @@ async def test_a_jobs_template_changes_in_nothing_else(control_plane: ControlPla
             assert labels.pop("controller-uid") == labels.pop("batch.kubernetes.io/controller-uid")
             made["spec"].pop("selector")
         assert with_word["spec"] == without["spec"]
-
-
-@pytest.mark.parametrize(
-    ("namespace", "said", "reads"),
-    [
-        (SILENT, {}, False),
-        (SILENT, {"annotations": {CONSENT: "enabled"}}, True),
-        (SILENT, {"labels": {CONSENT: "enabled"}}, True),
-        (SILENT, {"labels": {CONSENT: "enabled"}, "annotations": {CONSENT: "disabled"}}, False),
-        (OPEN, {}, True),
-        ("open-by-annotation", {}, True),
-        ("unsure", {}, False),
-        ("unsure", {"annotations": {CONSENT: "enabled"}}, True),
-        ("misspelt", {}, False),
-        ("observed", {"annotations": {CONSENT: "enabled"}}, False),
-        (OPEN, {"annotations": {CONSENT: "disabled"}}, False),
-        (OPEN, {"annotations": {CONSENT: "observe"}}, False),
-        (OPEN, {"annotations": {CONSENT: "yes"}}, False),
-    ],
-)
-async def test_a_pod_reads_the_environment_where_its_job_or_else_its_namespace_consents(
-    control_plane: ControlPlane, namespace: str, said: dict[str, Any], reads: bool
-) -> None:
-    async with admitting(control_plane) as admission:
-        assert await admission.sources(pod(**said), namespace) == [[OURS] if reads else None]
 
 
 # --- which pods, which containers -------------------------------------------------------------------------
@@ -223,15 +219,17 @@ async def test_every_container_reads_it_once_and_keeps_what_it_read_before(
         assert [c.get("envFrom") for c in spec["initContainers"]] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("owner", "api_version"),
-    [("ReplicaSet", "apps/v1"), ("DaemonSet", "apps/v1"), ("Job", "batch.volcano.sh/v1alpha1"), ("", "")],
-)
-async def test_pods_of_nothing_that_we_restart_so_are_left_alone(
-    control_plane: ControlPlane, owner: str, api_version: str
-) -> None:
+async def test_pods_of_nothing_that_we_restart_so_are_left_alone(control_plane: ControlPlane) -> None:
+    others = [
+        ("ReplicaSet", "apps/v1"),
+        ("DaemonSet", "apps/v1"),
+        ("Job", "batch.volcano.sh/v1alpha1"),
+        ("", ""),
+    ]
     async with admitting(control_plane) as admission:
-        assert await admission.sources(pod(owner, api_version, labels=OPTED_IN), OPEN) == [None]
+        for owner, api_version in others:
+            body = pod(owner, api_version, labels=OPTED_IN)
+            assert await admission.sources(body, OPEN) == [None], owner
 
 
 async def test_odd_pods_are_answered_as_without_us(control_plane: ControlPlane) -> None:
