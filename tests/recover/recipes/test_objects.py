@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chaos.cluster.client import Client
+from chaos.cluster.kinds import KINDS
 from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
 from detectors.contract import NodeHealth, NodeHealthSpec, ObjectMeta, Signature
@@ -18,7 +22,7 @@ from recover.api import Condition
 from recover.app import Controller
 from recover.crds import schemas
 from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES
-from recover.model import World
+from recover.model import Mode, World
 from recover.nodehealths import upkeep
 from recover.recipe_status import tell
 from recover.recipes.load import built_in
@@ -188,6 +192,36 @@ def test_every_built_in_recipe_can_be_written_as_an_object(name: str) -> None:
     assert from_object(to_object(BUILT_IN[name]), "test") == BUILT_IN[name]
 
 
+@given(st.sampled_from(sorted(BUILT_IN)), st.data())
+def test_an_object_that_holds_anything_is_used_or_told_and_never_stops_the_others(
+    name: str, data: st.DataObject
+) -> None:
+    """What another version of the CRD might let through, at any place of a good recipe."""
+    odd = to_object(BUILT_IN[name])
+    places = [*_places(odd["spec"])]
+    holder, key = data.draw(st.sampled_from(places))
+    put: Any = data.draw(
+        st.sampled_from([None, "", "x", 0, -1, 1.5, True, [], ["x"], {}, {"x": {}}, "{", "{x}"])
+    )
+    if isinstance(holder, dict) and data.draw(st.booleans()):
+        key = data.draw(st.sampled_from(["odd", "is", "log", "value", "name"]))
+    holder[key] = put
+
+    found = settled(odd, recipe())
+
+    assert found.recipes.keys() == BUILT_IN.keys() | {"small-shm"}
+    assert verdicts(found)["small-shm"] == (True, "Used")
+    assert all(one.message and len(one.message) <= 1024 for one in found.judged)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from _places(inner)
+
+
 # --- what is told -------------------------------------------------------------------------------------------
 
 
@@ -295,6 +329,22 @@ async def test_the_controller_takes_up_an_object_tells_so_and_forgets_it_when_it
         assert len(store.audit) == written
         await client.delete(RECIPES, "small-shm")
         await until(lambda: signatures() == [])
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_where_the_crd_is_not_installed_the_controller_works_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(KINDS, RECIPES)
+    clock = real_clock()
+    client = Client(MemoryCluster(clock.now), "controller")
+    controller = Controller(client, Settings(), Metrics(), clock, asyncio.Event())
+    working = asyncio.create_task(controller.run())
+    try:
+        await asyncio.wait_for(controller.ready.wait(), 20)
+        assert controller.observer.world(Mode.OBSERVE, NOW).recipes == BUILT_IN
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
