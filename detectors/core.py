@@ -33,6 +33,7 @@ from detectors.pods import PodFold
 from detectors.rules import signatures
 from detectors.rules.signatures import Signatures
 from detectors.settings import AgentSettings
+from detectors.size import pod_worth
 
 __all__ = ["AgentCore", "Dirty"]
 
@@ -244,7 +245,7 @@ class AgentCore:
             coverage=[self._coverage[source] for source in Source if source in self._coverage],
             findings=self._chain.findings,
             folded=self._chain.folded,
-            pods=sorted(pods, key=lambda pod: pod.at)[-_PODS_MAX:],
+            pods=sorted(sorted(pods, key=pod_worth)[-_PODS_MAX:], key=lambda pod: pod.at),
             kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
             served_request=self._spec.request,
         )

@@ -14,7 +14,7 @@ from detectors.chain import worth
 from detectors.contract import OBJECT_BYTES_MAX, Edge, Finding, FoldedFindings, NodeHealthStatus, PodProgress
 from detectors.facts import cut
 
-__all__ = ["STATUS_BYTES_MAX", "bounded"]
+__all__ = ["STATUS_BYTES_MAX", "bounded", "pod_worth"]
 
 STATUS_BYTES_MAX = OBJECT_BYTES_MAX - 2048
 """Room is left for the object's metadata."""
@@ -43,7 +43,7 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
     while len(status.findings) > 1 and not _fits(status, bytes_max):
         status = _fold_least(status)
     while status.pods and not _fits(status, bytes_max):
-        least = min(status.pods, key=_pod_worth)
+        least = min(status.pods, key=pod_worth)
         status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not least])
     return status
 
@@ -92,6 +92,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
     return msgspec.structs.replace(status, findings=findings, folded=kept)
 
 
-def _pod_worth(pod: PodProgress) -> tuple[int, datetime]:
+def pod_worth(pod: PodProgress) -> tuple[int, datetime]:
     """A running container without steps is mostly a service that has nothing to do with training."""
     return _WORTH.get(pod.edge, len(_WORTH)), pod.at

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from detectors.catalog.signatures import packaged_signatures
 from detectors.contract import (
@@ -22,6 +24,8 @@ from detectors.contract import (
 )
 from detectors.core import AgentCore, Dirty
 from detectors.facts import PodRef
+from detectors.metrics import Metrics
+from detectors.recipe_lines import RecipeLines
 from detectors.rules.signatures import read, shown_by, signatures_of
 from detectors.settings import AgentSettings
 from recover.recipes.load import built_in
@@ -113,6 +117,14 @@ def test_a_line_counts_once_for_each_recipe_that_knows_it() -> None:
     assert {"cuda-driver-too-old", "cuda-majors-apart"} <= shown
 
 
+def test_a_line_is_found_in_any_piece_of_one_that_is_written_over() -> None:
+    bars = "".join(f"\rSteps: {n}%|#| {n}/100 [00:01<00:09,  9.80it/s]" for n in range(100))
+
+    (hit,) = read(BUILT_IN, bars + "\r" + TOO_OLD + bars)
+
+    assert hit.text == TOO_OLD
+
+
 @given(st.text(max_size=300))
 def test_no_line_raises(text: str) -> None:
     read(BUILT_IN, text)
@@ -196,6 +208,17 @@ def test_a_long_line_is_cut_so_that_its_match_stays(before: int) -> None:
     assert shown_by(read(BUILT_IN, line.text)) == {"vllm-bfloat16"}
 
 
+def test_services_that_print_a_known_line_never_displace_a_training() -> None:
+    core = agent()
+    core.log_line(REF, "step 1", at(0))
+    for n in range(80):
+        core.log_line(
+            PodRef("web", f"api-{n}", f"web-{n}", "main", 0), "INFO: Application startup complete.", at(n)
+        )
+
+    assert "llm-0" in [pod.name for pod in core.status(at(100)).pods]
+
+
 def test_recipes_of_people_apply_to_the_lines_that_follow() -> None:
     core = agent()
     own = Signature(name="small-shm", match=["unable to write to file </torch_{file}>"])
@@ -233,6 +256,27 @@ def test_a_new_step_template_forgets_steps_and_no_known_line() -> None:
 
     assert (published(core).edge, published(core).first_step) == (Edge.STARTED, None)
     assert [line.text for line in published(core).known_lines] == [ALLOCATOR]
+
+
+def test_a_template_that_cannot_be_used_is_told_once_and_a_recipe_that_went_takes_its_series_along() -> None:
+    core, metrics = agent(), Metrics()
+    lines = RecipeLines(core, metrics)
+    spec = NodeHealthSpec(signatures=[Signature(name="mine", match=["oom {x}", "out of shared memory"])])
+
+    with capture_logs() as told:
+        for each in (NodeHealthSpec(), spec, spec, msgspec.structs.replace(spec, request="again")):
+            core.spec(each)
+            lines.changed()
+
+    (line,) = told
+    assert "recipe mine: template 'oom {x}'" in line["problem"]
+    assert b'rekindle_log_signature_total{signature="mine"} 0.0' in metrics.text()
+
+    core.spec(NodeHealthSpec())
+    lines.changed()
+
+    assert b'signature="mine"' not in metrics.text()
+    assert b'rekindle_log_signature_total{signature="paddle-autogrow-oom"} 0.0' in metrics.text()
 
 
 def test_free_memory_is_told_with_the_end_alone_as_it_was_read_before() -> None:
