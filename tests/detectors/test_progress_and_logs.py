@@ -72,7 +72,7 @@ def test_a_template_is_literal(template: str, line: str, step: int | None) -> No
     assert step_in(line, template) == step
 
 
-# As tqdm 4.67 writes them, on a terminal and without one.
+# As tqdm 4.70 writes them, on a terminal and without one.
 @pytest.mark.parametrize(
     ("bar", "step"),
     [
