@@ -66,10 +66,10 @@ rekindle recipes show small-shm.toml -o yaml | kubectl apply -f -
 kubectl get recipes                        # or rcp; Accepted tells whether each is used, -o wide why not
 ```
 
-An object's `metadata.name` is the recipe's name, and its `spec` all the rest of a file. The controller checks
-it as `rekindle recipes show` does, and answers with the condition `Accepted` in its status; the message names
-the field, its value and what was expected. One that cannot be used never stops the others. A good one that is
-edited into a bad one is no longer used.
+An object's `metadata.name` is the recipe's name, and its `spec` all the rest of a file. The API server
+refuses wrong types at once. The controller checks all the rest as `rekindle recipes show` does, and answers
+with the condition `Accepted` in the status; its message names the field, its value and what was expected.
+One that cannot be used never stops the others. A good one that is edited into a bad one is no longer used.
 
 | Accepted | reason | meaning |
 |---|---|---|

@@ -22,6 +22,7 @@ TEMPLATE = "unable to write to file </torch_{file}>"
 IDLE_S = 2.0
 AUDIT_LAG_S = 1.0
 OFF = "cuda-invalid-image"
+ONE = {"exitCode": 2}
 
 
 def recipe(name: str, **spec: Any) -> dict[str, Any]:
@@ -102,6 +103,9 @@ async def test_wrong_types_words_and_fields_are_refused_by_the_api_server_itself
         wrong = {
             "a fault that is none": recipe("r", match={"allOf": [{"fault": "gremlins"}]}),
             "no clause": recipe("r", match={"allOf": []}),
+            "two tests in one": recipe("r", match={"allOf": [{"exitCode": 1, "log": TEMPLATE}]}),
+            "a test of nothing": recipe("r", match={"allOf": [{"anyOf": [{}]}]}),
+            "a choice beside a test": recipe("r", match={"allOf": [{"exitCode": 1, "anyOf": [ONE]}]}),
             "no attempt": recipe("r", attempts=0),
             "a title too short": recipe("r", title="shm"),
         }

@@ -40,6 +40,7 @@ from recover.api import (
 from recover.crds import manifests, run, schemas
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
+from recover.structural import structural
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 GANG = GangRef(api_version="batch/v1", kind="Job", namespace="team", name="llm", uid="u1")
@@ -171,6 +172,16 @@ def test_every_field_that_people_write_is_explained() -> None:
     assert spec["properties"]["title"]["description"] == "The issue in one line."
 
 
+def test_a_recipes_tests_are_counted_at_admission() -> None:
+    clause = schemas()["recipes"]["properties"]["spec"]["properties"]["match"]["properties"]["allOf"]["items"]
+    (of_clause,) = clause["x-kubernetes-validations"]
+    (of_test,) = clause["properties"]["anyOf"]["items"]["x-kubernetes-validations"]
+
+    for rule in (of_clause, of_test):
+        named = set(re.findall(r"has\(self\.(\w+)\)", rule["rule"])) - {"anyOf"}
+        assert named == clause["properties"].keys() - {"where", "anyOf"}
+
+
 def test_conditions_are_merged_by_their_type() -> None:
     conditions = schemas()["recoveries"]["properties"]["status"]["properties"]["conditions"]
 
@@ -187,13 +198,11 @@ def test_every_column_shows_a_field_that_exists(crd: dict[str, Any]) -> None:
 
 
 def test_a_field_of_a_kind_that_kubernetes_cannot_hold_is_a_clear_error() -> None:
-    from recover.crds import _struct  # noqa: PLC0415 - the one private name: no public struct is wrong
-
     class Wrong(msgspec.Struct):
         pair: tuple[int, str]
 
     with pytest.raises(TypeError, match="no place in a structural schema"):
-        _struct(Wrong)
+        structural(Wrong)
 
 
 def test_the_command_prints_all_crds(capsys: pytest.CaptureFixture[str]) -> None:
