@@ -87,7 +87,7 @@ def reads_environment(gang: Gang) -> bool:
     A rank's containers are those that ask for a device; where none of a template does, all of its containers.
     """
     ours = {"configMapRef": {"name": environment_name(gang)}}
-    ranks = [
+    ranks: list[Mapping[str, Any]] = [
         container
         for template in gang.templates.values()
         for container in [c for c in template.containers if _asks_for_device(c)] or template.containers
