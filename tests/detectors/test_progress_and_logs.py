@@ -240,6 +240,47 @@ def test_the_first_error_that_is_no_echo_wins() -> None:
     assert (errors.error.code, errors.error.at) == ("log-cuda-oom", at(2))
 
 
+TORCHRUN = [
+    "Traceback (most recent call last):",
+    '  File "torch/distributed/launcher/api.py", line 386, in launch_agent',
+    "    raise ChildFailedError(",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    "train.py FAILED",
+]
+"""What torchrun 2.15 prints after any end of a worker but a good one."""
+LOST_A_PEER = [
+    "[rank0]: Traceback (most recent call last):",
+    "[rank0]:     work.wait()",
+    "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:39827. "
+    "This is typically caused by a remote worker crashing.",
+]
+NO_ROOM = [
+    "[rank0]: Traceback (most recent call last):",
+    "[rank0]:     raise final_result",
+    "[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([1])",
+    "[rank0]: Traceback (most recent call last): (RANK 1)",
+    "[rank0]:     with path.open(mode) as stream:",
+    "[rank0]: OSError: [Errno 28] No space left on device",
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ([*LOST_A_PEER, *TORCHRUN], "log-connection-reset"),
+        ([*TORCHRUN, "  traceback : Signal 9 (SIGKILL) received by PID 10959"], "log-rank-killed"),
+        ([*NO_ROOM, *TORCHRUN], "log-no-space"),
+    ],
+)
+def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], code: str) -> None:
+    errors = logs.Errors()
+    for line in lines:
+        errors = logs.observe(errors, line, START, ERRORS)
+
+    assert errors.error is not None
+    assert errors.error.code == code
+
+
 @pytest.mark.parametrize("rank", ["", "[rank3]: "])
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
     errors = logs.Errors()
