@@ -220,6 +220,9 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
     idle_gpu_s: Annotated[
         float | None, Meta(description="GPU-seconds that stood free meanwhile: scanS times the gang's GPUs")
     ] = None
+    excluded: Annotated[
+        list[int], Meta(description="steps that were passed over since they failed to load", max_length=16)
+    ] = []
     repaired: Annotated[
         list[Annotated[str, Meta(max_length=256)]],
         Meta(description="what was changed beside the checkpoints, or could not be", max_length=16),

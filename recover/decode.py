@@ -29,6 +29,7 @@ from recover.resources import JOBS
 from recover.workloads.wire import OwnedMeta, PodSpec, volumes_of
 
 __all__ = [
+    "EXCLUDED",
     "JOBSET_UID",
     "QUARANTINE",
     "RELEASED",
@@ -48,6 +49,8 @@ RELEASED = key("released-at")
 """Annotation on a node: when a person last released it."""
 SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""
+EXCLUDED = key("excluded")
+"""Annotation on a scan pod: the steps that it must not choose, since they failed to load."""
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
 

@@ -22,16 +22,19 @@ from recover.checkpoints.annotation import (
     parse_repair,
 )
 from recover.checkpoints.model import Repair
-from recover.decode import SCAN_OF
+from recover.decode import EXCLUDED, SCAN_OF
 from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
 from recover.objects import shortened
 from recover.resources import PODS
+from recover.settings import Settings
+from recover.witnesses import told
 
 __all__ = [
     "MEMORY_LIMIT",
     "Unscannable",
     "create",
     "create_later",
+    "is_outdated",
     "later_name",
     "location",
     "may_write",
@@ -40,12 +43,15 @@ __all__ = [
     "remove",
     "scan_label",
     "scan_name",
+    "unloadable",
 ]
 
 MEMORY_LIMIT = "1Gi"
 
 _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
+_NOT_LOADED = "log-checkpoint"
+"""What detectors/catalog/log_errors.toml calls a line that tells so."""
 _MESSAGE_FILE = "/dev/termination-log"
 _RESOURCES = {
     "requests": {"cpu": "100m", "memory": "64Mi"},
@@ -116,26 +122,34 @@ def scan_label(recovery: Recovery) -> str:
     return shortened(recovery.metadata.name, 63)
 
 
-def create(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
+def create(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
     """The gated scan pod of this attempt; None where nothing can be scanned."""
-    return _create(scan_name(recovery), recovery, gang, image, deadline_s, gates=[{"name": _GATE}])
+    return _create(scan_name(recovery), recovery, gang, world, settings, gates=[{"name": _GATE}])
 
 
-def create_later(recovery: Recovery, gang: Gang, image: str, deadline_s: float) -> Create | None:
+def create_later(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
     """A scan beside the running gang; None where nothing can be scanned."""
-    return _create(later_name(recovery), recovery, gang, image, deadline_s, gates=[])
+    return _create(later_name(recovery), recovery, gang, world, settings, gates=[])
 
 
 def _create(
-    name: str, recovery: Recovery, gang: Gang, image: str, deadline_s: float, gates: list[dict[str, str]]
+    name: str,
+    recovery: Recovery,
+    gang: Gang,
+    world: World,
+    settings: Settings,
+    *,
+    gates: list[dict[str, str]],
 ) -> Create | None:
     try:
         place = location(gang)
     except Unscannable:
         return None
     allowed = _allowed(gang) if gates else []  # beside running ranks nothing is changed
-    command = _command(place, recovery, allowed)
-    spec = _spec(place, image, deadline_s, command, writes=bool(allowed))
+    exclude = unloadable(recovery, world)
+    command = _command(place, recovery, exclude, allowed)
+    notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed)}
+    spec = _spec(place, settings, command, writes=bool(allowed))
     return Create(
         what="create-scan",
         resource=PODS,
@@ -148,16 +162,37 @@ def _create(
                 "name": name,
                 "namespace": gang.ref.namespace,
                 "labels": {SCAN_OF: scan_label(recovery)},
-                **({"annotations": {REPAIR: ",".join(allowed)}} if allowed else {}),
+                "annotations": {note: text for note, text in notes.items() if text},
             },
             "spec": {**spec, "schedulingGates": gates},
         },
     )
 
 
-def _unloadable(fruitless: list[int]) -> list[int]:
-    """Steps from which two attempts began and none moved on: they look complete, and do not load."""
-    return sorted({step for step in fruitless if fruitless.count(step) >= 2})
+def unloadable(recovery: Recovery, world: World) -> list[int]:
+    """Steps whose checkpoints look complete and do not load: one from which two attempts began and none moved
+    on; or one, where a rank's first error was that it could not read a checkpoint. What an earlier attempt of
+    this recovery has passed over stays so."""
+    status = recovery.status
+    found = {step for step in status.fruitless if status.fruitless.count(step) >= 2}
+    before = status.checkpoint
+    if before is None:
+        return sorted(found)
+    found.update(before.excluded)
+    if before.step is not None and before.attempt < status.attempt:
+        ranks = told(world, status.witnesses)
+        if any(r.first_step is None and r.first_error and r.first_error.code == _NOT_LOADED for r in ranks):
+            found.add(before.step)
+    return sorted(found)
+
+
+def is_outdated(pod: Pod, recovery: Recovery, world: World) -> bool:
+    """It waits for its release, and an agent has told since that a checkpoint did not load."""
+    return pod.gated and pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, world))
+
+
+def _told(steps: list[int]) -> str:
+    return ",".join(str(step) for step in steps)
 
 
 def _allowed(gang: Gang) -> list[Repair]:
@@ -168,9 +203,9 @@ def _allowed(gang: Gang) -> list[Repair]:
         return []
 
 
-def _command(place: Place, recovery: Recovery, allowed: list[Repair]) -> list[str]:
+def _command(place: Place, recovery: Recovery, exclude: list[int], allowed: list[Repair]) -> list[str]:
     command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
-    for step in _unloadable(recovery.status.fruitless):
+    for step in exclude:
         command += ["--exclude", str(step)]
     if place.at.format is not None:
         command += ["--format", place.at.format]
@@ -182,7 +217,7 @@ def _command(place: Place, recovery: Recovery, allowed: list[Repair]) -> list[st
     return command
 
 
-def _spec(place: Place, image: str, deadline_s: float, command: list[str], *, writes: bool) -> dict[str, Any]:
+def _spec(place: Place, settings: Settings, command: list[str], *, writes: bool) -> dict[str, Any]:
     who = {k: v for k, v in _security_context(place).items() if k in _OF_THE_GANG}
     if "fsGroup" in who:
         who["fsGroupChangePolicy"] = "OnRootMismatch"  # else every file is given to the group before the scan
@@ -190,7 +225,7 @@ def _spec(place: Place, image: str, deadline_s: float, command: list[str], *, wr
     volume = {place.volume.kind.value: {**place.volume.source, **read_only}}
     return {
         "restartPolicy": "Never",
-        "activeDeadlineSeconds": int(deadline_s) + 600,
+        "activeDeadlineSeconds": int(settings.timing.scan_deadline_s) + 600,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1 if writes else 0,
@@ -201,7 +236,7 @@ def _spec(place: Place, image: str, deadline_s: float, command: list[str], *, wr
         "containers": [
             {
                 "name": "scan",
-                "image": image,
+                "image": settings.images.scan,
                 "command": command,
                 "terminationMessagePath": _MESSAGE_FILE,
                 "resources": _RESOURCES,

@@ -89,10 +89,10 @@ def _hopeless(ctx: Context, scan: Pod | None, refusal: Refusal | None) -> str | 
 def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
     """Creates the scan where it is missing, and lifts its gate."""
     if scan is None:
-        created = scan_pod.create(
-            ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s
-        )
+        created = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
         return (created,) if created else ()
+    if scan_pod.is_outdated(scan, ctx.recovery, ctx.world):
+        return (scan_pod.remove(scan),)
     return (scan_pod.release(scan),) if scan.gated else ()
 
 

@@ -16,6 +16,7 @@ from recover.checkpoints.annotation import REPAIR
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.model import Pod
 from recover.phases.context import Context
+from recover.scan_pod import unloadable
 
 __all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
 
@@ -62,6 +63,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         rejected=rejected,
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
+        excluded=unloadable(ctx.recovery, ctx.world)[:16],
         repaired=[_one_line(line) for line in message.repaired[:16]],
         tracker=_one_line(message.tracker),
     )
@@ -91,6 +93,7 @@ def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> Checkp
         reason=_one_line(why, REASON_CHARS_MAX),
         scan_s=scan_s,
         idle_gpu_s=_idle_gpu_s(ctx, scan_s),
+        excluded=unloadable(ctx.recovery, ctx.world)[:16],
     )
 
 

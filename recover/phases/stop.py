@@ -79,7 +79,7 @@ def stopping(ctx: Context) -> Step:
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
     """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
-    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
     told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
     return (*((scan,) if scan else ()), told)
 

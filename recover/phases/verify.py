@@ -184,7 +184,7 @@ def _by_checkpoint(ctx: Context) -> Step:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
     if scan is not None:
         return Step(look_again_s=_scan_left_s(ctx))
-    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.settings.images.scan, ctx.timing.scan_deadline_s)
+    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
     return Step(writes=(made,) if made else (), look_again_s=_scan_left_s(ctx))
 
 
