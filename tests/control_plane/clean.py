@@ -31,7 +31,9 @@ CRDS = Resource(
 )
 SERVED_S = 20.0
 _FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
-_SYSTEM = "extension-apiserver-authentication"
+_SERVICES = Resource("", "v1", "services", "Service")
+"""The training-operator's. One that awaits the garbage collector keeps its name from a job of another kind."""
+_SYSTEM = ("extension-apiserver-authentication", "kubernetes")
 
 
 async def install_crds(api: KubeApi) -> None:
@@ -59,12 +61,12 @@ async def wiped(api: KubeApi) -> None:
     """Deletes what tests make, in all namespaces, whatever finalizers say; and the lease, so that the next
     controller does not wait for one that was killed."""
     ours = (CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, RECIPES, NODEHEALTHS)
-    for resource in (*_FRAMEWORKS, JOBS, PODS, *ours, NODES):
+    for resource in (*_FRAMEWORKS, JOBS, PODS, _SERVICES, *ours, NODES):
         if resource in _FRAMEWORKS and not await _is_served(api, resource):
             continue
         answer = msgspec.json.decode(await api.request("GET", resource.path()))
         for item in answer["items"]:
-            if item["metadata"]["name"] != _SYSTEM:
+            if item["metadata"]["name"] not in _SYSTEM:
                 await _remove(api, resource, item["metadata"])
     await _remove(api, LEASES, {"name": "rekindle-controller", "namespace": "rekindle-system"})
 
