@@ -1,0 +1,49 @@
+"""What strikes and when, drawn from a seed. Pure: the same seed draws the same faults."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+__all__ = ["INDEX", "Kind", "Strike", "drawn"]
+
+INDEX = -1
+"""As the file of a save that meets the full disk: not a rank's shard, but the index, written last."""
+
+
+class Kind(StrEnum):
+    KILL_POD = "SIGKILL of a pod's processes"
+    KILL_RANK = "SIGKILL of a rank below torchrun"
+    FREEZE = "SIGSTOP of a rank"
+    DISK_FULL = "disk full in a save"
+
+
+_WEIGHTS = {Kind.KILL_POD: 3, Kind.KILL_RANK: 3, Kind.FREEZE: 3, Kind.DISK_FULL: 2}
+
+
+class Strike(msgspec.Struct, frozen=True):
+    """`wait_s` after the last recovery's first new step. With `saving`, then in the next save, when that
+    share of it has passed. `file` is the rank whose shard finds no room, or INDEX."""
+
+    kind: Kind
+    rank: int
+    wait_s: float
+    saving: bool = False
+    share: float = 0.0
+    file: int = INDEX
+
+
+def drawn(seed: int, number: int, *, ranks: int, wait_max_s: float) -> Strike:
+    """The fault with that number. Those of a full disk strike in a save by nature; of the others a third."""
+    random = Random(f"{seed}/{number}")
+    (kind,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
+    return Strike(
+        kind=kind,
+        rank=random.randrange(ranks),
+        wait_s=random.uniform(0.0, wait_max_s),
+        saving=kind is Kind.DISK_FULL or random.random() < 1 / 3,
+        share=random.uniform(0.0, 1.0),
+        file=random.choice([INDEX, *range(ranks)]),
+    )
