@@ -32,7 +32,7 @@ CRDS = Resource(
 SERVED_S = 20.0
 _FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
 _SERVICES = Resource("", "v1", "services", "Service")
-"""The training-operator's. One that awaits the garbage collector keeps its name from a job of another kind."""
+"""The training-operator's. One that awaits garbage collection keeps its name from a job of another kind."""
 _SYSTEM = ("extension-apiserver-authentication", "kubernetes")
 
 
