@@ -170,10 +170,10 @@ def _name(raw: msgspec.Raw) -> str:
 # --- finding what was asked for ---------------------------------------------------------------------------
 
 
-def find(asked: str, snapshot: Snapshot, namespace: str = "") -> Job | str:
+def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why") -> Job | str:
     """The job, or the name of the node, that `asked` means.
 
-    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME. Raises NotFound.
+    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the one that asks. Raises NotFound.
     """
     first, slash, second = asked.partition("/")
     name = second if slash else first
@@ -198,7 +198,7 @@ def find(asked: str, snapshot: Snapshot, namespace: str = "") -> Job | str:
             return job
         case [], False:
             raise NotFound(_nothing(asked, name, snapshot))
-    raise NotFound(_several(asked, jobs, node=name if is_node else ""))
+    raise NotFound(_several(asked, jobs, node=name if is_node else "", command=command))
 
 
 def _is_kind(word: str) -> bool:
@@ -237,8 +237,10 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
     return f"no job or node {asked!r}: {hint}"
 
 
-def _several(asked: str, jobs: list[Job], node: str) -> str:
+def _several(asked: str, jobs: list[Job], node: str, command: str) -> str:
     ways = [f"-n {j.ref.namespace} {j.ref.kind.lower()}/{j.ref.name}" for j in jobs]
     if node:
         ways.append(f"node/{node}")
-    return f"{asked!r} means several things; say which: " + "; ".join(f"rekindle why {way}" for way in ways)
+    return f"{asked!r} means several things; say which: " + "; ".join(
+        f"rekindle {command} {way}" for way in ways
+    )

@@ -31,6 +31,7 @@ from recover.witnesses import told
 
 __all__ = [
     "MEMORY_LIMIT",
+    "Place",
     "Unscannable",
     "create",
     "create_later",
@@ -38,6 +39,7 @@ __all__ = [
     "later_name",
     "location",
     "may_write",
+    "mounted",
     "of_attempt",
     "release",
     "remove",
@@ -77,6 +79,17 @@ class Place(msgspec.Struct, frozen=True):
 
 def location(gang: Gang) -> Place:
     """Where the checkpoints lie and on which volume. Raises Unscannable, in plain words."""
+    place = mounted(gang)
+    if place.volume.kind not in _MOUNTABLE:
+        raise Unscannable(
+            f"{place.at.path} lies on a volume of kind {place.volume.kind}; a scan mounts "
+            f"{', '.join(_MOUNTABLE)} only"
+        )
+    return place
+
+
+def mounted(gang: Gang) -> Place:
+    """The same, also of a volume that a scan cannot mount."""
     value = gang.annotations.get(ANNOTATION)
     if value is None:
         raise Unscannable(f"{gang.ref} has no annotation {ANNOTATION}")
@@ -93,11 +106,6 @@ def location(gang: Gang) -> Place:
                     best = Place(at=at, volume=volume, mount=mount, template=template)
     if best is None:
         raise Unscannable(f"no volume of {gang.ref} is mounted at {at.path}")
-    if best.volume.kind not in _MOUNTABLE:
-        raise Unscannable(
-            f"{at.path} lies on a volume of kind {best.volume.kind}; a scan mounts "
-            f"{', '.join(_MOUNTABLE)} only"
-        )
     return best
 
 

@@ -7,8 +7,7 @@ It changes nothing in a cluster. Exit status: 0 printed, 2 wrong usage or a mani
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
@@ -17,6 +16,7 @@ from detectors.strict import BadValueError
 from recover.checkpoints.annotation import LocationError, parse
 from recover.enable.manifest import KINDS, enabled
 from recover.enable.text import rewritten
+from recover.manifests import ManifestError, documents, name_of, read_text
 from recover.stories.words import printable
 
 __all__ = ["run"]
@@ -41,10 +41,6 @@ def run(args: list[str]) -> int:
     return 0
 
 
-class _UnusableError(Exception):
-    """A manifest that is no text, or no YAML."""
-
-
 def _enable(
     file: Annotated[
         str, typer.Option("--file", "-f", metavar="FILE", help="YAML or JSON; - is standard input.")
@@ -59,13 +55,13 @@ def _enable(
 
     rekindle enable -f job.yaml --checkpoint /ckpt | kubectl create -f -
     """
-    name = "standard input" if file == "-" else file
+    name = name_of(file)
     try:
         if checkpoint:
             parse(checkpoint)
-        text = _read(file, name)
-        answer = enabled(_parsed(text, name), name, checkpoint)
-    except (BadValueError, LocationError, _UnusableError) as error:
+        text = read_text(file)
+        answer = enabled(documents(text, name), name, checkpoint)
+    except (BadValueError, LocationError, ManifestError) as error:
         _tell(str(error))
         raise typer.Exit(EXIT_UNUSABLE) from error
     for note in answer.notes:
@@ -78,28 +74,6 @@ def _enable(
     if answer.jobs == 0:
         _tell(f"{name}: nothing to enable in it: expected one of {', '.join(KINDS)}")
         raise typer.Exit(EXIT_NO_JOB)
-
-
-def _read(file: str, name: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8")
-    except OSError as error:
-        raise _UnusableError(f"{name}: cannot be read: {error.strerror}; expected a YAML file") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        found = error.object[error.start : error.start + 1]
-        raise _UnusableError(f"{name}: line {line}: value {found!r}: expected UTF-8 text") from error
-
-
-def _parsed(text: str, name: str) -> list[Any]:
-    try:
-        return list(yaml.safe_load_all(text))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise _UnusableError(f"{name}: line {line}: {error.problem}; expected YAML or JSON") from error
-    except yaml.YAMLError as error:
-        raise _UnusableError(f"{name}: {error}; expected YAML or JSON") from error
 
 
 def _tell(text: str) -> None:

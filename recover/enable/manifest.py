@@ -1,7 +1,7 @@
 """What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
 
-cli.py reads the documents, text.py writes the changes into the person's own text, doubts.py says what will
-not work in spite of them.
+manifests.py reads the documents, text.py writes the changes into the person's own text, doubts.py says what
+will not work in spite of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.strict import BadValueError, bad_value
+from detectors.strict import BadValueError
 from recover.checkpoints.annotation import ANNOTATION
 from recover.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.enable.doubts import doubts
-from recover.model import Gang
+from recover.manifests import gang_in, objects, told, workload_in
 from recover.workloads import WORKLOADS, Workload
 from recover.workloads.patches import reading_environment
 
@@ -54,52 +54,27 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     """
     changed = copy.deepcopy(list(documents))
     jobs, notes = 0, []
-    for document, where in _objects(changed):
+    for document, where in objects(changed):
         workload = _workload(document)
         if workload is None:
             notes.append(
-                f"{file}: {where}: {_told(document)} is passed on as it is: no job that Rekindle restarts"
+                f"{file}: {where}: {told(document)} is passed on as it is: no job that Rekindle restarts"
             )
             continue
         jobs += 1
         found = _enable(document, workload, file, where, checkpoint)
-        notes += [f"{file}: {where}: {_told(document)}: {note}" for note in found]
+        notes += [f"{file}: {where}: {told(document)}: {note}" for note in found]
     return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
 
 
-def _objects(documents: Sequence[Any]) -> Iterator[tuple[Any, str]]:
-    """Each object and where it stands; those of a List one by one, and no empty document."""
-    for number, document in enumerate(documents, start=1):
-        where = f"document {number}"
-        items = (
-            document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
-        )
-        if isinstance(items, list):
-            for place, item in enumerate(items, start=1):
-                yield item, f"{where}, item {place}"
-        elif document is not None:
-            yield document, where
-
-
 def _workload(document: Any) -> Workload | None:
-    if not isinstance(document, dict):
-        return None
-    said = (document.get("apiVersion"), document.get("kind"))
-    known = (w for w in WORKLOADS if w.resource.kind in KINDS)
-    return next((w for w in known if (w.resource.api_version, w.resource.kind) == said), None)
-
-
-def _told(document: Any) -> str:
-    if not isinstance(document, dict):
-        return "what stands there"
-    metadata = document.get("metadata")
-    name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
-    return f"{document.get('kind') or 'an object without a kind'} {name or ''}".rstrip()
+    found = workload_in(document)
+    return found if found is not None and found.resource.kind in KINDS else None
 
 
 def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
     """Changes the job, and returns the notes on it."""
-    gang = _gang(job, workload, file, where)
+    gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, gang.ref.kind, file, where))
     metadata = job["metadata"]
     if opt_in(gang, None) is not OptIn.ENABLED:
@@ -114,32 +89,7 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             spec["containers"] = reading_environment(listed, gang)
     elif gang.ref.kind not in _TAKEN_LATER:
         notes.append(_UNNAMED)
-    return [*notes, *dict.fromkeys(doubts(_gang(job, workload, file, where), job))]
-
-
-def _gang(job: Any, workload: Workload, file: str, where: str) -> Gang:
-    metadata = job.get("metadata")
-    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        raise BadValueError(
-            file=file, where=where, field="metadata.name", value="(none)", expected="this field is required"
-        )
-    try:
-        gang = workload.parse(msgspec.json.encode(_without_nulls(job)))
-    except msgspec.ValidationError as error:
-        raise bad_value(error, job, file=file, where=where) from error
-    except TypeError as error:  # a key that is no text, as `on:` and `null:` are in YAML
-        raise BadValueError(
-            file=file, where=where, field="", value="(an object)", expected=f"expected text as keys: {error}"
-        ) from error
-    named = msgspec.structs.replace(gang.ref, namespace=gang.ref.namespace or "default")
-    return msgspec.structs.replace(gang, ref=named)
-
-
-def _without_nulls(value: Any) -> Any:
-    """A field that is null is a field that is not there, for an API server."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
+    return [*notes, *dict.fromkeys(doubts(gang_in(job, workload, file, where), job))]
 
 
 def _templates(job: Any, kind: str, file: str, where: str) -> Iterator[dict[str, Any]]:
