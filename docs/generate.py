@@ -28,13 +28,14 @@ CATALOGUE = Path(detectors.catalog.__file__).parent
 _ALERTS = """
 ## Known issues as alerts
 
-`rekindle_log_signature_total` has one series for each recipe that looks for lines, at 0 before the first one, so
-that `rate` sees the first line, too. It tells the agent's node, and no pod. Of the figures in a line only sizes
-are compared with each other, and only for the built-in recipes: what a recipe asks of the job's requests, of the
-node, or of a version is decided in the controller. Namespaces in `logs.excluded_namespaces` are not read.
+`rekindle_log_signature_total` has one series for each recipe that looks for lines, at 0 before the first
+one, so that `rate` sees the first line, too. It tells the agent's node, and no pod. Of the figures in a
+line only sizes are compared with each other, and only for the built-in recipes: what a recipe asks of the
+job's requests, of the node, or of a version is decided in the controller. Namespaces in
+`logs.excluded_namespaces` are not read.
 
-Where Paddle exports `paddle_gpu_malloc_failed_total`, either of the two tells that its allocator is in conflict
-with a virtual GPU:
+Where Paddle exports `paddle_gpu_malloc_failed_total`, either of the two tells that its allocator is in
+conflict with a virtual GPU:
 
 ```yaml
 - alert: GPUAllocConflict
