@@ -25,16 +25,16 @@ __all__ = ["ProcessRuntime"]
 
 MESSAGE_BYTES_MAX = 4096
 READ_BYTES = 64 * 1024
-MARK = "CONTAINER_ID"
-"""The variable by which a container's processes are told from all others of this machine."""
+MARK = "CONTAINER_FILES"
+"""The variable by which a container's processes are told from all others of this machine: a path, since ids
+are the same in every cluster, and several may run at once."""
 
 
 class _Container:
     """One running process, leader of its own session and process group."""
 
-    def __init__(self, process: asyncio.subprocess.Process, mark: str, message: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, message: Path) -> None:
         self.process = process
-        self.mark = mark
         self.message = message
         self.forced: Exit | None = None
         self.ending: asyncio.Task[Exit] | None = None
@@ -55,7 +55,7 @@ class _Container:
 
     def processes(self) -> list[int]:
         """The ids of all, also of those that have left the group, as torchrun's workers do."""
-        line = f"\0{MARK}={self.mark}\0".encode()
+        line = f"\0{MARK}={self.message}\0".encode()
         return [
             int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if line in _bytes(path)
         ]
@@ -96,13 +96,13 @@ class ProcessRuntime:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=folder,
-                env={**_base_environment(run.pod, own), **environment, MARK: run.container_id},
+                env={**_base_environment(run.pod, own), **environment, MARK: str(message)},
                 start_new_session=True,
                 preexec_fn=lambda: die_with(parent),
             )
         except OSError as error:
             raise StartError("RunContainerError", f"{arguments[0]}: {error}") from error
-        container = _Container(process, run.container_id, message)
+        container = _Container(process, message)
         self._running.setdefault(run.uid, {})[run.name] = container
         container.ending = asyncio.create_task(self._attend(run, container, host))
         return container.ending

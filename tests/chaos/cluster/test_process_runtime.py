@@ -187,6 +187,21 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+async def test_a_container_of_the_same_name_in_another_cluster_is_left_alone(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    async with process_cluster(tmp_path / "other", Shape(nodes=2), rest=False) as other:
+        for up in (cluster, other):
+            await up.apply(m.pod("one", m.python(FOREVER)))
+        pid = await pid_of(other, "one")
+        await pid_of(cluster, "one")
+
+        cluster.crash_pod("one", Exit.by_signal(signal.SIGKILL))
+
+        await until(cluster, "one", "Failed")
+        assert not has_ended(pid)
+
+
 async def test_a_real_signal_ends_the_container_with_its_number(cluster: LocalCluster) -> None:
     await cluster.apply(m.pod("one", m.python(FOREVER)))
     await pid_of(cluster, "one")
