@@ -13,7 +13,6 @@ from chaos.cluster.client import Client
 from chaos.cluster.containers import Exit, Runtime
 from chaos.cluster.controllers.base import with_condition
 from chaos.cluster.kinds import LEASES, Object
-from chaos.cluster.placement import GPU
 from chaos.cluster.podworker import KubeletSettings, PodWorker
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, ReplyLost
@@ -25,8 +24,8 @@ NODE_LEASES = "kube-node-lease"
 
 
 class Kubelet:
-    """`gpus` is how many accelerators the node offers; `power_on` gets the boot id before anything else;
-    `watch_task` is told of each task, to see it fail.
+    """`devices` are the extended resources that the node offers, by name; `power_on` gets the boot id before
+    anything else; `watch_task` is told of each task, to see it fail.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Kubelet:
         store: MemoryCluster,
         runtime: Runtime,
         *,
-        gpus: int,
+        devices: Mapping[str, int],
         labels: Mapping[str, str] | None = None,
         settings: KubeletSettings,
         power_on: Callable[[str], None],
@@ -47,7 +46,7 @@ class Kubelet:
         self.alive = False
         self._store = store
         self._runtime = runtime
-        self._gpus = gpus
+        self._devices = dict(devices)
         self._labels = dict(labels or {})
         self._settings = settings
         self._power_on = power_on
@@ -102,7 +101,8 @@ class Kubelet:
             "message": "kubelet is posting ready status",
             "lastTransitionTime": stamp(self._store.now()),
         }
-        quantities = {GPU: str(self._gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
+        quantities = {name: str(count) for name, count in self._devices.items()}
+        quantities |= {"cpu": "64", "memory": "512Gi", "pods": "110"}
         status = {
             "capacity": quantities,
             "allocatable": quantities,

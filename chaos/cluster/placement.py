@@ -1,35 +1,40 @@
-"""May this pod run on that node: taints, selectors, node affinity, GPUs. Pure; scheduler.py asks it.
+"""May this pod run on that node: taints, selectors, node affinity, devices. Pure; scheduler.py asks it.
 
 Source: kube-scheduler's filter plugins, the parts that a GPU gang meets.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from chaos.cluster.kinds import Object
 
-__all__ = ["GPU", "gpus_of_node", "gpus_of_pod", "refusal", "tolerates"]
+__all__ = ["GPU", "devices_of_node", "devices_of_pod", "refusal", "tolerates"]
 
 GPU = "nvidia.com/gpu"
 
 
-def gpus_of_pod(pod: Object) -> int:
-    total = 0
+def devices_of_pod(pod: Object) -> Counter[str]:
+    """How much of each extended resource its containers ask for."""
+    asked: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         resources = container.get("resources", {})
-        quantity = resources.get("limits", {}).get(GPU, resources.get("requests", {}).get(GPU, 0))
-        total += int(quantity)
-    return total
+        asked.update(_devices({**resources.get("requests", {}), **resources.get("limits", {})}))
+    return asked
 
 
-def gpus_of_node(node: Object) -> int:
-    return int(node.get("status", {}).get("allocatable", {}).get(GPU, 0))
+def devices_of_node(node: Object) -> Counter[str]:
+    return Counter(_devices(node.get("status", {}).get("allocatable", {})))
 
 
-def refusal(pod: Object, node: Object, free_gpus: int) -> str | None:
-    """Why the node will not do, in the scheduler's words; None if it will."""
+def _devices(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {name: int(quantity) for name, quantity in quantities.items() if "/" in name}
+
+
+def refusal(pod: Object, node: Object, free: Mapping[str, int]) -> str | None:
+    """Why the node will not do, in the scheduler's words; None if it will. `free`: devices, by resource."""
     spec = node.get("spec", {})
     if spec.get("unschedulable") and not tolerates(pod, {"key": "node.kubernetes.io/unschedulable"}):
         return "node(s) were unschedulable"
@@ -41,9 +46,9 @@ def refusal(pod: Object, node: Object, free_gpus: int) -> str | None:
         return "node(s) were not ready"
     if not _selected(pod, node):
         return "node(s) didn't match Pod's node affinity/selector"
-    if gpus_of_pod(pod) > free_gpus:
-        return f"Insufficient {GPU}"
-    return None
+    missing = (name for name, count in sorted(devices_of_pod(pod).items()) if count > free.get(name, 0))
+    short_of = next(missing, None)
+    return f"Insufficient {short_of}" if short_of else None
 
 
 def tolerates(pod: Object, taint: Mapping[str, Any]) -> Object | None:

@@ -25,6 +25,7 @@ from chaos.cluster.controllers.scheduler import Scheduler
 from chaos.cluster.host import Host
 from chaos.cluster.kinds import KINDS, Object
 from chaos.cluster.kubelet import Kubelet
+from chaos.cluster.placement import GPU
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.process_runtime import ProcessRuntime
 from chaos.cluster.rest import Server, serve
@@ -37,10 +38,12 @@ __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What to build. `labels` go on every node; `crds` are validated against."""
+    """What to build. Every node offers its GPUs and, besides, `devices`: extended resources of any name.
+    `labels` go on every node; `crds` are validated against."""
 
     nodes: int = 5
     gpus_per_node: int = 1
+    devices: Mapping[str, int] = {}
     labels: Mapping[str, str] = {}
     crds: Sequence[Object] = ()
     seed: int = 0
@@ -73,7 +76,7 @@ class LocalCluster:
                 name,
                 store,
                 runtime,
-                gpus=shape.gpus_per_node,
+                devices={GPU: shape.gpus_per_node, **shape.devices},
                 labels=shape.labels,
                 settings=shape.kubelet,
                 power_on=hosts[name].boot if name in hosts else _no_files,

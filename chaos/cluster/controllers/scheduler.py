@@ -1,15 +1,15 @@
-"""A small scheduler: binds waiting pods to nodes by GPUs, taints and affinity. Like the default scheduler of
-Kubernetes it knows no gangs: what fits is bound, the rest waits with a reason.
+"""A small scheduler: binds waiting pods to nodes by devices, taints and affinity. Like the default scheduler
+of Kubernetes it knows no gangs: what fits is bound, the rest waits with a reason.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from chaos.cluster.controllers.base import Controller, with_condition
 from chaos.cluster.kinds import Object
-from chaos.cluster.placement import gpus_of_node, gpus_of_pod, refusal
+from chaos.cluster.placement import devices_of_node, devices_of_pod, refusal
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, Resource
 from recover.kube.cluster import NODES, PODS
@@ -21,7 +21,7 @@ _Place = tuple[str, str]
 
 
 class Scheduler(Controller):
-    """Deterministic: pods by creation, nodes by GPUs in use (fewest first), then by name."""
+    """Deterministic: pods by creation, nodes by devices in use (fewest first), then by name."""
 
     user = "scheduler"
     kinds = (NODES, PODS)
@@ -29,8 +29,8 @@ class Scheduler(Controller):
     def __init__(self, store: MemoryCluster) -> None:
         super().__init__(store)
         self._waiting: dict[_Place, None] = {}
-        self._gpus_of: dict[_Place, tuple[str, int]] = {}
-        self._in_use: Counter[str] = Counter()
+        self._devices_of: dict[_Place, tuple[str, Counter[str]]] = {}
+        self._in_use: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def touched(self, resource: Resource, old: Object | None, new: Object | None) -> Iterator[str]:
         if resource == PODS:
@@ -43,14 +43,15 @@ class Scheduler(Controller):
         assert body is not None
         place = (body["metadata"]["namespace"], body["metadata"]["name"])
         self._waiting.pop(place, None)
-        node, gpus = self._gpus_of.pop(place, ("", 0))
-        self._in_use[node] -= gpus
+        if place in self._devices_of:
+            node, devices = self._devices_of.pop(place)
+            self._in_use[node].subtract(devices)
         if new is None or new["status"]["phase"] in ("Succeeded", "Failed"):
             return
         node = new["spec"].get("nodeName", "")
         if node:
-            self._gpus_of[place] = (node, gpus_of_pod(new))
-            self._in_use[node] += gpus_of_pod(new)
+            self._devices_of[place] = (node, devices_of_pod(new))
+            self._in_use[node].update(self._devices_of[place][1])
         elif not new["spec"].get("schedulingGates") and "deletionTimestamp" not in new["metadata"]:
             self._waiting[place] = None
 
@@ -67,9 +68,9 @@ class Scheduler(Controller):
         for node in nodes:
             name = node["metadata"]["name"]
             used = self._in_use[name]
-            why = refusal(pod, node, gpus_of_node(node) - used)
+            why = refusal(pod, node, devices_of_node(node) - used)
             if why is None:
-                fitting.append((used, name))
+                fitting.append((used.total(), name))
             else:
                 reasons[why] += 1
         if fitting:

@@ -252,6 +252,20 @@ def test_pods_that_do_not_fit_wait_with_a_reason_and_are_placed_when_there_is_ro
     in_virtual_time(story, gang())
 
 
+def test_shares_of_one_card_are_placed_until_the_nodes_offer_no_more_of_them() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        share = {"tencent.com/vcuda-core": "60", "tencent.com/vcuda-memory": "20"}
+        for name in ("a", "b", "c"):
+            await cluster.apply(m.pod(name, {**m.gpu_container(), "resources": {"limits": share}}))
+        await asyncio.sleep(5)
+        assert nodes_used(cluster) == ["", "n1", "n2"]
+        waiting = next(p for p in cluster.store.objects(PODS) if "nodeName" not in p["spec"])
+        assert "2 Insufficient tencent.com/vcuda-core" in waiting["status"]["conditions"][0]["message"]
+
+    devices = {"tencent.com/vcuda-core": 100, "tencent.com/vcuda-memory": 64}
+    in_virtual_time(story, gang(), Shape(nodes=2, devices=devices))
+
+
 def test_a_pod_with_a_scheduling_gate_is_not_placed_until_the_gate_is_taken_away() -> None:
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
         await cluster.apply(m.pod("scan", schedulingGates=[{"name": "rekindle.dev/wait"}]))
