@@ -48,7 +48,7 @@ def read(path: Path) -> Recipe:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise RecipeError(str(path), [f"cannot be read: {error.strerror}: expected a TOML file"]) from error
+        raise RecipeError(str(path), [f"cannot be read: {error.strerror}: expected TOML or YAML"]) from error
     if len(data) > _FILE_BYTES_MAX:
         raise RecipeError(str(path), [f"too long: expected at most {_FILE_BYTES_MAX} bytes"])
     try:

@@ -183,7 +183,7 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "none.toml", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(RecipeError) as caught:
             read(path)
-        assert str(caught.value).startswith(f"{path}: cannot be read: {why}: expected a TOML file")
+        assert str(caught.value).startswith(f"{path}: cannot be read: {why}: expected TOML or YAML")
 
 
 def test_a_folder_without_recipes_is_told(tmp_path: Path) -> None:
