@@ -1,8 +1,9 @@
 """Known issues: how one shows, what to change, how to see that it helped.
 
-A recipe is one TOML file: the files beside this one are built in, others are people's own, in the same words.
+The TOML files beside this one are built in. People's own are Recipe objects, or files, in the same words.
 
-    file -> load.py (TOML) -> check.py (what types cannot say) -> model.Recipe
+    file -> load.py, object -> objects.py; both -> convert.py (types) -> check.py (the rest) -> model.Recipe
+    built-in recipes + objects -> objects.py -> what is in force, and what is told on each object
     Recipe + Evidence -> match.py -> Matched | NotMatched -> words.py -> cli.py
 
 What is matched is text that a tenant wrote, so a recipe never takes a node out, and changes only the gang
