@@ -1,1 +1,1 @@
-"""The two ways to look: at the whole world (triage, upkeep, recipes, expiry), and at one recovery at a time."""
+"""The two ways to look: at the whole world (triage, upkeep, recipes, expiry), and at one recovery each."""
