@@ -10,11 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaos.locked_environment import MissingError
 from chaos.stage import StageError
 from chaos.torch_soak.report import line, summary
 from chaos.torch_soak.rounds import Outcome, RoundError
 from chaos.torch_soak.soak import FAULTS_PER_JOB, soak
-from chaos.torch_training.environment import MissingError, interpreter
+from chaos.torch_training.environment import TORCH
 
 __all__ = ["main"]
 
@@ -23,7 +24,7 @@ def main() -> int:
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        python = interpreter()
+        python = TORCH.interpreter()
     except MissingError as error:
         print(f"python -m chaos.torch_soak: {error}", file=sys.stderr)
         return 2

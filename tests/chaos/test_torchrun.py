@@ -14,7 +14,7 @@ from chaos.torch_soak.report import line, summary
 from chaos.torch_soak.rounds import Outcome
 from chaos.torch_soak.soak import WAIT_MAX_S, soak
 from chaos.torch_soak.strikes import Kind, drawn
-from chaos.torch_training.environment import interpreter
+from chaos.torch_training.environment import TORCH
 
 SEED, FAULTS, RANKS = 9, 5, 2
 
@@ -42,7 +42,7 @@ async def test_a_real_torchrun_job_survives_random_faults_bit_for_bit(tmp_path: 
             told = line(len(outcomes), told)
         print(told)
 
-    same = await soak(tmp_path, interpreter(), faults=FAULTS, seed=SEED, ranks=RANKS, tell=tell)
+    same = await soak(tmp_path, TORCH.interpreter(), faults=FAULTS, seed=SEED, ranks=RANKS, tell=tell)
 
     print("\n".join(summary(outcomes)))
     assert [outcome.wrong for outcome in outcomes] == [()] * FAULTS
