@@ -1,0 +1,184 @@
+"""PaddlePaddle itself, as processes of the demo cluster: the conflict of its allocator with a share of a GPU is
+known, its restart is told another allocator, and Paddle says that it took it.
+
+Needs the environment that `python -m chaos.paddle_training.environment` makes. The failing allocation is
+simulated, since there is no GPU; the allocator that decides over it is the one that Paddle names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chaos import ledger
+from chaos.cluster.world import Shape
+from chaos.faults import rank_pod, wait_for
+from chaos.locked_environment import MissingError
+from chaos.manifests import NAMESPACE
+from chaos.paddle_training.environment import PADDLE
+from chaos.paddle_training.manifest import Training, paddle_job
+from chaos.scenario import When
+from chaos.stage import Stage, raised
+from chaos.training.launch import free_port
+from recover.api import Phase, RecipeOutcome, Recovery
+from recover.kube.cluster import CONFIGMAPS, NODEHEALTHS, NODES, RECOVERIES
+from recover.reasons import Reason
+from recover.recipes.load import built_in
+from recover.recipes.objects import to_object
+from recover.resources import PADDLEJOBS, RECIPES
+
+pytestmark = pytest.mark.processes
+
+JOB = "paddle"
+FLAG = "FLAGS_allocator_strategy"
+READ_BACK = f"{FLAG} read back from Paddle"
+RECIPE = "paddle-autogrow-oom"
+OFFERED = Shape(devices={"tencent.com/vcuda-core": 100, "tencent.com/vcuda-memory": 64})
+SHARE = {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "20"}
+WHOLE_CARD = {"tencent.com/vcuda-core": "100", "tencent.com/vcuda-memory": "64"}
+LIMIT_S = 120.0
+
+
+@pytest.fixture
+def python() -> Path:
+    try:
+        return PADDLE.interpreter()
+    except MissingError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("own_line", [False, True], ids=["built-in recipe", "recipe with the program's line"])
+async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and_trains_to_the_end(
+    tmp_path: Path, python: Path, own_line: bool
+) -> None:
+    async with raised(tmp_path, nodes=3, mode="recover", shape=OFFERED) as stage:
+        if own_line:
+            await verified_by_the_read_back_line(stage)
+        await stage.cluster.apply(paddle_job(Training(SHARE, conflict_at=30), JOB, free_port(), python))
+        await wait_for_step(stage, 5)
+        assert [read_back(log) for log in logs(stage)] == ["auto_growth"] * 2
+
+        await until(stage, "the job has succeeded", lambda: condition(stage, "Succeeded"))
+        await until(stage, "the recovery has succeeded", lambda: phases(stage) == [Phase.SUCCEEDED])
+
+        (recovery,) = recoveries(stage)
+        (use,) = recovery.status.recipes
+        assert (use.name, use.outcome, use.env) == (RECIPE, RecipeOutcome.APPLIED, {FLAG: "naive_best_fit"})
+        assert "Cannot allocate 762.939697MB memory on GPU 0" in use.seen
+        (verdict,) = [c for c in recovery.status.conditions if c.type == "RecipeVerified"]
+        reason = "SeenInLog" if own_line else "SeenBySteps"
+        assert (verdict.status, verdict.reason) == ("True", reason), verdict.message
+        assert [read_back(log) for log in logs(stage)] == ["naive_best_fit"] * 2
+        assert [PADDLES_OWN_LINE in log for log in logs(stage)] == [True] * 2
+        resumed = ledger.resumed_where_chosen(recovery)
+        assert resumed.ok, resumed.words
+        assert recovery.status.resumed_step == 21
+        assert ledger.job_writes(stage.cluster.store.audit, PADDLEJOBS.plural, JOB) == 2
+        assert ledger.cordoned(stage.objects(NODES)) == set()
+
+        told = await why(stage)
+        assert f"known issue {RECIPE}: Paddle's auto_growth allocator runs out of memory" in told
+        assert f"{FLAG}=naive_best_fit" in told
+        assert "Cannot allocate 762.939697MB memory on GPU 0" in told
+
+
+PADDLES_OWN_LINE = f"FLAGS(name='{FLAG}', current_value='naive_best_fit', default_value='auto_growth')"
+"""init_parallel_env says which of its flags are not as by default."""
+
+
+async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_crash_loop_without_the_flag(
+    tmp_path: Path, python: Path
+) -> None:
+    async with raised(tmp_path, nodes=3, mode="recover", shape=OFFERED) as stage:
+        await stage.cluster.apply(paddle_job(Training(WHOLE_CARD, conflict_at=15), JOB, free_port(), python))
+
+        await until(stage, "the loop has ended", lambda: Phase.ESCALATED in phases(stage))
+
+        last = recoveries(stage)[-1]
+        assert last.status.reason == Reason.CRASH_LOOP
+        assert [recovery.status.recipes for recovery in recoveries(stage)] == [[]] * len(recoveries(stage))
+        assert FLAG not in stage.cluster.store.read(CONFIGMAPS, f"{JOB}-rekindle", NAMESPACE).body["data"]
+        job = stage.cluster.store.read(PADDLEJOBS, JOB, NAMESPACE).body
+        assert job["spec"]["runPolicy"]["suspend"] is True
+        assert ledger.cordoned(stage.objects(NODES)) == set()
+        assert "2 restarts for application without a step of progress" in await why(stage)
+
+
+async def verified_by_the_read_back_line(stage: Stage) -> None:
+    """People's own recipe takes the place of the built-in one, and its agents know it."""
+    recipe = to_object(built_in()[RECIPE])
+    recipe["spec"]["verify"]["log"] = f"{READ_BACK} {{version}}: naive_best_fit"
+    await stage.client.create(RECIPES, recipe)
+    await until(
+        stage,
+        "each node knows the recipe",
+        lambda: all(health.get("spec", {}).get("signatures") for health in stage.objects(NODEHEALTHS)),
+    )
+
+
+# --- what is there ------------------------------------------------------------------------------------------
+
+
+async def until(stage: Stage, what: str, done: Callable[[], bool]) -> None:
+    """Fails with what was waited for, what the recoveries say, and what the ranks have printed last."""
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while not done():
+                stage.check_alive()
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        said = [f"{r.metadata.name}: {r.status.phase} {r.status.message}" for r in recoveries(stage)]
+        pytest.fail(
+            "\n".join([f"{what}: not within {LIMIT_S:g} s", *said, *(log[-2000:] for log in logs(stage))])
+        )
+
+
+async def wait_for_step(stage: Stage, step: int) -> None:
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await wait_for(stage, JOB, When(step=step))
+    except TimeoutError:
+        pytest.fail("\n".join([f"no step {step} within {LIMIT_S:g} s", *logs(stage)]))
+
+
+def recoveries(stage: Stage) -> list[Recovery]:
+    return ledger.recoveries_of(stage.objects(RECOVERIES))
+
+
+def phases(stage: Stage) -> list[Phase]:
+    return [recovery.status.phase for recovery in recoveries(stage)]
+
+
+def condition(stage: Stage, kind: str) -> bool:
+    status = stage.cluster.store.read(PADDLEJOBS, JOB, NAMESPACE).body.get("status", {})
+    return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions", []))
+
+
+def logs(stage: Stage) -> list[str]:
+    """What each rank has printed, whole."""
+    pods = [pod for rank in range(2) if (pod := rank_pod(stage, JOB, rank)) is not None]
+    folders = [stage.cluster.hosts[pod["spec"]["nodeName"]].log_folder(pod) for pod in pods]
+    return [(folder / "paddle" / "0.log").read_text(encoding="utf-8") for folder in folders]
+
+
+def read_back(log: str) -> str:
+    (line,) = [line for line in log.splitlines() if READ_BACK in line]
+    return line.rpartition(" ")[2]
+
+
+async def why(stage: Stage) -> str:
+    """`rekindle why` of the job, with all breaks of lines made blanks."""
+    command = [sys.executable, "-m", "detectors.cli", "why", f"paddlejob/{JOB}", "-n", NAMESPACE]
+    asked = await asyncio.create_subprocess_exec(
+        *command, f"--kubeconfig={stage.kubeconfig}", stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await asked.communicate()
+    assert asked.returncode == 0
+    return " ".join(said.decode().split())
