@@ -15,7 +15,7 @@ __all__ = ["FAULTS_PER_JOB", "soak"]
 FAULTS_PER_JOB = 10
 WAIT_MAX_S = 1.5
 """Some two saves: a fault may well strike before the resumed gang has saved anything."""
-STEPS_PER_FAULT = 80
+STEPS_PER_FAULT = 60
 """More than a gang makes between two faults, so that a job does not end before its last one."""
 
 
