@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane torchrun bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,13 +42,19 @@ control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
 
+torchrun: $(STAMP) ## A real torchrun job under five random faults (fetches 2.5 GB the first time)
+	$(BIN)/python -m chaos.torch_training.environment
+	REKINDLE_TORCH=1 $(BIN)/python -m pytest -s tests/chaos/test_torchrun.py
+
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
-soak: $(STAMP) ## The long counts: 20 demos, kills in each state, then outages and recoveries on a real control plane
+soak: $(STAMP) ## The long counts: demos, kills, faults of torchrun jobs, then outages and recoveries on a real control plane
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
+	$(BIN)/python -m chaos.torch_training.environment
+	$(BIN)/python -m chaos.torch_soak --faults 50
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_RECOVERIES=5 REKINDLE_HANDOVERS=16 REKINDLE_FAILOVER=1 REKINDLE_IDLE_S=120 \
 		$(BIN)/python -m pytest -s -m control_plane tests/control_plane/test_in_a_row.py \
