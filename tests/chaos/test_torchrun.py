@@ -6,6 +6,7 @@ minutes. `make soak` strikes fifty times.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from chaos.torch_soak.report import line, summary
 from chaos.torch_soak.rounds import Outcome
 from chaos.torch_soak.soak import WAIT_MAX_S, soak
 from chaos.torch_soak.strikes import Kind, drawn
+from chaos.torch_soak.witness import Instance
 from chaos.torch_training.environment import TORCH
 
 SEED, FAULTS, RANKS = 9, 5, 2
+START = datetime(2026, 8, 1, tzinfo=UTC)
 
 
 def test_a_seed_draws_the_same_faults_each_time_and_all_kinds_of_them() -> None:
@@ -29,6 +32,26 @@ def test_a_seed_draws_the_same_faults_each_time_and_all_kinds_of_them() -> None:
     assert {drawn(SEED, n, ranks=RANKS, wait_max_s=WAIT_MAX_S).kind for n in range(1, FAULTS + 1)} == set(
         Kind
     )
+
+
+def test_the_witness_counts_the_steps_made_during_a_save_and_knows_of_an_unfinished_one() -> None:
+    rank = Instance(rank=1, uid="u", log=Path("0.log"))
+    for second, text in enumerate(
+        [
+            "resumed from step 40 (/checkpoints/step-40)",
+            "step 59/880 loss=0.5",
+            "step 60/880 loss=0.4",
+            "checkpoint step-60 begun",
+            *(f"step {step}/880 loss=0.3" for step in range(61, 81)),
+            "checkpoint step-60 finished after step 69",
+            "checkpoint step-80 begun",
+        ]
+    ):
+        rank.line(START + timedelta(seconds=second), text)
+
+    assert (rank.first_step, rank.first_step_at) == (59, START + timedelta(seconds=1))
+    assert (rank.last_step, rank.saving) == (80, 80)
+    assert (rank.save_steps, rank.save_s) == ([9], [21.0])
 
 
 @pytest.mark.processes
