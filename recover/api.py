@@ -227,6 +227,9 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
         list[Annotated[str, Meta(max_length=256)]],
         Meta(description="what was changed beside the checkpoints, or could not be", max_length=16),
     ] = []
+    digests: Annotated[
+        str, Meta(description="what its bytes were compared with, where that was asked for", max_length=256)
+    ] = ""
     tracker: Annotated[
         str, Meta(description="that the framework's own tracker names another checkpoint", max_length=256)
     ] = ""

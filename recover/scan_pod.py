@@ -52,6 +52,8 @@ MEMORY_LIMIT = "1Gi"
 
 _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
+_SHARE = 5 / 6
+"""Of the deadline: the pod must start, too, and what is known by then is still handed over."""
 _NOT_LOADED = "log-checkpoint"
 """What detectors/catalog/log_errors.toml calls a line that tells so."""
 _MESSAGE_FILE = "/dev/termination-log"
@@ -155,7 +157,7 @@ def _create(
         return None
     allowed = _allowed(gang) if gates else []  # beside running ranks nothing is changed
     exclude = unloadable(recovery, world)
-    command = _command(place, recovery, exclude, allowed)
+    command = _command(place, recovery, exclude, allowed, settings.timing.scan_deadline_s * _SHARE)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed)}
     spec = _spec(place, settings, command, writes=bool(allowed))
     return Create(
@@ -211,10 +213,15 @@ def _allowed(gang: Gang) -> list[Repair]:
         return []
 
 
-def _command(place: Place, recovery: Recovery, exclude: list[int], allowed: list[Repair]) -> list[str]:
+def _command(
+    place: Place, recovery: Recovery, exclude: list[int], allowed: list[Repair], time_s: float
+) -> list[str]:
     command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
+    command += ["--time", f"{time_s:g}"]
     for step in exclude:
         command += ["--exclude", str(step)]
+    if place.at.digests:
+        command.append("--digests")
     if place.at.format is not None:
         command += ["--format", place.at.format]
     if place.at.marker is not None:

@@ -1,8 +1,8 @@
 """Reads the annotations of a job that concern its checkpoints. Pure.
 
 `rekindle.dev/checkpoint: <path in the container>[;format=<name>]` says where they lie; the format `generic`
-needs `;marker=<relative file>` beside it. `rekindle.dev/checkpoint-repair: tracker,set-aside` says what may
-be changed there.
+needs `;marker=<relative file>` beside it, and `;digests=check` has every byte of the choice read.
+`rekindle.dev/checkpoint-repair: tracker,set-aside` says what may be changed there.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class LocationError(ValueError):
 
 class CheckpointLocation(msgspec.Struct, frozen=True):
     """`path` is absolute in the gang's containers; `format` is None when the file names decide; `marker` is
-    set for the format generic, and for it only."""
+    set for the format generic, and for it only; `digests` shall be compared."""
 
     path: str
     format: str | None = None
     marker: str | None = None
+    digests: bool = False
 
 
 def parse(value: str) -> CheckpointLocation:
@@ -68,7 +69,12 @@ def parse(value: str) -> CheckpointLocation:
     _check(value, given)
     # Two leading slashes are kept by POSIX; a mount path never has them.
     normal = str(PurePosixPath("/" + path.lstrip("/")))
-    return CheckpointLocation(path=normal, format=given.get("format"), marker=given.get("marker"))
+    return CheckpointLocation(
+        path=normal,
+        format=given.get("format"),
+        marker=given.get("marker"),
+        digests="digests" in given,
+    )
 
 
 def parse_repair(value: str) -> frozenset[Repair]:
@@ -81,7 +87,7 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for option in options:
         key, equals, content = (part.strip() for part in option.partition("="))
-        if key not in ("format", "marker") or not equals:
+        if key not in ("format", "marker", "digests") or not equals:
             raise LocationError(value, f"{option!a} is not a known option")
         if key in given:
             raise LocationError(value, f"{key} is given twice")
@@ -92,6 +98,8 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
 def _check(value: str, given: dict[str, str]) -> None:
     format_name, marker = given.get("format"), given.get("marker")
     known = [reader.name for reader in READERS]
+    if given.get("digests", "check") != "check":
+        raise LocationError(value, f"digests {given['digests']!a} is not known, expected ;digests=check")
     if format_name is not None and format_name not in known:
         raise LocationError(value, f"format {format_name!a} is not one of {', '.join(known)}")
     if (format_name == GENERIC) != (marker is not None):

@@ -19,7 +19,7 @@ from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Repair, ScanMessage, ScanResult, encode_message, message_of
 from recover.checkpoints.repair import repaired, tracker_of, would_repair
-from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan import TIME_S, ScanError, scan
 from recover.checkpoints.template import MARKER_EXPECTED, Template, TemplateError, parse_marker
 
 __all__ = ["run"]
@@ -60,6 +60,8 @@ def _scan(options: argparse.Namespace) -> int:
             template=options.marker,
             exclude=frozenset(options.exclude),
             until_chosen=message_file is not None,
+            digests=options.digests,
+            time_s=options.time,
         )
         lines = _repair(options, result)
         if message_file is not None:
@@ -122,6 +124,14 @@ def _parser() -> argparse.ArgumentParser:
         "those older than the chosen one are not examined",
     )  # fmt: skip
     command.add_argument(
+        "--digests", action="store_true",
+        help="read every byte of the chosen one and compare it with the digests that its format stores",
+    )  # fmt: skip
+    command.add_argument(
+        "--time", type=float, default=TIME_S, metavar="SECONDS",
+        help=f"how long to look at most (default: {TIME_S:g}); inf with --digests has all of it read",
+    )  # fmt: skip
+    command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
         help=f"say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}",
     )  # fmt: skip
@@ -180,7 +190,7 @@ def _print_table(root: Path, result: ScanResult, lines: list[str]) -> None:
         console.print(
             f"A resume takes step {result.chosen.step} ({root / result.chosen.path}).", markup=False
         )
-    for line in lines:
+    for line in (*([result.digests] if result.digests else []), *lines):
         console.print(line, markup=False, highlight=False)
 
 

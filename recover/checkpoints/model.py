@@ -64,11 +64,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class ScanResult(msgspec.Struct, frozen=True):
-    """Newest first. `chosen` is the newest complete one that was not excluded."""
+class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Newest first. `chosen` is the newest complete one that was not excluded; `digests` says what its bytes
+    were compared with, where that was asked for."""
 
     checkpoints: tuple[Checkpoint, ...]
     chosen: Checkpoint | None
+    digests: str = ""
 
 
 class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,8 +78,8 @@ class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, when
     there is none). `repaired` says what was changed, or could not be; `tracker` that the framework's own
-    tracker names another checkpoint than the chosen one. `error` says why nothing could be scanned at all;
-    everything else is then empty.
+    tracker names another checkpoint than the chosen one; `digests` is the scan's. `error` says why nothing
+    could be scanned at all; everything else is then empty.
     """
 
     chosen: Checkpoint | None = None
@@ -86,6 +88,7 @@ class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     passed_over: int = 0
     repaired: tuple[str, ...] = ()
     tracker: str = ""
+    digests: str = ""
     error: str = ""
 
 
@@ -103,6 +106,7 @@ def message_of(result: ScanResult, *, repaired: Sequence[str] = (), tracker: str
         passed_over=len(newer),
         repaired=tuple(line[:REASON_CHARS_MAX] for line in repaired[:REPAIRED_MAX]),
         tracker=tracker[:REASON_CHARS_MAX],
+        digests=result.digests[:REASON_CHARS_MAX],
     )
 
 

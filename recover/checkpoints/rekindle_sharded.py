@@ -5,6 +5,8 @@ The format of the training program in chaos/training, and simple enough for any 
     step-40/shard-0-of-2.npz
     step-40/shard-1-of-2.npz
     step-40/commit.json       {"format": "rekindle-sharded", "step": 40, "files": [{"name", "bytes"}, ...]}
+
+A file may also have its "sha256", in hexadecimal.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import msgspec
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.model import Verdict
 
-__all__ = ["RekindleSharded"]
+__all__ = ["MARKER", "RekindleSharded", "sha256_of_files"]
 
 MARKER = "commit.json"
 MARKER_BYTES_MAX = 32 * 2**20
@@ -25,15 +27,18 @@ MARKER_BYTES_MAX = 32 * 2**20
 _SHARD = re.compile(r"shard-\d+-of-\d+\.\w+", re.ASCII)
 
 
-class _File(msgspec.Struct, frozen=True):
+class ShardFile(msgspec.Struct, frozen=True):
+    """`sha256` is in hexadecimal, and may be left out."""
+
     name: str
     bytes: int
+    sha256: str = ""
 
 
 class _Manifest(msgspec.Struct, frozen=True):
     format: Literal["rekindle-sharded"]
     step: int
-    files: tuple[_File, ...]
+    files: tuple[ShardFile, ...]
 
 
 class RekindleSharded:
@@ -46,10 +51,7 @@ class RekindleSharded:
         if MARKER not in folder.files:
             shards = sum(_SHARD.fullmatch(name) is not None for name in folder.files)
             return Verdict(complete=False, reason=f"no {MARKER}: never finished ({shards} shard files)")
-        try:
-            manifest = msgspec.json.decode(folder.read(MARKER, limit_bytes=MARKER_BYTES_MAX), type=_Manifest)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise DamagedError(f"{MARKER} is not a manifest: {str(error)!a:.120}") from error
+        manifest = _manifest(folder)
         if manifest.step != step:
             raise DamagedError(f"{MARKER} says step {manifest.step}, the directory step {step}")
         if not manifest.files:
@@ -63,3 +65,18 @@ class RekindleSharded:
                 reason = f"{file.name!a:.80} has {size_bytes} bytes, {MARKER} says {file.bytes}"
                 return Verdict(complete=False, bytes=total_bytes, reason=reason)
         return Verdict(complete=True, bytes=total_bytes)
+
+
+def sha256_of_files(folder: Folder) -> dict[str, str]:
+    """What the manifest has of each file that it has a digest of; nothing where it is no such manifest."""
+    try:
+        return {file.name: file.sha256 for file in _manifest(folder).files if file.sha256}
+    except DamagedError:
+        return {}
+
+
+def _manifest(folder: Folder) -> _Manifest:
+    try:
+        return msgspec.json.decode(folder.read(MARKER, limit_bytes=MARKER_BYTES_MAX), type=_Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedError(f"{MARKER} is not a manifest: {str(error)!a:.120}") from error

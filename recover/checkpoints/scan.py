@@ -10,17 +10,20 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import msgspec
+
 from recover.checkpoints import READERS, Reader
+from recover.checkpoints.digests import check_digests
 from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of
 from recover.checkpoints.folder import UNREADABLE, DamagedError, Folder, OutOfTimeError, why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
 from recover.checkpoints.template import Template
 
-__all__ = ["ScanError", "scan"]
+__all__ = ["TIME_S", "ScanError", "scan"]
 
 TIME_S = 25.0
-"""Below the scan pod's deadline of 30 s, so that what is known by then is still handed over."""
+"""A person may wait so long; a scan pod is told how long by its command."""
 
 EXAMINED_MAX = 1000
 NESTED_MAX = 32
@@ -39,6 +42,7 @@ def scan(
     template: Template | None = None,
     exclude: Collection[int] = (),
     until_chosen: bool = False,
+    digests: bool = False,
     time_s: float = TIME_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> ScanResult:
@@ -46,7 +50,8 @@ def scan(
 
     `format_name` limits the readers to one; otherwise the files' names decide. `template` says where the
     marker of the format `generic` lies. `until_chosen` leaves those older than the choice unexamined, which
-    saves a slow file system. Raises ScanError.
+    saves a slow file system. `digests` has every byte of the choice read and compared with what its format
+    stores, as far as the time allows. Raises ScanError.
     """
     readers = _readers(format_name, template)
     end = clock() + time_s
@@ -59,7 +64,7 @@ def scan(
     entries = _entries(folder, readers, template)
     found: list[Checkpoint] = []
     chosen: Checkpoint | None = None
-    stopped = ""
+    stopped = compared = ""
     for count, entry in enumerate(entries):
         step, name = entry.step, entry.name
         if count >= EXAMINED_MAX:
@@ -75,14 +80,17 @@ def scan(
         except OutOfTimeError:
             stopped = f"not examined: the scan's {time_s:g} s were over"
             format_found, verdict = "", Verdict(complete=False, reason=stopped)
+        may_be_chosen = chosen is None and step not in exclude and step != STEP_UNKNOWN
+        if digests and may_be_chosen and verdict.complete:
+            verdict, compared = _compared(folder, entry, verdict)
         reason = verdict.reason
         if verdict.complete and step in exclude:
             reason = "excluded: it failed to load before"
         checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, verdict.bytes)
         found.append(checkpoint)
-        if chosen is None and verdict.complete and step not in exclude and step != STEP_UNKNOWN:
+        if may_be_chosen and verdict.complete:
             chosen = checkpoint
-    return ScanResult(checkpoints=tuple(found), chosen=chosen)
+    return ScanResult(checkpoints=tuple(found), chosen=chosen, digests=compared if chosen else "")
 
 
 def _readers(format_name: str | None, template: Template | None) -> tuple[Reader, ...]:
@@ -138,6 +146,16 @@ def _examine(
         return "", Verdict(complete=False, reason=f"{UNREADABLE}: {why(error)}")
     except DamagedError as error:
         return "", Verdict(complete=False, reason=str(error))
+
+
+def _compared(folder: Folder, entry: Entry, verdict: Verdict) -> tuple[Verdict, str]:
+    """The verdict on a complete one after its digests, and what they were compared with."""
+    try:
+        inside = folder.only(entry.files) if entry.files else folder.open(entry.name)
+        return verdict, check_digests(inside, verdict.bytes)
+    except (OSError, DamagedError) as error:
+        reason = str(error) if isinstance(error, DamagedError) else f"{UNREADABLE}: {why(error)}"
+        return msgspec.structs.replace(verdict, complete=False, reason=reason), ""
 
 
 def _examine_files(files: Folder, entry: Entry, readers: Sequence[Reader]) -> tuple[str, Verdict]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.model import Verdict
 
-__all__ = ["TorchDcp"]
+__all__ = ["INDEX", "Piece", "TorchDcp", "pieces"]
 
 INDEX = ".metadata"
 INDEX_BYTES_MAX = 256 * 2**20
@@ -21,6 +23,14 @@ INDEX_BYTES_MAX = 256 * 2**20
 
 _DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
 _RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a tensor, or a pickled object, within a data file."""
+
+    file: str
+    offset_bytes: int
+    length_bytes: int
 
 
 class TorchDcp:
@@ -54,26 +64,30 @@ class TorchDcp:
 
 def _needed_bytes(folder: Folder) -> dict[str, int]:
     """For every file that the index names, the end of its furthest piece."""
+    needed: dict[str, int] = {}
+    for piece in pieces(folder):
+        needed[piece.file] = max(needed.get(piece.file, 0), piece.offset_bytes + piece.length_bytes)
+    return needed
+
+
+def pieces(folder: Folder) -> list[Piece]:
+    """All that the index names. Raises DamagedError where it is none."""
     try:
         root = load_inert(folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX))
     except ValueError as error:
         raise DamagedError(f"{INDEX} is damaged: {str(error)!a:.120}") from error
-    pieces = root.state.get("storage_data") if isinstance(root, Inert) else None
-    if not isinstance(pieces, dict) or not pieces:
+    stored = root.state.get("storage_data") if isinstance(root, Inert) else None
+    if not isinstance(stored, dict) or not stored:
         raise DamagedError(f"{INDEX} is not the index of a distributed checkpoint: it has no storage_data")
 
-    needed: dict[str, int] = {}
-    for piece in pieces.values():
-        name, end_bytes = _end_of(piece)
-        needed[name] = max(needed.get(name, 0), end_bytes)
-    return needed
+    return [_piece(entry) for entry in stored.values()]
 
 
-def _end_of(piece: object) -> tuple[str, int]:
+def _piece(piece: object) -> Piece:
     if isinstance(piece, Inert):
         match piece.state:
             case {"relative_path": str(name), "offset": int(offset), "length": int(length)} if (
                 offset >= 0 and length >= 0
             ):
-                return name, offset + length
+                return Piece(name, offset, length)
     raise DamagedError(f"{INDEX} has an entry of storage_data without relative_path, offset and length")

@@ -66,6 +66,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         excluded=unloadable(ctx.recovery, ctx.world)[:16],
         repaired=[_one_line(line) for line in message.repaired[:16]],
         tracker=_one_line(message.tracker),
+        digests=_one_line(message.digests),
     )
 
 

@@ -219,6 +219,8 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
         yield Line(
             f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"
         )
+    if choice.digests:
+        yield Line(one_line(choice.digests), Tone.DETAIL)
     yield from (Line(f"repaired: {one_line(change)}") for change in choice.repaired)
     if choice.tracker:
         yield Line(f"{one_line(choice.tracker)}; {REPAIR}: tracker on the job lets Rekindle rewrite it")

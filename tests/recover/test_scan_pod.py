@@ -32,7 +32,15 @@ def test_the_scan_is_told_the_format_and_the_marker_of_the_annotation() -> None:
 
     command = spec["containers"][0]["command"]
     assert command[:4] == ["rekindle", "checkpoints", "scan", "/ckpt/llm"]
+    assert command[command.index("--time") + 1] == "25", "the deadline is 30 s, and the pod must start"
     assert command[-4:] == ["--format", "generic", "--marker", "step_{step}/DONE"]
+
+
+def test_the_scan_is_asked_for_digests_where_the_annotation_is() -> None:
+    asked = made(faulted(checkpoint="/ckpt;digests=check"))["containers"][0]["command"]
+
+    assert "--digests" in asked
+    assert "--digests" not in made(faulted(checkpoint="/ckpt"))["containers"][0]["command"]
 
 
 def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:

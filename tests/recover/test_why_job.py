@@ -61,6 +61,7 @@ def test_a_recovered_job_tells_what_was_seen_decided_and_done() -> None:
         "Succeeded at 09:57:10",
         "kept off node-3",
         "chosen, as the newest complete checkpoint: step 40, /ckpt/step-40",
+        "digests of 5 GB are right",
         "repaired: 'step-50' was moved to rekindle-set-aside-r-1",
         "loads that one; rekindle.dev/checkpoint-repair: tracker on the job lets Rekindle rewrite it",
         "the scan took 0.4 s, and 6 GPU-seconds stood free",

@@ -134,6 +134,7 @@ VERIFIED = CheckpointChoice(
     rejected=[RejectedCheckpoint(step=50, path="/ckpt/step-50", reason="no commit marker")],
     scan_s=0.4,
     idle_gpu_s=6.4,
+    digests="digests of 5 GB are right",
     repaired=["'step-50' was moved to rekindle-set-aside-r-1"],
     tracker="latest says 'step-50', so the framework by itself loads that one",
 )

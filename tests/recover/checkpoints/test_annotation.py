@@ -69,3 +69,10 @@ def test_any_text_gives_a_normal_absolute_path_or_the_error(value: str) -> None:
         assert parse(location.path).path == location.path
         assert location.path.startswith("/")
     assert len(told) < 3000
+
+
+def test_digests_are_compared_where_the_annotation_asks_for_it() -> None:
+    assert parse("/ckpt;format=torch-dcp;digests=check").digests
+    assert not parse("/ckpt;format=torch-dcp").digests
+    with pytest.raises(LocationError, match="digests 'sha256' is not known, expected ;digests=check"):
+        parse("/ckpt;digests=sha256")

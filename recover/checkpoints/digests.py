@@ -1,0 +1,185 @@
+"""Reads every byte of a checkpoint and compares it with the digests that its format stores. On request only.
+
+    files of torch.save, also those within a torch-dcp    the CRC-32 of each zip entry
+    rekindle-sharded                                      the SHA-256 of each file, where commit.json has one
+
+Everything else is read, too, since a disk may refuse; but nothing tells whether it is what was written. For
+scan.py, once a checkpoint looks complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from recover.checkpoints.folder import DamagedError, Folder, OpenFile, OutOfTimeError
+from recover.checkpoints.rekindle_sharded import MARKER, sha256_of_files
+from recover.checkpoints.torch_dcp import INDEX, Piece, pieces
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = ["check_digests"]
+
+CHUNK_BYTES = 2**20
+DEPTH_MAX = 8
+"""No checkpoint is deeper."""
+
+_ZIP_BEGIN = b"PK\x03\x04"
+_OF_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    OverflowError,
+)
+"""What zipfile raises of an archive that is damaged, or is none that torch writes."""
+
+
+class _Read(msgspec.Struct):
+    """How far the check has come."""
+
+    bytes: int = 0
+    compared_bytes: int = 0
+
+
+def check_digests(folder: Folder, total_bytes: int) -> str:
+    """What was compared, in plain words. Raises DamagedError where something differs or cannot be read. Where
+    the time is over first, it says how far it came, and nothing is known to be wrong."""
+    done = _Read()
+    try:
+        _check(folder, done, DEPTH_MAX)
+    except OutOfTimeError:
+        return f"digests not checked: the time was over after {_size(done.bytes)} of {_size(total_bytes)}"
+    if not done.compared_bytes:
+        return f"no digests to compare with; all {_size(done.bytes)} could be read"
+    without = done.bytes - done.compared_bytes
+    rest = f"; {_size(without)} have none" if without else ""
+    return f"digests of {_size(done.compared_bytes)} are right{rest}"
+
+
+def _check(folder: Folder, done: _Read, depth_left: int) -> None:
+    sha256 = sha256_of_files(folder) if MARKER in folder.files else {}
+    of_index: dict[str, list[Piece]] = {}
+    if INDEX in folder.files:
+        for piece in pieces(folder):
+            of_index.setdefault(piece.file, []).append(piece)
+    for name in filter(partial(_is_plain, folder), sorted(folder.files)):
+        with folder.open_file(name) as file:
+            if name in sha256:
+                _check_sha256(file, sha256[name], folder, done)
+            elif name in of_index:
+                _check_pieces(file, of_index[name], folder, done)
+            elif file.size_bytes >= len(_ZIP_BEGIN) and file.read_at(0, len(_ZIP_BEGIN)) == _ZIP_BEGIN:
+                _check_zip(file, Piece(name, 0, file.size_bytes), folder, done)
+            else:
+                _read(file, Piece(name, 0, file.size_bytes), folder, done)
+    for name in folder.folders if depth_left else ():
+        if not (folder.path / name).is_symlink():
+            _check(folder.enter(name), done, depth_left - 1)
+
+
+def _is_plain(folder: Folder, name: str) -> bool:
+    """What else may lie there was no part of the checkpoint, or it had not been found complete."""
+    try:
+        folder.size_bytes(name)
+    except DamagedError:
+        return False
+    return True
+
+
+def _check_pieces(file: OpenFile, found: list[Piece], folder: Folder, done: _Read) -> None:
+    """A tensor's piece is a file of torch.save of its own; a pickled object has no digest."""
+    for piece in found:
+        begin = file.read_at(piece.offset_bytes, min(piece.length_bytes, len(_ZIP_BEGIN)))
+        (_check_zip if begin == _ZIP_BEGIN else _read)(file, piece, folder, done)
+
+
+def _check_sha256(file: OpenFile, expected: str, folder: Folder, done: _Read) -> None:
+    digest = hashlib.sha256()
+    for chunk in _chunks(file, Piece(file.name, 0, file.size_bytes), folder, done):
+        digest.update(chunk)
+    if digest.hexdigest() != expected.lower():
+        raise DamagedError(f"{file.name} is damaged: its SHA-256 is not the one in {MARKER}")
+    done.compared_bytes += file.size_bytes
+
+
+def _check_zip(file: OpenFile, piece: Piece, folder: Folder, done: _Read) -> None:
+    """zipfile compares the CRC of an entry when its last byte has been read."""
+    try:
+        with zipfile.ZipFile(_Window(file, piece)) as archive:
+            for entry in archive.infolist():
+                if entry.compress_type != zipfile.ZIP_STORED:
+                    raise DamagedError(f"{file.name} is compressed, as torch.save never does")
+                with archive.open(entry) as content:
+                    while chunk := content.read(CHUNK_BYTES):
+                        done.bytes += len(chunk)
+                        done.compared_bytes += len(chunk)
+                        folder.check_time()
+    except _OF_ZIP as error:
+        raise DamagedError(f"{file.name} is damaged: {str(error)!a:.120}") from error
+
+
+def _read(file: OpenFile, piece: Piece, folder: Folder, done: _Read) -> None:
+    for _ in _chunks(file, piece, folder, done):
+        pass
+
+
+def _chunks(file: OpenFile, piece: Piece, folder: Folder, done: _Read) -> Iterator[bytes]:
+    at, end = piece.offset_bytes, piece.offset_bytes + piece.length_bytes
+    while at < end:
+        folder.check_time()
+        chunk = file.read_at(at, min(CHUNK_BYTES, end - at))
+        at += len(chunk)
+        done.bytes += len(chunk)
+        yield chunk
+
+
+class _Window(io.RawIOBase):
+    """A part of a file as a file, for zipfile."""
+
+    def __init__(self, file: OpenFile, piece: Piece) -> None:
+        self._file = file
+        self._piece = piece
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._piece.length_bytes}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._piece.length_bytes - self._at))
+        view[:count] = self._file.read_at(self._piece.offset_bytes + self._at, count)
+        self._at += count
+        return count
+
+
+def _size(count_bytes: int) -> str:
+    value = float(count_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

@@ -1,0 +1,159 @@
+"""Bytes that changed within a file of the right length: found on request, where the format has digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recover.checkpoints.cli import run
+from recover.checkpoints.model import ScanResult, decode_message
+from recover.checkpoints.scan import scan
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def ticking(step_s: float) -> Iterator[float]:
+    """A clock that goes on at every look."""
+    now = 0.0
+    while True:
+        yield now
+        now += step_s
+
+
+def checked(root: Path) -> ScanResult:
+    return scan(root, digests=True)
+
+
+def changed(path: Path, at: int) -> None:
+    """One bit of that byte, as a disk may lose it."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def first_tensor(path: Path) -> int:
+    """Where its bytes begin: behind the zip's local header, a name and a padding."""
+    data = path.read_bytes()
+    header = data.rindex(b"PK\x03\x04", 0, data.index(b"/data/0"))
+    name_bytes, padding_bytes = struct.unpack_from("<2H", data, header + 26)
+    return header + 30 + int(name_bytes) + int(padding_bytes)
+
+
+@pytest.fixture
+def dcp(tmp_path: Path) -> Path:
+    """As torch wrote it."""
+    shutil.copytree(FIXTURES / "torch-dcp-2.15.0/step-40", tmp_path / "step-40")
+    return tmp_path
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    shutil.copytree(FIXTURES / "torch-save-2.15.0/ranks/step-40", tmp_path / "step-40")
+    return tmp_path
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """Two steps of two shards, each with its digest."""
+    for step in (40, 60):
+        folder = tmp_path / f"step-{step}"
+        folder.mkdir()
+        files = []
+        for rank in range(2):
+            data = bytes([step, rank]) * 500
+            (folder / f"shard-{rank}-of-2.npz").write_bytes(data)
+            sha256 = hashlib.sha256(data).hexdigest()
+            files.append({"name": f"shard-{rank}-of-2.npz", "bytes": 1000, "sha256": sha256})
+        manifest = {"format": "rekindle-sharded", "step": step, "files": files}
+        (folder / "commit.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        "accelerate-1.15.0/fsdp",
+        "deepspeed-0.19.8/zero-3",
+        "megatron-core-0.16.1/torch-dist",
+        "torch-dcp-2.15.0",
+        "torch-save-2.15.0/ranks",
+        "transformers-5.23.0/deepspeed",
+    ],
+)
+def test_what_the_libraries_wrote_agrees_with_their_own_digests(fixture: str) -> None:
+    result = checked(FIXTURES / fixture)
+
+    assert result.chosen is not None
+    assert result.digests.startswith("digests of ")
+
+
+@pytest.mark.parametrize("fixture", ["orbax-0.12.8/manager", "paddle-3.3.1/folders"])
+def test_a_format_without_digests_is_read_and_said_to_have_none(fixture: str) -> None:
+    result = checked(FIXTURES / fixture)
+
+    assert result.chosen is not None
+    assert result.digests.startswith("no digests to compare with; all ")
+
+
+def test_a_changed_byte_in_a_tensor_is_found_only_where_digests_are_asked_for(saved: Path) -> None:
+    first = min((saved / "step-40").iterdir())
+    changed(first, first_tensor(first))
+
+    assert scan(saved).chosen is not None
+    result = checked(saved)
+    assert result.chosen is None
+    assert 'is damaged: "Bad CRC-32 for file' in result.checkpoints[0].reason
+
+
+def test_a_changed_byte_within_a_distributed_checkpoint_is_found(dcp: Path) -> None:
+    shard = dcp / "step-40/__0_0.distcp"
+    changed(shard, first_tensor(shard))
+
+    assert scan(dcp).chosen is not None
+    assert checked(dcp).chosen is None
+
+
+def test_a_shard_that_differs_from_its_sha256_sends_the_gang_to_the_one_before(sharded: Path) -> None:
+    changed(sharded / "step-60/shard-1-of-2.npz", 500)
+
+    result = checked(sharded)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 40
+    assert result.digests.startswith("digests of 2 kB are right; ")
+    assert result.checkpoints[0].reason == (
+        "'shard-1-of-2.npz' is damaged: its SHA-256 is not the one in commit.json"
+    )
+
+
+def test_when_the_time_is_over_the_structure_decides_and_the_rest_is_said(sharded: Path) -> None:
+    clock = ticking(1.0)
+
+    result = scan(sharded, digests=True, time_s=12.0, clock=lambda: next(clock))
+
+    assert result.chosen is not None
+    assert result.chosen.step == 60
+    assert result.digests.startswith("digests not checked: the time was over after ")
+
+
+def test_a_link_in_a_circle_and_a_dangling_one_are_no_part_of_it(saved: Path) -> None:
+    (saved / "step-40/again").symlink_to(saved / "step-40")
+    (saved / "step-40/gone").symlink_to(saved / "nowhere")
+
+    assert checked(saved).chosen is not None
+
+
+def test_the_scan_pod_tells_what_was_compared(
+    sharded: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    message = tmp_path_factory.mktemp("pod") / "message"
+
+    assert run(["scan", str(sharded), "--digests", "--message-file", str(message)]) == 0
+
+    assert decode_message(message.read_bytes()).digests.startswith("digests of 2 kB are right; ")
