@@ -157,11 +157,20 @@ async def _hardware_line(sim: Simulation, draw: random.Random) -> None:
     sim.kernel(_any_node(sim, draw), draw.choice([*fatal, lines.ROW_REMAPPED, lines.CONTAINED]))
 
 
+_LAST_WORDS = (
+    "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
+    "CUDA error: device kernel image is invalid",
+)
+"""Of the three ranks of a job: no known issue, one that another node may mend, one that only its owner can."""
+
+
 async def _tenant_lines(sim: Simulation, draw: random.Random) -> None:
     """A crash as CUDA programs have it: one rank dies, every node of the cluster logs something."""
     for node in tuple(sim.machines):
         sim.kernel(node, draw.choice([lines.MMU_FAULT, lines.PREEMPTIVE_REMOVAL]))
-    sim.crash_rank(draw.randint(0, 2), Exit(1), _any_job(sim, draw), says="RuntimeError: CUDA error")
+    rank = draw.randint(0, 2)
+    sim.crash_rank(rank, Exit(1), _any_job(sim, draw), says=_LAST_WORDS[rank])
 
 
 async def _crash(sim: Simulation, draw: random.Random) -> None:
