@@ -269,7 +269,7 @@ class Invariants:
         active = [r for r in self._store.objects(RECOVERIES) if phase(r) not in OVER]
         if not any(gang_uid(r) == owner(body) for r in active):
             yield "a pod was written whose gang is not being recovered"
-        if self._clears_what_is_left(write):
+        if self._clears_what_is_left(write) or _had_ended(body):
             return
         if body["metadata"]["uid"] in self._truth.running.get(owner(body), set()):
             yield "a pod was freed while its containers ran"
@@ -281,6 +281,12 @@ class Invariants:
 def _is_orderly(write: Write) -> bool:
     """A deletion that leaves the pod its grace."""
     return write.new is not None and write.new["metadata"].get("deletionGracePeriodSeconds", 0) > 0
+
+
+def _had_ended(pod: Object) -> bool:
+    """Its kubelet has said of each container how it ended: nobody else can, and nothing of it writes."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return bool(statuses) and all("terminated" in status.get("state", {}) for status in statuses)
 
 
 def _agent_stays_in_its_room(write: Write) -> Iterator[str]:

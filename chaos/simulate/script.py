@@ -162,7 +162,7 @@ _LAST_WORDS = (
     "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
     "CUDA error: device kernel image is invalid",
 )
-"""Of the three ranks of a job: no known issue, one that another node may mend, one that only its owner can."""
+"""Of the ranks of a job: no known issue, one that another node may mend, one that only its owner can."""
 
 
 async def _tenant_lines(sim: Simulation, draw: random.Random) -> None:

@@ -31,6 +31,8 @@ FAILED_ONCE = (
     3027,
     # A job made anew crashed before its recovery knew the new uid: a second recovery was opened.
     20034,
+    # The check took the removal of a rank that had ended, of a job made anew, for one without a proof.
+    5005,
 )
 
 
