@@ -1,5 +1,5 @@
-"""PaddlePaddle itself, as processes of the demo cluster: the conflict of its allocator with a share of a GPU is
-known, its restart is told another allocator, and Paddle says that it took it.
+"""PaddlePaddle itself, as processes of the demo cluster: its allocator is in conflict with a share of a GPU,
+its restart is told another one, and Paddle says that it took it.
 
 Needs the environment that `python -m chaos.paddle_training.environment` makes. The failing allocation is
 simulated, since there is no GPU; the allocator that decides over it is the one that Paddle names.
