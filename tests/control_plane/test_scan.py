@@ -5,7 +5,7 @@ and says why in their words. The test says what a kubelet would.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -28,7 +28,7 @@ DEADLINE_S = 20.0
 """So that a wait that is cut short differs from one that is not, also on a busy machine."""
 
 
-def checkpointing_job(**spec: Any) -> dict[str, Any]:
+def checkpointing_job(**annotations: str) -> dict[str, Any]:
     """One rank, whose checkpoints lie on NFS."""
     container = {
         "name": "train",
@@ -40,19 +40,19 @@ def checkpointing_job(**spec: Any) -> dict[str, Any]:
     return indexed_job(
         "llm",
         ranks=1,
-        annotations={"rekindle.dev/checkpoint": "/checkpoints"},
-        pod={"containers": [container], "volumes": [volume], **spec},
+        annotations={"rekindle.dev/checkpoint": "/checkpoints", **annotations},
+        pod={"containers": [container], "volumes": [volume]},
     )
 
 
 @asynccontextmanager
 async def trains(
-    plane: ControlPlane, *, scan_deadline_s: float = DEADLINE_S
+    plane: ControlPlane, *, scan_deadline_s: float = DEADLINE_S, annotations: Mapping[str, str] = {}
 ) -> AsyncIterator[tuple[RealStage, Any]]:
     """A gang of one rank at step 100 on one of two nodes, and its pod."""
     settings = ["mode=recover", f"timing.scan_deadline_s={scan_deadline_s:g}"]
     async with raised(plane, nodes=2, settings=settings, agents=0) as stage:
-        (pod,) = await trained(stage, checkpointing_job(), ranks=1)
+        (pod,) = await trained(stage, checkpointing_job(**annotations), ranks=1)
         await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
         yield stage, pod
 
@@ -209,3 +209,19 @@ async def test_a_scan_that_finds_no_node_is_told_in_the_schedulers_words_at_the_
         )
         assert "2 node(s) were unschedulable" in why
         assert took_s >= 3
+
+
+async def test_a_scan_that_may_write_is_gone_before_the_gang_may_write_there_again(
+    control_plane: ControlPlane,
+) -> None:
+    allowed = {"rekindle.dev/checkpoint-repair": "tracker,set-aside"}
+    async with trains(control_plane, scan_deadline_s=3, annotations=allowed) as (stage, pod):
+        await stage.end(pod, exit_code=1)
+        scan = await stage.until("released scan", lambda: scan_of(stage))
+        assert "readOnly" not in scan["spec"]["volumes"][0]["nfs"]
+
+        why, took_s = await unverified(stage)
+
+        assert "it was still reading on n" in why
+        assert took_s >= 3
+        assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
