@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
+from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta, Origin
 
 __all__ = [
     "ACTIVE_PHASES",
@@ -249,6 +249,9 @@ class FailedLog(_Wire, frozen=True, kw_only=True):
 
     pod: Annotated[str, Meta(max_length=253)]
     node: Annotated[str, Meta(max_length=253)] = ""
+    first_error: Annotated[
+        str, Meta(description="the line that says why, as the agent read it", max_length=EVIDENCE_BYTES_MAX)
+    ] = ""
     tail: Annotated[str, Meta(max_length=2048)] = ""
 
 

@@ -184,9 +184,15 @@ def _is_back(ctx: Context, name: str) -> bool:
 
 
 def _failed_log(ctx: Context) -> FailedLog | None:
-    """The end of the first witness' log: witnesses begin with the lost rank."""
+    """The first error and the end of the first witness' log: witnesses begin with the lost rank."""
     for witness in ctx.recovery.witnesses:
         ended = [progress for progress in told(ctx.world, [witness]) if progress.tail]
         if ended:
-            return FailedLog(pod=witness.pod, node=witness.node, tail=ended[-1].tail)
+            error = ended[-1].first_error
+            return FailedLog(
+                pod=witness.pod,
+                node=witness.node,
+                first_error=error.text if error is not None else "",
+                tail=ended[-1].tail,
+            )
     return None

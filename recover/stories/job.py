@@ -191,7 +191,10 @@ def _recovery(recovery: Recovery, now: datetime) -> Section:
         lines.append(Line(f"{status.reason}: {meaning}", tone))
     if status.failed_log is not None:
         log = status.failed_log
-        lines.append(Line(f"the end of {log.pod}'s log" + (f" on {log.node}" if log.node else "") + ":"))
+        whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
+        if log.first_error:
+            lines.append(Line(f"the first error in {whose}: {one_line(log.first_error)}"))
+        lines.append(Line(f"the end of {whose}:"))
         lines += [Line(text, Tone.DETAIL) for text in printable(log.tail).splitlines()[-12:]]
     title = f"Recovery {recovery.spec.number}: {recovery.metadata.name} ({status.phase})"
     return Section(title, tuple(lines))

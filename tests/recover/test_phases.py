@@ -7,8 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Severity
-from recover.api import Phase
+from detectors.contract import Edge, Fault, LogError, Severity
+from recover.api import FailedLog, Phase
 from recover.model import Container, PodPhase
 from recover.phases import advance
 from recover.plan import plan
@@ -94,6 +94,21 @@ def test_a_crash_after_the_resume_begins_the_next_attempt_although_the_first_inc
 
     status = only_recovery(world).status
     assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
+
+
+def test_the_first_error_of_a_lost_rank_is_kept_however_much_its_launcher_printed_after_it() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    lost = next(p for p in world.health["n1"].status.pods if p.name == "llm-worker-1")
+    full = LogError(code="log-no-space", at=world.now, text="OSError: [Errno 28] No space left on device")
+    said = msgspec.structs.replace(lost, edge=Edge.ENDED, first_error=full, tail="train.py FAILED")
+    status = msgspec.structs.replace(world.health["n1"].status, pods=[said])
+    world.health["n1"] = msgspec.structs.replace(world.health["n1"], status=status)
+
+    recovery = advanced(world, Phase.RESUMING)
+
+    assert recovery.status.failed_log == FailedLog(
+        pod="llm-worker-1", node="n1", first_error=full.text, tail="train.py FAILED"
+    )
 
 
 def test_a_crash_before_the_resume_joins_and_widens_what_is_avoided() -> None:

@@ -198,12 +198,15 @@ def test_a_second_attempt_shows_its_own_phases() -> None:
 
 
 def test_a_log_that_would_steer_the_terminal_is_defused() -> None:
-    log = FailedLog(pod="llm-0", node="node-3", tail="step 1\n\x1b[2Jgone\x07")
+    log = FailedLog(
+        pod="llm-0", node="node-3", first_error="OSError: \x1b[2Jfull", tail="step 1\n\x1b[2Jgone\x07"
+    )
 
     text = told(why_job(job(), [recovery(failed_log=log)], [], NOW))
 
     assert "\x1b" not in text
     assert "\x07" not in text
+    assert "the first error in llm-0's log on node-3: OSError: " in text
     assert "step 1" in text
 
 
