@@ -31,15 +31,15 @@ CREATED_S = 0.1
 
 
 def choosing(ctx: Context) -> Step:
-    try:
-        place = scan_pod.location(ctx.gang)
-    except scan_pod.Unscannable as why:
-        return _decided(ctx, unverified(ctx, str(why)))
     name = f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}"
     scan, refusal = ctx.world.scans.get(name), _refusal(ctx, name)
     given_up = ctx.status.checkpoint
     if given_up is not None and given_up.attempt == ctx.status.attempt:
         return _withdrawn(ctx, scan, given_up)
+    try:
+        place = scan_pod.location(ctx.gang)
+    except scan_pod.Unscannable as why:
+        return _given_up(ctx, scan, unverified(ctx, str(why)))
     if scan is not None and scan.ended:
         return _decided(ctx, choice_of(ctx, scan, place.at.path))
     trouble = _hopeless(ctx, scan, refusal)
@@ -47,12 +47,16 @@ def choosing(ctx: Context) -> Step:
         took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
         trouble = f"{took}: {scan_trouble.unread(scan, refusal)}"
     if trouble is not None:
-        choice = unverified(ctx, trouble, scan_s=waited_s(ctx))
-        if scan is not None and scan_pod.may_write(scan):
-            return Step(status=msgspec.structs.replace(ctx.status, checkpoint=choice))
-        return _decided(ctx, choice)
+        return _given_up(ctx, scan, unverified(ctx, trouble, scan_s=waited_s(ctx)))
     look_again_s = CREATED_S if scan is None and refusal is None else scan_trouble.LOOK_AGAIN_S
     return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
+
+
+def _given_up(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:
+    """One that may write must end first, so what was decided is kept until then."""
+    if scan is not None and scan_pod.may_write(scan):
+        return Step(status=msgspec.structs.replace(ctx.status, checkpoint=choice))
+    return _decided(ctx, choice)
 
 
 def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:

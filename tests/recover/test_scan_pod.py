@@ -333,11 +333,22 @@ def test_a_scan_that_may_write_and_does_not_end_needs_a_person() -> None:
     assert "on n4 may change the checkpoints and does not end" in status.message
 
 
-def test_a_scan_that_was_never_released_cannot_write_and_is_not_waited_for() -> None:
+def test_a_scan_that_seems_not_to_be_released_yet_is_removed_all_the_same() -> None:
     world = repairing()
     change(world, node="", gated=True, phase=PodPhase.PENDING, containers=())
 
-    assert "never released" in why_unverified(world.later(30))
+    assert step(world.later(30)) == ["recovery-choosing"]
+    assert step(world) == ["remove-scan"]
+    assert "never released" in why_unverified(world)
+
+
+def test_a_scan_that_may_write_is_waited_for_also_when_people_take_the_annotations_back() -> None:
+    world = repairing()
+    world.change_gang(annotations={})
+
+    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["remove-scan"]
+    assert "has no annotation" in why_unverified(world)
 
 
 def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_the_recovery() -> None:
