@@ -196,15 +196,13 @@ def test_a_name_that_is_taken_is_never_written_over(root: Path) -> None:
     assert (root / "global_step60" / "data").exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_is_told(root: Path) -> None:
-    root.chmod(0o555)
-    try:
-        lines = mended(root)
-    finally:
-        root.chmod(0o755)
+def test_what_cannot_be_written_is_told_and_the_tracker_says_what_it_said(root: Path) -> None:
+    (root / f"{KEPT}.rekindle-new").mkdir()
 
-    assert lines[0].startswith("latest could not be rewritten: Permission denied")
+    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+
+    assert lines == ["latest could not be rewritten: Is a directory; it still says 'global_step60'"]
+    assert (root / "latest").read_text() == "global_step60\n"
 
 
 def test_megatrons_tracker_holds_the_number_alone(tmp_path: Path) -> None:
@@ -266,3 +264,23 @@ def test_wrong_usage_changes_nothing_and_says_what_was_expected(
 ) -> None:
     assert run(["scan", str(sharded), *args]) == 2
     assert why in capsys.readouterr().err
+
+
+def test_deepspeed_is_led_from_a_damaged_checkpoint_of_its_own_to_the_whole_one(tmp_path: Path) -> None:
+    """As DeepSpeed wrote it, but that a file of the newer tag was lost."""
+    fixture = Path(__file__).parent / "fixtures/deepspeed-0.19.8/zero-2/global_step40"
+    root = tmp_path / "ckpt"
+    for step in (40, 60):
+        shutil.copytree(fixture, root / f"global_step{step}")
+    min((root / "global_step60").glob("*_optim_states.pt")).unlink()
+    (root / "latest").write_text("global_step60")
+    message = tmp_path / "message"
+    scan_pod = ["scan", str(root), "--message-file", str(message)]
+
+    assert run(scan_pod) == 0
+    assert "latest says 'global_step60'" in decode_message(message.read_bytes()).tracker
+    assert run([*scan_pod, "--repair", "tracker,set-aside", "--write", "--mark", MARK]) == 0
+
+    assert (root / "latest").read_text() == "global_step40"
+    assert decode_message(message.read_bytes()).tracker == ""
+    assert sorted(path.name for path in root.iterdir()) == ["global_step40", "latest", KEPT, ASIDE]
