@@ -28,7 +28,19 @@ from recover.stories.node import why_node
 from recover.stories.overview import Overview, Table, overview
 from recover.stories.words import Command, Line, Story, Tone, printable
 
-__all__ = ["status", "why"]
+__all__ = [
+    "CaFile",
+    "Context",
+    "Format",
+    "Kubeconfig",
+    "Namespace",
+    "Output",
+    "Server",
+    "TokenFile",
+    "print_story",
+    "status",
+    "why",
+]
 
 EXIT_UNREADABLE = 1
 EXIT_NOT_FOUND = 3
@@ -147,7 +159,7 @@ def _why(
     if output is Output.JSON:
         _print_json(story)
     else:
-        _print_story(story)
+        print_story(story)
 
 
 def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool) -> Snapshot:
@@ -188,7 +200,7 @@ def _console() -> Console:
     )
 
 
-def _print_story(story: Story) -> None:
+def print_story(story: Story) -> None:
     console = _console()
     console.print(Text(story.subject, style="bold"))
     console.print(_text(story.verdict), soft_wrap=True)

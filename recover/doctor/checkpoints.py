@@ -1,0 +1,106 @@
+"""Whether the checkpoints outlive what befalls the job, and can be verified. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.checkpoints.annotation import ANNOTATION, LocationError, parse
+from recover.doctor.model import Case, Finding, Place, Severity
+from recover.model import VolumeKind
+from recover.scan_pod import Unscannable, location, mounted
+
+__all__ = ["annotation", "claim", "volume"]
+
+_UNVERIFIED = (
+    "no checkpoint is verified: the framework's own logic decides where it resumes, and one that a crash has "
+    "cut short may be what it takes"
+)
+_UNSCANNED = {
+    VolumeKind.EMPTY_DIR: (
+        "checkpoints-in-empty-dir",
+        Severity.FAILS,
+        "it goes with its pod: the job begins anew at each restart",
+    ),
+    VolumeKind.HOST_PATH: (
+        "checkpoints-on-host-path",
+        Severity.RISKS,
+        "no checkpoint is verified; and unless all nodes share that folder, a rank that moves has none",
+    ),
+}
+_A_CLAIM = "volumes: [{name: ckpt, persistentVolumeClaim: {claimName: NAME}}] of a claim that all nodes mount"
+_PATH = ", PATH being absolute in the containers, as /ckpt"
+_SHARED_BY_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+_ONE_POD = "ReadWriteOncePod"
+
+
+def annotation(case: Case) -> Iterator[Finding]:
+    value = case.gang.annotations.get(ANNOTATION)
+    if value is None:
+        yield Finding(
+            name="no-checkpoint-annotation",
+            severity=Severity.RISKS,
+            what="nothing says where the checkpoints lie",
+            where=case.at(f"metadata.annotations[{ANNOTATION}]"),
+            means=_UNVERIFIED,
+            fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,
+        )
+        return
+    try:
+        parse(value)
+    except LocationError as error:
+        yield Finding(
+            name="checkpoint-annotation-unusable",
+            severity=Severity.RISKS,
+            what=str(error),
+            where=case.at(f"metadata.annotations[{ANNOTATION}]", value),
+            means=_UNVERIFIED,
+            fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,
+        )
+
+
+def volume(case: Case) -> Iterator[Finding]:
+    """Of an annotation that can be read; one that cannot has been told."""
+    value = case.gang.annotations.get(ANNOTATION, "")
+    try:
+        path = parse(value).path
+    except LocationError:
+        return
+    where = case.at(f"metadata.annotations[{ANNOTATION}]", value)
+    try:
+        kind = mounted(case.gang).volume.kind
+    except Unscannable:
+        yield Finding(
+            name="checkpoints-on-no-volume",
+            severity=Severity.FAILS,
+            what=f"no volume is mounted at {path}",
+            where=where,
+            means="what lies there goes with its container: the job begins anew at each restart",
+            fix=f"{_A_CLAIM}, and in the containers volumeMounts: [{{name: ckpt, mountPath: {path}}}]",
+        )
+        return
+    try:
+        location(case.gang)
+    except Unscannable as why:
+        name, severity, means = _UNSCANNED.get(kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED))
+        yield Finding(
+            name=name, severity=severity, what=str(why), where=where, means=means, fix=f"{_A_CLAIM}, or nfs"
+        )
+
+
+def claim(case: Case) -> Iterator[Finding]:
+    """Pods on several nodes need a claim that several nodes can mount."""
+    modes = case.access_modes
+    if case.gang.size < 2 or not modes or not _SHARED_BY_NODES.isdisjoint(modes):
+        return
+    only_one_pod = set(modes) == {_ONE_POD}
+    yield Finding(
+        name="claim-of-one-pod" if only_one_pod else "claim-of-one-node",
+        severity=Severity.FAILS if only_one_pod else Severity.RISKS,
+        what=f"{case.gang.size} ranks share a claim that one {'pod' if only_one_pod else 'node'} can mount",
+        where=Place(f"PersistentVolumeClaim {case.claim}", "spec.accessModes", ", ".join(modes)),
+        means="the other ranks do not start"
+        if only_one_pod
+        else "all ranks must find room on one node together, and after a node has died the volume moves only "
+        "when that node is proven to be off",
+        fix="spec.accessModes: [ReadWriteMany], in a new claim of a storage class that has it",
+    )

@@ -1,0 +1,86 @@
+"""Whether resumed ranks will read what a recovery tells them. Pure. docs/environment.md tells the ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from recover.consent import OptIn, opt_in
+from recover.doctor.model import Case, Finding, Severity
+from recover.doctor.spec import template_field, templates
+from recover.workloads import workload_of
+from recover.workloads.kubeflow import KubeflowJob
+from recover.workloads.patches import environment_name, reads_environment
+
+__all__ = ["own_variables", "read_by_ranks"]
+
+_RESUME = frozenset({"REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP"})
+_OURS = "REKINDLE_"
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    env: list[_Variable] = []
+
+
+def read_by_ranks(case: Case) -> Iterator[Finding]:
+    """Kubeflow's templates take the envFrom in the patch that starts them. Of the others the pods that run
+    tell, and else whether the policy will add it."""
+    gang = case.gang
+    if reads_environment(gang) or isinstance(workload_of(gang), KubeflowJob):
+        return
+    name = environment_name(gang)
+    if case.pods and all(name in pod.environments for pod in case.pods):
+        return
+    if not case.pods and case.adds_environment and _pods_consent(case):
+        return
+    unknown = not case.pods and case.adds_environment is None
+    unless = ", unless the policy rekindle-environment adds it to the pods, which is not known"
+    yield Finding(
+        name="environment-not-read",
+        severity=Severity.RISKS,
+        what=f"its containers do not read the ConfigMap {name if gang.ref.name else '<name>-rekindle'}"
+        + (unless if unknown else ""),
+        where=case.at(f"{templates(case.spec)[0][0]}.spec.containers[].envFrom"),
+        means="ranks are not told where to resume, and no known issue is cured by a variable; "
+        f"a {gang.ref.kind} takes no envFrom after its creation",
+        fix="rekindle enable -f job.yaml | kubectl create -f -"
+        if gang.ref.name
+        else "metadata.name: NAME, then the same: of a generated one no ConfigMap is known beforehand",
+    )
+
+
+def _pods_consent(case: Case) -> bool:
+    """As the policy sees it: the pod template's own word, else the namespace's."""
+    for _, template in templates(case.spec):
+        told = msgspec.structs.replace(
+            case.gang, labels=template.metadata.labels, annotations=template.metadata.annotations
+        )
+        if opt_in(told, case.namespace) is not OptIn.ENABLED:
+            return False
+    return True
+
+
+def own_variables(case: Case) -> Iterator[Finding]:
+    """What a template sets itself wins over envFrom."""
+    for role, template in case.gang.templates.items():
+        field = f"{template_field(case.spec, role)}.spec.containers"
+        for container in msgspec.convert(template.containers, list[_Container]):
+            for variable in container.env:
+                if variable.name.startswith(_OURS):
+                    resumes = variable.name in _RESUME
+                    yield Finding(
+                        name="own-variable",
+                        severity=Severity.FAILS if resumes else Severity.RISKS,
+                        what=f"container {container.name} sets {variable.name} itself",
+                        where=case.at(f"{field}[{container.name}].env[{variable.name}]", variable.value),
+                        means="that beats what is handed over"
+                        + (": each restart begins at that same place" if resumes else ""),
+                        fix=f"remove {variable.name} from env; as a default, let the program have it",
+                    )

@@ -1,0 +1,199 @@
+"""Reads one job and what stands around it from the API, as a Case. I/O only; for cli.py.
+
+What may not be read is named in the Case, and the checks that need it are not made; there is no answer only
+where the job itself cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from detectors.kubeapi import ApiError, ReplyLost, Resource
+from recover import decode
+from recover.doctor.model import Case, Part
+from recover.doctor.spec import Spec, spec_of
+from recover.kube.cluster import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, PODS, Cluster
+from recover.lookup import CannotTell, NotFound, Snapshot, find, read
+from recover.mode import STATE
+from recover.model import Gang, Mode, Pod, PodPhase, VolumeKind
+from recover.recipes.load import built_in
+from recover.recipes.model import Recipe
+from recover.recipes.objects import seen, settle
+from recover.resources import RECIPES
+from recover.scan_pod import Unscannable, mounted
+from recover.settings import Settings
+from recover.workloads import workload_of
+
+__all__ = ["look"]
+
+_SETTINGS = Settings()
+_STATE = f"{_SETTINGS.namespace}/{STATE}"
+_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+_POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicy",
+    namespaced=False,
+)
+_ENVIRONMENT = "rekindle-environment"
+"""The chart's policy that lets new pods read the environment."""
+
+
+class _ModeData(msgspec.Struct, frozen=True):
+    mode: Mode
+
+
+class _State(msgspec.Struct, frozen=True):
+    data: _ModeData
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+    access_modes: list[str] = []
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    spec: _ClaimSpec = _ClaimSpec()
+
+
+async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
+    """The job that was asked for, and notes on what could not be read. Raises CannotTell, NotFound."""
+    snapshot = await read(cluster, namespace=namespace)
+    job = find(asked, snapshot, namespace, command="doctor")
+    if isinstance(job, str):
+        raise NotFound(
+            f"{job} is a node, and a job was expected; `rekindle why node/{job}` tells of the node"
+        )
+    if job.gang is None:
+        raise NotFound(f"{job.ref} is gone; `rekindle why` tells what its recoveries say")
+    try:
+        return await _around(cluster, job.gang, snapshot, now)
+    except ReplyLost as error:
+        raise CannotTell(f"the API server does not answer: {error}") from error
+
+
+async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetime) -> tuple[Case, list[str]]:
+    unread = _hidden(gang, snapshot)
+    notes = list(snapshot.notes)
+    case = Case(
+        gang=gang,
+        spec=await _spec(cluster, gang),
+        recipes=await _recipes(cluster, notes),
+        now=now,
+        mode=await _mode(cluster, unread),
+        mode_kept_in=_STATE,
+        namespace=snapshot.namespaces.get(gang.ref.namespace),
+        nodes=snapshot.nodes,
+        health=snapshot.health,
+        pods=await _pods(cluster, gang, unread),
+        claim=_claim_of(gang),
+        access_modes=await _access_modes(cluster, gang, unread),
+        adds_environment=await _has_policy(cluster),
+        unread=unread,
+    )
+    return case, notes
+
+
+def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
+    """What the lists of the snapshot lack."""
+    lists = {Part.NODES: NODES, Part.HEALTH: NODEHEALTHS, Part.NAMESPACE: NAMESPACES}
+    unread = {
+        part: f"you may not list {resource.plural}"
+        for part, resource in lists.items()
+        if resource.plural in snapshot.hidden
+    }
+    if gang.ref.namespace not in snapshot.namespaces:
+        unread.setdefault(Part.NAMESPACE, f"the namespace {gang.ref.namespace} was not found")
+    return unread
+
+
+async def _spec(cluster: Cluster, gang: Gang) -> Spec:
+    """Raises NotFound, CannotTell."""
+    try:
+        raw = await cluster.get(gang.resource, gang.ref.name, gang.ref.namespace)
+        return spec_of(msgspec.json.decode(raw), workload_of(gang))
+    except ApiError as error:
+        if error.not_found:
+            raise NotFound(f"{gang.ref} has just been deleted") from error
+        raise CannotTell(f"{gang.ref} cannot be read: {error}") from error
+    except msgspec.MsgspecError as error:
+        raise CannotTell(f"{gang.ref} cannot be read: {error}") from error
+
+
+async def _mode(cluster: Cluster, unread: dict[Part, str]) -> Mode:
+    try:
+        raw = await cluster.get(CONFIGMAPS, STATE, _SETTINGS.namespace)
+        return msgspec.json.decode(raw, type=_State).data.mode
+    except ApiError as error:
+        unread[Part.MODE] = f"ConfigMap {_STATE} cannot be read ({error.message})"
+    except msgspec.MsgspecError as error:
+        unread[Part.MODE] = f"ConfigMap {_STATE}: {error}"
+    return Mode.OBSERVE
+
+
+async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
+    """The gang's pods that have not ended. One that cannot be decoded is none of ours."""
+    found: list[Pod] = []
+    page = ""
+    try:
+        while True:
+            answer = await cluster.list(PODS, namespace=gang.ref.namespace, page=page)
+            for raw in answer.items:
+                with suppress(msgspec.MsgspecError):
+                    found.append(decode.pod(bytes(raw), _SETTINGS.accelerators))
+            page = answer.next_page
+            if not page:
+                break
+    except ApiError as error:
+        unread[Part.RUNNING] = f"the pods of {gang.ref.namespace} cannot be listed ({error.message})"
+        return ()
+    mine = tuple(pod for pod in found if pod.owner_uid == gang.ref.uid and not pod.ended)
+    if not any(pod.phase is PodPhase.RUNNING for pod in mine):
+        unread[Part.RUNNING] = "no pod of it runs"
+    return mine
+
+
+def _claim_of(gang: Gang) -> str:
+    """The name of the claim with its checkpoints; empty where they lie on none."""
+    try:
+        volume = mounted(gang).volume
+    except Unscannable:
+        return ""
+    return str(volume.source.get("claimName", "")) if volume.kind is VolumeKind.CLAIM else ""
+
+
+async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...]:
+    claim = _claim_of(gang)
+    if not claim:
+        unread[Part.CLAIM] = "its checkpoints are not known to lie on a volume claim"
+        return ()
+    try:
+        raw = await cluster.get(_CLAIMS, claim, gang.ref.namespace)
+        return tuple(msgspec.json.decode(raw, type=_Claim).spec.access_modes)
+    except ApiError as error:
+        unread[Part.CLAIM] = f"PersistentVolumeClaim {claim} cannot be read ({error.message})"
+    except msgspec.MsgspecError as error:
+        unread[Part.CLAIM] = f"PersistentVolumeClaim {claim}: {error}"
+    return ()
+
+
+async def _has_policy(cluster: Cluster) -> bool | None:
+    try:
+        await cluster.get(_POLICIES, _ENVIRONMENT)
+    except ApiError as error:
+        return False if error.not_found else None
+    return True
+
+
+async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
+    """The built-in ones and people's own, as the controller uses them."""
+    try:
+        answer = await cluster.list(RECIPES)
+        return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes
+    except (ApiError, msgspec.MsgspecError) as error:
+        notes.append(f"recipes of your own left out: {error}")
+        return built_in()

@@ -1,0 +1,46 @@
+"""The jobs of a manifest, before their submission, as Cases without a cluster around them. For cli.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from detectors.strict import bad_value
+from recover.doctor.model import Case, Part
+from recover.doctor.spec import spec_of
+from recover.manifests import gang_in, objects, told, without_nulls, workload_in
+from recover.recipes.load import built_in
+
+__all__ = ["cases"]
+
+_NO_CLUSTER = "a file was read, and no cluster"
+
+
+def cases(documents: Iterable[Any], file: str, now: datetime) -> tuple[list[Case], list[str]]:
+    """One for each job, and notes on what is none. Raises BadValueError."""
+    found, notes = [], []
+    recipes = built_in()
+    for document, where in objects(list(documents)):
+        workload = workload_in(document)
+        if workload is None:
+            notes.append(f"{file}: {where}: {told(document)} is passed by: no job that Rekindle restarts")
+            continue
+        gang = gang_in(document, workload, file, where)
+        try:
+            spec = spec_of(without_nulls(document), workload)
+        except msgspec.ValidationError as error:
+            raise bad_value(error, document, file=file, where=where) from error
+        found.append(
+            Case(
+                gang=gang,
+                spec=spec,
+                recipes=recipes,
+                now=now,
+                is_file=True,
+                unread=dict.fromkeys(Part, _NO_CLUSTER),
+            )
+        )
+    return found, notes

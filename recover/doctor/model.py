@@ -1,0 +1,109 @@
+"""What is known of a job before it fails, and what a check finds. Pure.
+
+look.py and manifests make a Case; checks.py has the table of checks; report.py puts their findings in order.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from detectors.contract import NodeHealth
+from recover.doctor.spec import Spec
+from recover.model import Gang, Mode, NamespaceView, Node, Pod
+from recover.recipes.model import Recipe
+from recover.settings import Timing
+
+__all__ = ["Case", "Check", "Finding", "Part", "Place", "Severity"]
+
+
+class Severity(StrEnum):
+    """What comes of it at a fault; worst first."""
+
+    FAILS = "fails"
+    """The recovery fails or is not made, or work is lost."""
+    RISKS = "risks"
+    """It may fail, or costs time."""
+    ADVICE = "advice"
+
+
+class Place(msgspec.Struct, frozen=True):
+    object: str
+    field: str
+    value: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    severity: Severity
+    what: str
+    where: Place
+    means: str
+    """At a fault."""
+    fix: str
+    """A line to write, as `field: value`, or a command to run."""
+
+
+class Part(StrEnum):
+    """What a check may need beside the job itself."""
+
+    MODE = "mode"
+    NAMESPACE = "namespace"
+    NODES = "nodes"
+    HEALTH = "health"
+    RUNNING = "running"
+    """Pods of the job that run."""
+    CLAIM = "claim"
+    """The volume claim that its checkpoints lie on."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One job and what could be read around it. What could not has its reason in `unread`."""
+
+    gang: Gang
+    spec: Spec
+    recipes: Mapping[str, Recipe]
+    now: datetime
+    timing: Timing = Timing()
+    """The controller's own settings are not to be read from outside: these are the shipped ones."""
+    is_file: bool = False
+    mode: Mode = Mode.OBSERVE
+    mode_kept_in: str = ""
+    namespace: NamespaceView | None = None
+    nodes: Mapping[str, Node] = {}
+    health: Mapping[str, NodeHealth] = {}
+    pods: tuple[Pod, ...] = ()
+    """Those that have not ended."""
+    claim: str = ""
+    access_modes: tuple[str, ...] = ()
+    """Of that claim."""
+    adds_environment: bool | None = None
+    """The policy that lets new pods read the environment is there; None where that is not known."""
+    unread: Mapping[Part, str] = {}
+
+    def at(self, field: str, value: str = "") -> Place:
+        return Place(str(self.gang.ref), field, value)
+
+    def set_annotation(self, name: str, value: str) -> str:
+        """The line to write, or for a job that is there already the command."""
+        if self.is_file:
+            return f'metadata.annotations: {{{name}: "{value}"}}'
+        return f"kubectl annotate {self.target} {shlex.quote(f'{name}={value}')} --overwrite"
+
+    @property
+    def target(self) -> str:
+        """The job for kubectl."""
+        ref = self.gang.ref
+        return f"{ref.kind.lower()} -n {ref.namespace} {ref.name}"
+
+
+class Check(msgspec.Struct, frozen=True):
+    name: str
+    passed: str
+    """What is so where it finds nothing."""
+    find: Callable[[Case], Iterable[Finding]]
+    needs: tuple[Part, ...] = ()
