@@ -213,4 +213,5 @@ def nodes_of(pods: Sequence[Any]) -> set[str]:
 def no_trouble(stage: RealStage) -> None:
     """Nothing was refused, forbidden or unreadable."""
     lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
-    assert [line for line in lines if line["level"] in ("warning", "error")] == []
+    trouble = [line for line in lines if line["level"] in ("warning", "error")]
+    assert trouble == [], trouble
