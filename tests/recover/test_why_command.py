@@ -1,7 +1,5 @@
 """recover/cli.py and lookup.py: the commands against a served API, and every way they can fail to answer."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.cluster.rest import serve, write_kubeconfig
 from chaos.cluster.store import Deletion, MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.api import GangRef
@@ -28,6 +25,7 @@ from recover.lookup import CannotTell, Snapshot, find, read
 from recover.model import Gang
 from recover.stories.job import Job
 from recover.workloads import WORKLOADS
+from tests.recover.served import served
 from tests.recover.why_cases import finding, health, incident, recovery
 
 
@@ -51,21 +49,8 @@ def store() -> MemoryCluster:
 
 @pytest.fixture
 def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
-    """The store served from a thread of its own: the commands run their own loop."""
-    path, ready, done = tmp_path / "kubeconfig", threading.Event(), threading.Event()
-
-    async def serving() -> None:
-        async with serve(store, users={"secret": "tester"}) as server:
-            write_kubeconfig(path, server.url, "secret")
-            ready.set()
-            await asyncio.to_thread(done.wait)
-
-    thread = threading.Thread(target=asyncio.run, args=(serving(),))
-    thread.start()
-    assert ready.wait(5)
-    yield str(path)
-    done.set()
-    thread.join(5)
+    with served(store, tmp_path) as path:
+        yield path
 
 
 def create(store: MemoryCluster, resource: Resource, example: Any, namespace: str = "") -> None:

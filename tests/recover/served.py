@@ -1,0 +1,33 @@
+"""A store served from a thread of its own, for commands that run their own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from chaos.cluster.rest import serve, write_kubeconfig
+from chaos.cluster.store import MemoryCluster
+
+
+@contextmanager
+def served(store: MemoryCluster, folder: Path) -> Iterator[str]:
+    """The kubeconfig of its server."""
+    path, ready, done = folder / "kubeconfig", threading.Event(), threading.Event()
+
+    async def serving() -> None:
+        async with serve(store, users={"secret": "tester"}) as server:
+            write_kubeconfig(path, server.url, "secret")
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serving(),))
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield str(path)
+    finally:
+        done.set()
+        thread.join(30)
