@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from detectors.contract import Fault
 from recover import scan_pod
 from recover.actions import Action, Emit, Patch
 from recover.api import (
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 PHASES_MAX = 64
+_MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
+"""A rank that ends so may not have been able to load; a node that fails says nothing of that."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -164,7 +167,6 @@ def moved(
 def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> RecoveryStatus:
     """Back to the stop, for a fresh cause."""
     attempt = ctx.status.attempt + 1
-    began_from = ctx.status.checkpoint.step if ctx.status.checkpoint else None
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
     status = msgspec.structs.replace(
@@ -174,11 +176,17 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),
-        fruitless=[*ctx.status.fruitless, *([] if began_from is None else [began_from])][-16:],
+        fruitless=[*ctx.status.fruitless, *_suspected(ctx, added)][-16:],
         resumed_step=None,
     )
     within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
     return moved(ctx, Phase.STOPPING, message, within_s=within_s, status=status)
+
+
+def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
+    """The step that this attempt began from, where its end may be the checkpoint's fault."""
+    step = ctx.status.checkpoint.step if ctx.status.checkpoint else None
+    return [step] if step is not None and any(c.fault in _MAY_BE_THE_CHECKPOINT for c in causes) else []
 
 
 def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:

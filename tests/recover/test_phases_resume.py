@@ -230,6 +230,21 @@ def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.NO_STEPS)
 
 
+@pytest.mark.parametrize(("by_a_node", "held_against_it"), [(True, []), (False, [80])])
+def test_a_nodes_fault_before_the_first_step_says_nothing_about_the_checkpoint(
+    by_a_node: bool, held_against_it: list[int]
+) -> None:
+    """Two such faults would otherwise have a good checkpoint passed over."""
+    world = chosen(faulted(checkpoint="/ckpt"), choice(80))
+    advanced(world, Phase.VERIFYING)
+    recovering(world.finding(on="n5") if by_a_node else world.crash(rank=1))
+
+    advanced(world, Phase.STOPPING)
+
+    assert only_recovery(world).status.attempt == 2
+    assert only_recovery(world).status.fruitless == held_against_it
+
+
 def test_a_fault_of_a_node_where_the_attempt_before_ran_keeps_the_next_one_off_it() -> None:
     """The first attempt ran on n0 to n3, the second on n4 to n7; n5 is judged when its pods are gone."""
     world = faulted(attempts_per_cause="5")
