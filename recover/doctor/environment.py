@@ -8,7 +8,7 @@ import msgspec
 
 from recover.consent import OptIn, opt_in
 from recover.doctor.model import Case, Finding, Severity
-from recover.doctor.spec import template_field, templates
+from recover.doctor.spec import templates
 from recover.workloads import workload_of
 from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.patches import environment_name, reads_environment
@@ -17,16 +17,6 @@ __all__ = ["own_variables", "read_by_ranks"]
 
 _RESUME = frozenset({"REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP"})
 _OURS = "REKINDLE_"
-
-
-class _Variable(msgspec.Struct, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
-class _Container(msgspec.Struct, frozen=True):
-    name: str = ""
-    env: list[_Variable] = []
 
 
 def read_by_ranks(case: Case) -> Iterator[Finding]:
@@ -69,17 +59,17 @@ def _pods_consent(case: Case) -> bool:
 
 def own_variables(case: Case) -> Iterator[Finding]:
     """What a template sets itself wins over envFrom."""
-    for role, template in case.gang.templates.items():
-        field = f"{template_field(case.spec, role)}.spec.containers"
-        for container in msgspec.convert(template.containers, list[_Container]):
+    for field, template in templates(case.spec):
+        for container in template.spec.containers:
             for variable in container.env:
                 if variable.name.startswith(_OURS):
                     resumes = variable.name in _RESUME
+                    place = f"{field}.spec.containers[{container.name}].env[{variable.name}]"
                     yield Finding(
                         name="own-variable",
                         severity=Severity.FAILS if resumes else Severity.RISKS,
                         what=f"container {container.name} sets {variable.name} itself",
-                        where=case.at(f"{field}[{container.name}].env[{variable.name}]", variable.value),
+                        where=case.at(place, variable.value),
                         means="that beats what is handed over"
                         + (": each restart begins at that same place" if resumes else ""),
                         fix=f"remove {variable.name} from env; as a default, let the program have it",

@@ -13,6 +13,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource
+from detectors.strict import BadValueError
 from recover import decode
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import Spec, spec_of
@@ -115,13 +116,13 @@ async def _spec(cluster: Cluster, gang: Gang) -> Spec:
     """Raises NotFound, CannotTell."""
     try:
         raw = await cluster.get(gang.resource, gang.ref.name, gang.ref.namespace)
-        return spec_of(msgspec.json.decode(raw), workload_of(gang))
+        return spec_of(msgspec.json.decode(raw), workload_of(gang), str(gang.ref))
     except ApiError as error:
         if error.not_found:
             raise NotFound(f"{gang.ref} has just been deleted") from error
         raise CannotTell(f"{gang.ref} cannot be read: {error}") from error
-    except msgspec.MsgspecError as error:
-        raise CannotTell(f"{gang.ref} cannot be read: {error}") from error
+    except BadValueError as error:
+        raise CannotTell(str(error)) from error
 
 
 async def _mode(cluster: Cluster, unread: dict[Part, str]) -> Mode:

@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from detectors.strict import bad_value
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import spec_of
 from recover.manifests import gang_in, objects, told, without_nulls, workload_in
@@ -29,10 +26,7 @@ def cases(documents: Iterable[Any], file: str, now: datetime) -> tuple[list[Case
             notes.append(f"{file}: {where}: {told(document)} is passed by: no job that Rekindle restarts")
             continue
         gang = gang_in(document, workload, file, where)
-        try:
-            spec = spec_of(without_nulls(document), workload)
-        except msgspec.ValidationError as error:
-            raise bad_value(error, document, file=file, where=where) from error
+        spec = spec_of(without_nulls(document), workload, file, where)
         found.append(
             Case(
                 gang=gang,

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from detectors.strict import convert
 from recover.workloads import Workload
 from recover.workloads.kubeflow import KubeflowJob
 
@@ -45,7 +46,18 @@ class TemplateMeta(_Camel, frozen=True):
     annotations: dict[str, str] = {}
 
 
+class Variable(_Camel, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class Container(_Camel, frozen=True):
+    name: str = ""
+    env: list[Variable] = []
+
+
 class PodSpec(_Camel, frozen=True):
+    containers: list[Container] = []
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[Gate] = []
     node_selector: dict[str, str] = {}
@@ -141,18 +153,20 @@ class _Kubeflow(_Camel, frozen=True):
     spec: dict[str, Any] = {}
 
 
-def spec_of(job: Mapping[str, Any], workload: Workload) -> Spec:
-    """Of a job that its workload could read. Raises msgspec.ValidationError."""
+def spec_of(job: Mapping[str, Any], workload: Workload, file: str, where: str = "") -> Spec:
+    """Of a job that its workload could read; `file` and `where` are for messages. Raises BadValueError."""
     if isinstance(workload, KubeflowJob):
-        spec = msgspec.convert(job, _Kubeflow).spec
-        return KubeflowSpec(
-            field=workload.replica_specs,
-            replicas=msgspec.convert(spec.get(workload.replica_specs, {}), dict[str, Replica]),
-            run_policy=msgspec.convert(spec.get("runPolicy", {}), RunPolicy),
-        )
+        spec, field = convert(job, _Kubeflow, file=file, where=where).spec, workload.replica_specs
+        replicas = {
+            role: convert(replica, Replica, file=file, where=f"{where}: spec.{field}.{role}".lstrip(": "))
+            for role, replica in spec.get(field, {}).items()
+        }
+        at = f"{where}: spec.runPolicy".lstrip(": ")
+        policy = convert(spec.get("runPolicy", {}), RunPolicy, file=file, where=at)
+        return KubeflowSpec(field=field, replicas=replicas, run_policy=policy)
     if workload.resource.kind == "JobSet":
-        return msgspec.convert(job, _JobSet).spec
-    return msgspec.convert(job, _Job).spec
+        return convert(job, _JobSet, file=file, where=where).spec
+    return convert(job, _Job, file=file, where=where).spec
 
 
 def templates(spec: Spec) -> list[tuple[str, PodTemplate]]:

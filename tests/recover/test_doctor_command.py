@@ -117,6 +117,11 @@ def test_a_file_without_a_job_is_3(tmp_path: Path, capsys: pytest.CaptureFixture
             JOB.replace("completions: 4", "completions: 4\n  backoffLimit: none"),
             "document 1: field spec.backoffLimit: value 'none': expected `int`, got `str`",
         ),
+        (
+            (CASES / "pytorchjob.yaml").read_text().replace("image: trainer", "env: [{name: A, value: 1}]"),
+            "document 1: spec.pytorchReplicaSpecs.Worker: "
+            "field template.spec.containers[0].env[0].value: value 1: expected `str`, got `int`",
+        ),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_2_and_names_the_field(
