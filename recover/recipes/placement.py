@@ -53,11 +53,16 @@ def _has(value: str | None, required: Requirement) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-    number = parse_count(value or "")
-    limit = int(required.values[0])
-    if number is None:
+    number, limit = parse_count(value or ""), _limit(required.values)
+    if number is None or limit is None:
         return False
     return number > limit if required.operator == "Gt" else number < limit
+
+
+def _limit(values: Sequence[str]) -> int | None:
+    """None for what no scheduler takes for a number either: people write affinity, too."""
+    text = values[0] if len(values) == 1 else ""
+    return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def words(required: Requirement) -> str:

@@ -144,10 +144,14 @@ def asked_by_people(gang: Gang) -> list[Requirement]:
 
 
 def _asked(affinity: Mapping[str, Any]) -> list[Requirement]:
+    """What people write is not held to the limits of what we ask: 20 host names are no mistake."""
     required = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
     everywhere = [one for one in terms[0] if all(one in term for term in terms)] if terms else []
-    return msgspec.convert(everywhere, list[Requirement])
+    return [
+        Requirement(key=one["key"], operator=one["operator"], values=one.get("values", []))
+        for one in everywhere
+    ]
 
 
 def changes_affinity(gang: Gang, mark: Mark) -> bool:

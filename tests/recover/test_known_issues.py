@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from detectors.contract import Edge
 from recover.actions import Ensure, Patch
 from recover.api import Phase, RecipeOutcome
 from recover.model import Mark, Template
+from recover.objects import builtins
 from recover.reasons import Reason
-from recover.workloads.patches import MARK, avoiding
+from recover.recipes.placement import fulfils
+from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering
 from tests.builders import Worlds, cluster, gang
 
@@ -231,3 +234,25 @@ def test_what_people_ask_of_the_nodes_themselves_is_never_undone() -> None:
     (start,) = [a for a in look(world).actions if isinstance(a, Patch) and a.what == "start-gang"]
 
     assert mark_in(start).placed == ()
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"n{i}" for i in range(20)]},
+        {"key": "zone", "operator": "Near", "values": ["a"]},
+        {"key": "zone", "operator": "In", "values": ["a" * 64]},
+        {"key": "nvidia.com/gpu.count", "operator": "Gt", "values": ["many"]},
+    ],
+)
+def test_whatever_people_ask_of_the_nodes_the_gang_is_started_again(theirs: dict[str, Any]) -> None:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [theirs]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    asked = msgspec.structs.replace(template({"nvidia.com/gpu": "1"}), affinity=affinity)
+    world = failed("RuntimeError: shapes do not fit", asked)
+
+    advanced(world, Phase.VERIFYING)
+
+    (found,) = asked_by_people(world.gangs["llm-uid"])
+    assert builtins(found) == theirs
+    assert not fulfils(world.nodes["n0"], [found])
