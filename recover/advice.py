@@ -100,17 +100,29 @@ def _fitting(
     for recipe in world.recipes.values():
         answers = (match(recipe, evidence) for evidence in known)
         fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
-        if fitting is not None:
-            yield _advice(fitting, progress, pod, owner, no)
+        if fitting is None:
+            continue
+        at = _shown_at(recipe, progress)
+        if at is not None:
+            yield _advice(fitting, at, pod, owner, no)
 
 
-def _advice(fitting: Matched, progress: PodProgress, pod: Pod, owner: GangRef, no: Denied) -> Advice:
-    recipe = fitting.recipe
-    at = next(
-        line.at
-        for line in progress.known_lines
-        if any(template.match(line.text) is not None for template in templates_of(recipe))
+def _shown_at(recipe: Recipe, progress: PodProgress) -> datetime | None:
+    """Of the first line that shows the issue. Without one nothing tells that this workload has failed: it is
+    no issue what it asks for."""
+    templates = list(templates_of(recipe))
+    return next(
+        (
+            line.at
+            for line in progress.known_lines
+            if any(template.match(line.text) is not None for template in templates)
+        ),
+        None,
     )
+
+
+def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied) -> Advice:
+    recipe = fitting.recipe
     variables = ", ".join(f"{name}={value}" for name, value in recipe.change.env.items())
     advice = fill(recipe.change.advise, fitting.captured) or f"Set {variables} in the template."
     return Advice(

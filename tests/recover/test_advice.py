@@ -11,9 +11,11 @@ import pytest
 from detectors.contract import Edge
 from recover import decode
 from recover.actions import Emit
+from recover.advice import advise
 from recover.api import GangRef, Outcome
 from recover.model import Mode, Outsider, Pod, PodPhase
 from recover.reasons import Reason
+from recover.recipes.model import Match
 from tests.acting import apply, recovering
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.test_known_issues import OUT_OF_MEMORY, TOO_OLD, template
@@ -125,3 +127,14 @@ def test_a_pod_of_no_gang_is_read_with_its_owner_and_what_it_asks(owned: bool) -
     kind, name, uid = ("ReplicaSet", "web", "u1") if owned else ("Pod", "p", "u2")
     assert (found.owner.kind, found.owner.name, found.owner.uid) == (kind, name, uid)
     assert found.containers == (CONTAINER,)
+
+
+def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() -> None:
+    world = serving()
+    asks = msgspec.convert({"allOf": [{"request": {"name": "nvidia.com/gpu", "is": "requested"}}]}, Match)
+    of_none = msgspec.structs.replace(world.recipes["vllm-bfloat16"], name="on-a-gpu", match=asks)
+    world.recipes = {"on-a-gpu": of_none, **world.recipes}
+
+    (advice,) = advise(world.world(), world.now)
+
+    assert advice.recipe.name == "vllm-bfloat16"
