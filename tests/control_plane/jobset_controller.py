@@ -5,9 +5,6 @@ built: its webhooks supply the defaults, so that a JobSet means here what it mea
 from __future__ import annotations
 
 import base64
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +12,13 @@ from typing import Any
 import msgspec
 import yaml
 
+from recover.resources import JOBSETS
 from tests.control_plane.build import Programs
-from tests.control_plane.operator import wait_until_ready
-from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
+from tests.control_plane.operator import wait_until_ready, wait_until_watched
+from tests.control_plane.plane import ControlPlane, child, free_port
 
 __all__ = ["jobset_controller"]
 
-SERVED_S = 20.0
 _OF_A_JOBSET = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
 
 
@@ -30,7 +27,7 @@ def jobset_controller(programs: Programs, plane: ControlPlane) -> Iterator[None]
     """Runs until the block ends. Raises PlaneError if the controller is not ready in time."""
     crd = yaml.safe_load(programs.jobset_crd.read_text(encoding="utf-8"))
     plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
-    _wait_until_served(plane)  # the controller looks once and then again after 10 s
+    wait_until_watched(plane, JOBSETS)  # the controller looks once and then again after 10 s
     webhook, probe = free_port(), free_port()
     configuration = plane.folder / "jobset-config.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(plane, webhook, probe)), encoding="utf-8")
@@ -45,23 +42,6 @@ def jobset_controller(programs: Programs, plane: ControlPlane) -> Iterator[None]
             path = f"/apis/admissionregistration.k8s.io/v1/{hooks['kind'].lower()}s"
             plane.post(path, msgspec.json.encode(_here(hooks, plane, webhook)))
         yield
-
-
-def _wait_until_served(plane: ControlPlane) -> None:
-    request = urllib.request.Request(
-        f"{plane.url}/apis/jobset.x-k8s.io/v1alpha2/jobsets", headers=plane.credentials().headers()
-    )
-    deadline = time.monotonic() + SERVED_S
-    while time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(request, context=plane.trust(), timeout=5).close()
-        except urllib.error.HTTPError as error:
-            if error.code not in (404, 429):  # 429 while the API server makes room for the new kind
-                raise
-            time.sleep(0.05)
-        else:
-            return
-    raise PlaneError(f"JobSets are not served within {SERVED_S:g} s of their CRD")
 
 
 def _configuration(plane: ControlPlane, webhook: int, probe: int) -> dict[str, Any]:

@@ -12,12 +12,15 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from detectors.resource import Resource
+from recover.resources import PADDLEJOBS, PYTORCHJOBS
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
 
-__all__ = ["training_operator", "wait_until_ready"]
+__all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
 
 READY_S = 30.0
+SERVED_S = 20.0
 _CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 """Where the operator looks for its webhook's certificate, whatever it is told. It is asked for nothing here:
 no webhook is installed, so any will do."""
@@ -29,6 +32,8 @@ def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]
     for file in programs.training_crds:
         crd = yaml.safe_load(file.read_text(encoding="utf-8"))
         plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
+    for resource in (PYTORCHJOBS, PADDLEJOBS):
+        wait_until_watched(plane, resource)
     # It keeps its webhook's certificate in a Secret that its chart would have made.
     plane.post("/api/v1/namespaces", b'{"metadata": {"name": "kubeflow"}}')
     secret = b'{"metadata": {"name": "training-operator-webhook-cert"}}'
@@ -66,6 +71,24 @@ def _certificates(plane: ControlPlane) -> Iterator[None]:
             file.unlink(missing_ok=True)
         for folder in missing:
             folder.rmdir()
+
+
+def wait_until_watched(plane: ControlPlane, resource: Resource) -> None:
+    """Until the API server lets the new kind be watched: whoever lists it before is put off, and tells so."""
+    request = urllib.request.Request(
+        f"{plane.url}{resource.path()}?watch=1&timeoutSeconds=1", headers=plane.credentials().headers()
+    )
+    deadline = time.monotonic() + SERVED_S
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(request, context=plane.trust(), timeout=5).close()
+        except urllib.error.HTTPError as error:
+            if error.code not in (404, 429):  # 429 while it makes room for the kind
+                raise
+            time.sleep(0.05)
+        else:
+            return
+    raise PlaneError(f"{resource.kind}s are not served within {SERVED_S:g} s of their CRD")
 
 
 def wait_until_ready(plane: ControlPlane, program: str, url: str) -> None:

@@ -241,6 +241,7 @@ async def raised(
             await _there(api, NAMESPACES, {"metadata": {"name": name}})
         await install_rights(api)
         stack.push_async_callback(wiped, api)
+        (plane.folder / f"{CONTROLLER_NAME}.log").unlink(missing_ok=True)  # of the stage before
         controller = await start_controller(api, plane, settings)
         stack.push_async_callback(controller.stop)
         stage = RealStage(api, controller)
