@@ -390,8 +390,9 @@ class Recovery(_Wire, frozen=True, kw_only=True):
 
     @property
     def witnesses(self) -> list[Witness]:
-        """Of the ranks that this attempt has stopped; the one that was lost first comes first."""
-        return self.status.witnesses or self.spec.witnesses
+        """Of the ranks that this attempt has stopped; the one that was lost first comes first. A later
+        attempt may have none: what the first one's say is not its own."""
+        return self.status.witnesses if self.status.attempt > 1 else self.spec.witnesses
 
     @property
     def gang_uid(self) -> str:

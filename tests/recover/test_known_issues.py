@@ -15,7 +15,7 @@ from recover.objects import builtins
 from recover.reasons import Reason
 from recover.recipes.placement import fulfils
 from recover.workloads.patches import MARK, asked_by_people, avoiding
-from tests.acting import acts, advanced, first_step, look, only_recovery, recovering
+from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 
 OUT_OF_MEMORY = (
@@ -186,6 +186,19 @@ def on_an_old_gpu(**labels: str) -> Worlds:
         world.change_node(name, labels={"nvidia.com/gpu.compute.major": "7"})
     world.change_node("n7", labels={name.replace("_", "."): value for name, value in labels.items()})
     return recovering(world.says(TOO_OLD, rank=2).crash(rank=2))
+
+
+def test_a_silent_next_attempt_is_not_judged_by_what_the_attempt_before_has_said() -> None:
+    world = on_a_virtual_gpu()
+    advanced(world, Phase.VERIFYING)
+    world.later(3 * 3600)
+    assert step(world) == ["recovery-stopping"]  # no step came, and no agent told a word of these ranks
+
+    advanced(world, Phase.RESUMING)
+
+    outcomes = [(use.attempt, use.outcome) for use in only_recovery(world).status.recipes]
+    assert outcomes == [(1, RecipeOutcome.APPLIED)]
+    assert handed_over(world)[FLAG] == "naive_best_fit"
 
 
 def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> None:
