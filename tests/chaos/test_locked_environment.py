@@ -1,0 +1,64 @@
+"""Environments of locked packages: made once, found again, and clear about what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos import locked_environment
+from chaos.locked_environment import LockedEnvironment, MissingError
+
+NONE_NEEDED = "# nothing at all\n"
+SNAKE = LockedEnvironment(name="snake", command="make snake", cost="3 MB to fetch")
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lock of SNAKE, in place of the real ones; and a cache of its own."""
+    monkeypatch.setattr(locked_environment, "LOCKS", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "snake.lock"
+    file.write_text(NONE_NEEDED, encoding="utf-8")
+    return file
+
+
+def test_it_is_made_once_found_again_and_made_anew_for_another_lock(
+    lock: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert SNAKE.main() == 0
+    python = SNAKE.interpreter()
+    assert subprocess.run([python, "-c", "pass"], check=False).returncode == 0
+    assert capsys.readouterr().out == f"{python}\n"
+
+    assert SNAKE.main() == 0
+    assert capsys.readouterr().err == ""
+
+    lock.write_text("# something else\n", encoding="utf-8")
+    with pytest.raises(MissingError, match="is not there"):
+        SNAKE.interpreter()
+
+
+def test_one_that_was_not_made_is_told_with_the_command_and_what_it_costs() -> None:
+    with pytest.raises(MissingError, match=r"snake-\w+ is not there; make it with `make snake` \(3 MB"):
+        SNAKE.interpreter()
+
+
+def test_what_could_not_be_installed_is_told_and_its_rest_is_not_taken_for_whole(
+    lock: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock.write_text("no requirement\n", encoding="utf-8")
+
+    assert SNAKE.main() == 1
+
+    assert capsys.readouterr().err.splitlines()[1].startswith("make snake: pip failed:")
+    with pytest.raises(MissingError, match="is not there"):
+        SNAKE.interpreter()
+
+
+def test_without_its_lock_it_is_said_that_the_sources_are_needed(lock: Path) -> None:
+    lock.unlink()
+
+    with pytest.raises(MissingError, match=r"snake\.lock: No such file.*needs a checkout of the sources"):
+        SNAKE.interpreter()
