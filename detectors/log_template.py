@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import string
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
@@ -122,8 +123,9 @@ def line_of(text: str) -> Line:
     return Line(text, _lower(text))
 
 
+@lru_cache(maxsize=2048)
 def parse(text: str) -> Template:
-    """Raises `BadTemplateError`."""
+    """Raises `BadTemplateError`. Kept, since the controller asks for the same ones at every look."""
     literals, placeholders = pieces(text)
     names = [placeholder.name for placeholder in placeholders]
     for name in names:

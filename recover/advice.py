@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.contract import PodProgress
+from detectors.log_template import Line, line_of
 from recover.api import GangRef
 from recover.diagnose.model import fingerprint
 from recover.guard import Allowed, Denied, may_touch
@@ -97,28 +98,22 @@ def _fitting(
         )
         for one in containers
     ]
+    lines = [(line_of(line.text), line.at) for line in progress.known_lines]
     for recipe in world.recipes.values():
+        at = _shown_at(recipe, lines)
+        if at is None:
+            continue
         answers = (match(recipe, evidence) for evidence in known)
         fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
-        if fitting is None:
-            continue
-        at = _shown_at(recipe, progress)
-        if at is not None:
+        if fitting is not None:
             yield _advice(fitting, at, pod, owner, no)
 
 
-def _shown_at(recipe: Recipe, progress: PodProgress) -> datetime | None:
+def _shown_at(recipe: Recipe, lines: Sequence[tuple[Line, datetime]]) -> datetime | None:
     """Of the first line that shows the issue. Without one nothing tells that this workload has failed: it is
-    no issue what it asks for."""
+    no issue what it asks for. Asked before all else, since a thousand replicas may say the same."""
     templates = list(templates_of(recipe))
-    return next(
-        (
-            line.at
-            for line in progress.known_lines
-            if any(template.match(line.text) is not None for template in templates)
-        ),
-        None,
-    )
+    return next((at for line, at in lines if any(one.find(line) is not None for one in templates)), None)
 
 
 def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied) -> Advice:

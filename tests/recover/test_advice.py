@@ -16,7 +16,7 @@ from recover.api import GangRef, Outcome
 from recover.model import Mode, Outsider, Pod, PodPhase
 from recover.reasons import Reason
 from recover.recipes.model import Match
-from tests.acting import apply, recovering
+from tests.acting import acts, apply, recovering
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.test_known_issues import OUT_OF_MEMORY, TOO_OLD, template
 
@@ -82,7 +82,7 @@ def test_the_incident_closes_when_the_pods_have_gone() -> None:
     world = recovering(serving())
     world.pods[DEPLOYMENT.uid].clear()
 
-    assert [action.what for action in world.decide().plan.actions] == ["close-incident"]
+    assert acts(world.decide().plan) == ["close-incident"]
 
 
 def test_text_of_a_log_never_stands_in_the_incident() -> None:
