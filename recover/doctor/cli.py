@@ -37,6 +37,7 @@ from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
 from recover.lookup import CannotTell, NotFound
 from recover.manifests import ManifestError, documents, name_of, read_text
+from recover.recipes.load import built_in
 from recover.stories.words import Command, printable
 
 __all__ = ["run"]
@@ -91,7 +92,7 @@ def _doctor(
     now = datetime.now(UTC)
     try:
         if file:
-            found, notes = cases(documents(read_text(file), name_of(file)), name_of(file), now)
+            found, notes = cases(documents(read_text(file), name_of(file)), name_of(file), built_in(), now)
         else:
             credentials = load_credentials(
                 kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import spec_of
 from recover.manifests import gang_in, objects, told, without_nulls, workload_in
-from recover.recipes.load import built_in
+from recover.recipes.model import Recipe
 
 __all__ = ["cases"]
 
 _NO_CLUSTER = "a file was read, and no cluster"
 
 
-def cases(documents: Iterable[Any], file: str, now: datetime) -> tuple[list[Case], list[str]]:
+def cases(
+    documents: Iterable[Any], file: str, recipes: Mapping[str, Recipe], now: datetime
+) -> tuple[list[Case], list[str]]:
     """One for each job, and notes on what is none. Raises BadValueError."""
     found, notes = [], []
-    recipes = built_in()
     for document, where in objects(list(documents)):
         workload = workload_in(document)
         if workload is None:

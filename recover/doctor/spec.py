@@ -51,9 +51,27 @@ class Variable(_Camel, frozen=True):
     value: str = ""
 
 
+class ConfigMapRef(_Camel, frozen=True):
+    name: str = ""
+
+
+class Source(_Camel, frozen=True):
+    config_map_ref: ConfigMapRef = ConfigMapRef()
+
+
+class Resources(_Camel, frozen=True):
+    requests: dict[str, int | float | str] = {}
+    limits: dict[str, int | float | str] = {}
+    claims: list[Any] = []
+
+
 class Container(_Camel, frozen=True):
+    """Also what others read from the raw containers: here it is checked."""
+
     name: str = ""
     env: list[Variable] = []
+    env_from: list[Source] = []
+    resources: Resources = Resources()
 
 
 class PodSpec(_Camel, frozen=True):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from detectors.strict import BadValueError
 from recover.doctor.checks import CHECKS
+from recover.doctor.manifest import cases
 from recover.doctor.model import Part, Severity
-from recover.doctor.report import examined
+from recover.doctor.report import examined, story
 from recover.doctor.spec import templates
 from tests.recover.doctor_cases import (
     EXISTS,
@@ -17,6 +21,7 @@ from tests.recover.doctor_cases import (
     MANIFESTS,
     PAST,
     QUEUE,
+    RECIPES,
     RECREATES,
     Change,
     annotated,
@@ -30,6 +35,7 @@ from tests.recover.doctor_cases import (
     spec,
     volume,
 )
+from tests.recover.why_cases import NOW
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
@@ -264,3 +270,29 @@ def test_the_templates_of_a_spec_are_those_of_the_gang() -> None:
         "pytorchjob": ["spec.pytorchReplicaSpecs.Worker.template"],
         "paddlejob": ["spec.paddleReplicaSpecs.Worker.template"],
     }
+
+
+def _places(value: Any, so_far: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in inner:
+        yield (*so_far, step)
+        yield from _places(one, (*so_far, step))
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_whatever_stands_in_a_field_is_told_or_refused_with_its_field(kind: str) -> None:
+    refused: list[BadValueError] = []
+    for place in _places(MANIFESTS[kind]):
+        for value in (None, 0, "x", [1], {"a": 1}):
+            document = copy.deepcopy(MANIFESTS[kind])
+            inner: Any = document
+            for step in place[:-1]:
+                inner = inner[step]
+            inner[place[-1]] = value
+            try:
+                for job in cases([document], "job.yaml", RECIPES, NOW)[0]:
+                    story(examined(job), ())
+            except BadValueError as error:
+                refused.append(error)
+    assert len(refused) > 50
+    assert all(error.field for error in refused)

@@ -14,11 +14,13 @@ from recover.doctor.manifest import cases
 from recover.doctor.model import Case, Finding
 from recover.doctor.report import examined
 from recover.model import Mode, NamespaceView, Node, Pod, PodPhase
+from recover.recipes.load import built_in
 from tests.recover.why_cases import NOW, health
 
 MANIFESTS = {
     path.stem: yaml.safe_load(path.read_text()) for path in sorted(Path(__file__).parent.glob("*.yaml"))
 }
+RECIPES = built_in()
 PODS = {
     "job": ("spec", "template", "spec"),
     "jobset": ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec"),
@@ -41,7 +43,7 @@ def case(kind: str, *changes: Change, **around: Any) -> Case:
             del place[last]
         else:
             place[last] = value
-    ((found,), notes) = cases([document], "job.yaml", NOW)
+    ((found,), notes) = cases([document], "job.yaml", RECIPES, NOW)
     assert notes == []
     return msgspec.structs.replace(found, **around)
 
