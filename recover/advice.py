@@ -64,7 +64,7 @@ def _of_pod(world: World, node: Node | None, progress: PodProgress, now: datetim
             owner = pod.outsider.owner
             no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
             yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
-        elif gang is not None:
+        elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
             verdict = may_touch(world, gang, now)
             if not isinstance(verdict, Allowed):
                 containers = [one for t in gang.templates.values() for one in training(t.containers)]

@@ -6,6 +6,7 @@ msgspec.MsgspecError, which observe.py reports and skips.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +27,7 @@ from recover.model import (
 )
 from recover.recipes.evidence import training
 from recover.resources import JOBS
-from recover.workloads.wire import OwnedMeta, PodSpec, volumes_of
+from recover.workloads.wire import OwnedMeta, Owner, PodSpec, volumes_of
 
 __all__ = [
     "EXCLUDED",
@@ -51,6 +52,7 @@ SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""
 EXCLUDED = key("excluded")
 """Annotation on a scan pod: the steps that it must not choose, since they failed to load."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
 
@@ -254,9 +256,11 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
 
 
 def outsider(raw: bytes) -> Outsider:
-    """Of a pod with accelerators that belongs to no gang; one without an owner is its own."""
+    """Of a pod with accelerators that belongs to no gang; one without an owner is its own. So is one whose
+    owner cannot exist: the API server takes any words for it, and our objects bear its name."""
     wire = msgspec.json.decode(raw, type=_Pod)
     meta, owner = wire.metadata, wire.metadata.controller
+    owner = owner if owner is not None and _may_exist(owner) else None
     ref = GangRef(
         api_version=owner.api_version if owner else "v1",
         kind=owner.kind if owner else "Pod",
@@ -265,6 +269,11 @@ def outsider(raw: bytes) -> Outsider:
         uid=owner.uid if owner else meta.uid,
     )
     return Outsider(owner=ref, containers=tuple(training(wire.spec.containers)))
+
+
+def _may_exist(owner: Owner) -> bool:
+    is_short = len(owner.api_version) <= 127 and len(owner.kind) <= 63 and len(owner.uid) <= 64
+    return is_short and len(owner.name) <= 253 and _NAME.fullmatch(owner.name) is not None
 
 
 def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ __all__ = [
     "HOSTNAME",
     "ConditionView",
     "OwnedMeta",
+    "Owner",
     "PodSpec",
     "PodTemplate",
     "template_of",

@@ -138,3 +138,28 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
     (advice,) = advise(world.world(), world.now)
 
     assert advice.recipe.name == "vllm-bfloat16"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"name": "My Server"}, {"name": "a" * 254}, {"uid": "u" * 65}, {"kind": "K" * 64}, {"name": "-"}],
+)
+def test_an_owner_that_cannot_exist_names_no_object_of_ours(forged: dict[str, str]) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    metadata = {"name": "p", "namespace": "ml", "uid": "u2", "ownerReferences": [owner | forged]}
+
+    found = decode.outsider(msgspec.json.encode({"metadata": metadata, "spec": {"containers": [CONTAINER]}}))
+
+    assert str(found.owner) == "Pod ml/p"
+
+
+def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(opted_in=False, templates={"Worker": asked}))
+    forged = {
+        uid: msgspec.structs.replace(pod, namespace="somebody") for uid, pod in world.pods["llm-uid"].items()
+    }
+    world.pods["llm-uid"] = forged
+    world.says(OUT_OF_MEMORY, rank=2)
+
+    assert advise(world.world(), world.now) == []
