@@ -41,6 +41,7 @@ RECIPE = "paddle-autogrow-oom"
 OFFERED = Shape(devices={"tencent.com/vcuda-core": 100, "tencent.com/vcuda-memory": 64})
 SHARE = {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "20"}
 WHOLE_CARD = {"tencent.com/vcuda-core": "100", "tencent.com/vcuda-memory": "64"}
+CONFLICT_AT = 30
 LIMIT_S = 120.0
 
 
@@ -61,7 +62,7 @@ async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and
     async with raised(tmp_path, nodes=3, mode="recover", shape=OFFERED) as stage:
         if own_line:
             await verified_by_the_read_back_line(stage)
-        await stage.cluster.apply(paddle_job(Training(SHARE, conflict_at=30), JOB, free_port(), python))
+        await stage.cluster.apply(paddle_job(Training(SHARE, CONFLICT_AT), JOB, free_port(), python))
         await wait_for_step(stage, 5)
         assert [read_back(log) for log in logs(stage)] == ["auto_growth"] * 2
 
@@ -97,7 +98,7 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
     tmp_path: Path, python: Path
 ) -> None:
     async with raised(tmp_path, nodes=3, mode="recover", shape=OFFERED) as stage:
-        await stage.cluster.apply(paddle_job(Training(WHOLE_CARD, conflict_at=15), JOB, free_port(), python))
+        await stage.cluster.apply(paddle_job(Training(WHOLE_CARD, CONFLICT_AT), JOB, free_port(), python))
 
         await until(stage, "the loop has ended", lambda: Phase.ESCALATED in phases(stage))
 
