@@ -1,7 +1,8 @@
 """Keeps a status within its size bound. Pure; called by publish.py just before a write.
 
 What is dropped first is what is missed least: tails of logs, lines of recipes that another container shows as
-well, evidence, then the least findings, then pods.
+well, evidence, all lines of recipes, then the least findings, then pods. Recipes' lines are tenants' own
+words: they must not crowd out what the hardware says.
 """
 
 from __future__ import annotations
@@ -30,16 +31,15 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
             return status
         status = msgspec.structs.replace(status, pods=[_shorter_tail(pod, tail_bytes) for pod in status.pods])
     while not _fits(status, bytes_max) and (repeating := _repeating(status.pods)) is not None:
-        told = msgspec.structs.replace(repeating, known_lines=[])
-        status = msgspec.structs.replace(
-            status, pods=[told if pod is repeating else pod for pod in status.pods]
-        )
+        status = _without_lines(status, repeating)
     for evidence_bytes in (128, 64, 0):
         if _fits(status, bytes_max):
             return status
         status = msgspec.structs.replace(
             status, findings=[_shorter_evidence(finding, evidence_bytes) for finding in status.findings]
         )
+    while not _fits(status, bytes_max) and (telling := _telling(status.pods)):
+        status = _without_lines(status, telling[-1])
     while len(status.findings) > 1 and not _fits(status, bytes_max):
         status = _fold_least(status)
     while status.pods and not _fits(status, bytes_max):
@@ -66,12 +66,23 @@ def _repeating(pods: list[PodProgress]) -> PodProgress | None:
     of a gang mostly fail in one way, and the first to do so tells it."""
     told: set[tuple[str, str]] = set()
     repeating = None
-    for pod in sorted((pod for pod in pods if pod.known_lines), key=lambda pod: pod.known_lines[0].at):
+    for pod in _telling(pods):
         tells = {(pod.namespace, line.signature) for line in pod.known_lines}
         if tells <= told:
             repeating = pod
         told |= tells
     return repeating
+
+
+def _telling(pods: list[PodProgress]) -> list[PodProgress]:
+    """Those with lines of recipes; who told first, first."""
+    return sorted((pod for pod in pods if pod.known_lines), key=lambda pod: pod.known_lines[0].at)
+
+
+def _without_lines(status: NodeHealthStatus, telling: PodProgress) -> NodeHealthStatus:
+    silent = msgspec.structs.replace(telling, known_lines=[])
+    pods = [silent if pod is telling else pod for pod in status.pods]
+    return msgspec.structs.replace(status, pods=pods)
 
 
 def _shorter_evidence(finding: Finding, bytes_max: int) -> Finding:

@@ -104,6 +104,28 @@ def test_tails_are_dropped_before_evidence_and_evidence_before_findings() -> Non
     assert {len(p.tail) for p in small.pods} == {1024}
 
 
+def test_lines_that_tenants_print_crowd_out_no_finding_of_the_hardware() -> None:
+    """The lines of each namespace are of recipes of its own, so none repeats another's."""
+    pods = [
+        PodProgress(
+            uid=f"pod-{number}",
+            namespace=f"team-{number}",
+            name="train-0",
+            edge=Edge.STEPPING,
+            at=NOW,
+            known_lines=[KnownLine(signature=f"recipe-{n}", at=NOW, text="l" * 512) for n in range(8)],
+        )
+        for number in range(8)
+    ]
+    status = NodeHealthStatus(findings=[finding(number) for number in range(8)], pods=pods)
+
+    fitting = bounded(status)
+
+    assert len(fitting.findings) == 8
+    assert len(fitting.pods) == 8
+    assert fitting.pods[0].known_lines
+
+
 def test_ranks_that_repeat_a_known_line_lose_it_before_anything_else_of_weight() -> None:
     line = KnownLine(signature="paddle-autogrow-oom", at=NOW, text="x" * 512)
     ranks = [
