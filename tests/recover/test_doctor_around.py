@@ -147,3 +147,15 @@ def test_a_line_to_write_is_yaml_as_it_stands() -> None:
     field, _, value = line.partition(": ")
     assert field == "metadata.annotations"
     assert yaml.safe_load(value) == {"rekindle.dev/step-template": "step {step}/"}
+
+
+def test_steps_of_another_job_on_the_same_node_are_not_its_own() -> None:
+    others = tuple(pod(number, uid=f"other-{number}") for number in range(4))
+
+    assert "no-steps" in found(in_cluster("pytorchjob", pods=others))
+
+
+def test_a_single_rank_has_its_claim_to_itself() -> None:
+    alone = spec("pytorchReplicaSpecs", "Worker", "replicas", value=1)
+
+    assert found(in_cluster("pytorchjob", alone, access_modes=("ReadWriteOncePod",))) == {}

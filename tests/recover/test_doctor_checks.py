@@ -253,7 +253,8 @@ def test_what_was_not_read_leaves_its_checks_unmade_and_says_why() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    job = case("job", LEAVES, annotated("checkpoint", None), spec("completions", value=9))
+    gated = of_pod("job", "schedulingGates", [{"name": "a"}])
+    job = case("job", LEAVES, gated, annotated("checkpoint", "/data"))
 
     severities = [finding.severity for finding in examined(job).findings]
 

@@ -259,6 +259,17 @@ def test_a_server_that_does_not_answer_is_2(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.startswith("rekindle: the API server does not answer: ")
 
 
+async def test_only_its_own_pods_that_have_not_ended_are_looked_at(store: MemoryCluster) -> None:
+    store.create(
+        PODS, {"metadata": {"name": "another"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}, "team"
+    )
+    store.patch(PODS, "llm-0", {"status": {"phase": "Succeeded"}}, namespace="team", subresource="status")
+
+    case, _ = await look(Client(store, "tester"), "llm", "team", NOW)
+
+    assert [pod.name for pod in case.pods] == ["llm-1", "llm-2", "llm-3"]
+
+
 # --- refusals of the API server -----------------------------------------------------------------------------
 
 
