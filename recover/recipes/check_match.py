@@ -33,7 +33,9 @@ __all__ = [
     "of_match",
 ]
 
-VARIABLE = "expected letters, digits and _, not beginning with a digit"
+_VARIABLE_CHARS_MAX = 253
+VARIABLE = f"expected letters, digits and _, not beginning with a digit, at most {_VARIABLE_CHARS_MAX}"
+_LABEL_CHARS_MAX = 63
 _BY = frozenset({Relation.MAJORS_BELOW, Relation.NOT_MAJORS_BELOW, Relation.MORE_MAJORS_BELOW})
 _FOR_SIZES = frozenset({Relation.AT_LEAST, Relation.AT_MOST})
 _CAPTURED = {Kind.INTEGER: Measure.VERSION, Kind.NUMBER: Measure.VERSION, Kind.SIZE: Measure.SIZE}
@@ -151,6 +153,10 @@ def _measure(text: str, template: Template | None) -> Measure | str:
 def of_label(rule: LabelRule, at: str, certain: dict[str, Kind]) -> Iterator[Problem]:
     if not _is_qualified(rule.name):
         yield Problem(f"{at}.name", repr(rule.name), "expected a label such as nvidia.com/gpu.compute.major")
+    for index, value in enumerate(rule.values):
+        if not _is_label_value(value):
+            expected = "expected a label's value: letters, digits, -, _ and ., a letter or digit at both ends"
+            yield Problem(f"{at}.values[{index}]", repr(value), expected)
     if rule.values and rule.at_least:
         yield Problem(at, "values and atLeast", "expected one of the two")
     if rule.at_least and not rule.at_least.isdecimal():
@@ -188,20 +194,26 @@ def is_name(text: str) -> bool:
 
 
 def is_variable(text: str) -> bool:
-    return text.isascii() and text.isidentifier()
+    """It is a key of a ConfigMap, too."""
+    return text.isascii() and text.isidentifier() and len(text) <= _VARIABLE_CHARS_MAX
 
 
 def _is_qualified(text: str) -> bool:
-    """`prefix/name` or `name`, of the characters that Kubernetes takes."""
+    """`prefix/name` or `name`, as Kubernetes takes them: what breaks its rules would end up in a job's
+    affinity, and no pod of it could be made."""
     prefix, slash, name = text.rpartition("/")
-    parts = (prefix, name) if slash else (name,)
-    return all(
-        part.isascii() and part[:1].isalnum() and part[-1:].isalnum() and _plain(part) for part in parts
-    )
+    is_domain = prefix == prefix.lower() and all(map(_is_plain, prefix.split("."))) and "_" not in prefix
+    return _is_plain(name) and len(name) <= _LABEL_CHARS_MAX and (is_domain or not slash)
 
 
-def _plain(part: str) -> bool:
-    return all(char.isalnum() or char in "-_." for char in part)
+def _is_label_value(text: str) -> bool:
+    return not text or _is_plain(text)
+
+
+def _is_plain(part: str) -> bool:
+    """Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
+    ends = part[:1].isalnum() and part[-1:].isalnum()
+    return part.isascii() and ends and all(char.isalnum() or char in "-_." for char in part)
 
 
 def listed(names: Iterable[str]) -> str:

@@ -31,6 +31,8 @@ def _requirement(rule: LabelRule, captured: dict[str, str], *, wanted: bool) -> 
     least = parse_count(fill(rule.at_least, captured))
     if least is None:
         return None
+    if wanted and least == 0:
+        return Requirement(key=rule.name, operator="Exists")  # -1 is no value that a label may have
     # Gt and Lt are strict, and both want the label to be there.
     operator, limit = ("Gt", least - 1) if wanted else ("Lt", least)
     return Requirement(key=rule.name, operator=operator, values=[str(limit)])

@@ -13,7 +13,8 @@ from recover.api import Phase, RecipeOutcome
 from recover.model import Mark, Template
 from recover.objects import builtins
 from recover.reasons import Reason
-from recover.recipes.placement import fulfils
+from recover.recipes.model import LabelRule, Placement
+from recover.recipes.placement import fulfils, placed_by
 from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
@@ -269,3 +270,12 @@ def test_whatever_people_ask_of_the_nodes_the_gang_is_started_again(theirs: dict
     (found,) = asked_by_people(world.gangs["llm-uid"])
     assert builtins(found) == theirs
     assert not fulfils(world.nodes["n0"], [found])
+
+
+@pytest.mark.parametrize(("least", "operator", "values"), [("0", "Exists", []), ("1", "Gt", ["0"])])
+def test_no_requirement_holds_what_a_label_cannot_be(least: str, operator: str, values: list[str]) -> None:
+    rule = LabelRule(name="nvidia.com/gpu.compute.major", at_least="{needed}")
+
+    (asked,) = placed_by(Placement(require=[rule]), {"needed": least})
+
+    assert (asked.operator, asked.values) == (operator, values)

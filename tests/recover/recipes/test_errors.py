@@ -121,6 +121,21 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         'values = ["small"]', 'values = ["small", "big"]',
         "field change.placement.forbid[0]: value 'pool': expected no node that is required to be forbidden",
     ),
+    "a value that no label can have": (
+        'values = ["big"]', 'values = ["very big"]',
+        "field change.placement.require[0].values[0]: value 'very big': expected a label's value: letters",
+    ),
+    "a label that is too long": (
+        'name = "pool", values = ["big"]', f'name = "example.org/{"p" * 64}", values = ["big"]',
+        "expected a label such as nvidia.com/gpu.compute.major",
+    ),
+    "a label of a domain that is none": (
+        'name = "pool", values = ["big"]', 'name = "Our_Own/pool", values = ["big"]',
+        "field change.placement.require[0].name: value 'Our_Own/pool': expected a label such as",
+    ),
+    "a variable that no ConfigMap takes": (
+        "SHM = ", f"{'S' * 254} = ", "letters, digits and _, not beginning with a digit, at most 253",
+    ),
     "held, and yet changed": (
         "[change]\n", '[change]\nhold = "always"\n',
         "field change.hold: value 'always': expected no env and no placement beside it: nothing would run",
