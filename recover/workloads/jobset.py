@@ -21,10 +21,19 @@ from typing import Any
 import msgspec
 
 from recover.actions import Patch
+from recover.api import Requirement
 from recover.model import Gang, Mark, Terminal
+from recover.objects import builtins, merged
 from recover.resources import JOBS, JOBSETS
 from recover.workloads.base import gang_of
-from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
+from recover.workloads.patches import (
+    avoiding,
+    changes_affinity,
+    gang_patch,
+    made_anew,
+    reading_environment,
+    required_terms,
+)
 from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
 
 __all__ = ["JobSet"]
@@ -125,7 +134,11 @@ class JobSet:
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         moved = [_kept_off(part, gang, mark) for part in parts] if changes_affinity(gang, mark) else []
-        ours = msgspec.structs.replace(mark, avoided=tuple(sorted({*mark.avoided, *_in_template(gang)})))
+        ours = msgspec.structs.replace(
+            mark,
+            avoided=tuple(sorted({*mark.avoided, *_in_template(gang)})),
+            placed=(*mark.placed, *(one for one in _asked_in_template(gang) if one not in mark.placed)),
+        )
         return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
@@ -136,7 +149,7 @@ class JobSet:
             pod = job["template"]["spec"]["template"]["spec"]
             pod["containers"] = reading_environment(template.containers, gang)
             if changes_affinity(gang, mark):
-                pod["affinity"] = avoiding(template.affinity, gang, mark)
+                pod["affinity"] = merged(template.affinity, avoiding(template.affinity, gang, mark))
         return jobset
 
 
@@ -144,6 +157,13 @@ def _in_template(gang: Gang) -> set[str]:
     """What the templates keep out because of us, since it was made anew: ours to lift from each Job."""
     ours = set(gang.mark.avoided) if gang.mark else set()
     return ours & {name for template in gang.templates.values() for name in template.avoided}
+
+
+def _asked_in_template(gang: Gang) -> list[Requirement]:
+    """What the templates ask of the nodes because of us, in the same way."""
+    terms = [term for template in gang.templates.values() for term in required_terms(template.affinity)]
+    ours = gang.mark.placed if gang.mark else ()
+    return [one for one in ours if any(builtins(one) in term for term in terms)]
 
 
 def _kept_off(part: Gang, gang: Gang, mark: Mark) -> Patch:

@@ -25,6 +25,7 @@ __all__ = [
     "mark_of",
     "reading_environment",
     "reads_environment",
+    "required_terms",
 ]
 
 MARK = key("recovery")
@@ -145,13 +146,18 @@ def asked_by_people(gang: Gang) -> list[Requirement]:
 
 def _asked(affinity: Mapping[str, Any]) -> list[Requirement]:
     """What people write is not held to the limits of what we ask: 20 host names are no mistake."""
-    required = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
+    terms = required_terms(affinity)
     everywhere = [one for one in terms[0] if all(one in term for term in terms)] if terms else []
     return [
         Requirement(key=one["key"], operator=one["operator"], values=one.get("values", []))
         for one in everywhere
     ]
+
+
+def required_terms(affinity: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
+    """The expressions of each of the terms, one of which a node must fulfil."""
+    required = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
 
 
 def changes_affinity(gang: Gang, mark: Mark) -> bool:

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from recover.actions import Emit, Patch
-from recover.api import Phase
+from recover.api import Phase, Requirement
 from recover.model import Gang, Mark, Mode, Template, World
+from recover.objects import builtins
 from recover.observe import Observer
 from recover.phases import advance
 from recover.reasons import Reason
@@ -234,6 +235,36 @@ def test_what_its_template_keeps_out_because_of_us_is_lifted_at_each_later_start
         moved, start = JobSet().start(parsed(mark=mark, jobs=jobs), RESUMED, [part("a", affinity=affinity)])
         assert _expressions(moved) == [ZONE]
         mark = msgspec.json.decode(start.body["metadata"]["annotations"]["rekindle.dev/recovery"], type=Mark)
+
+
+def test_what_its_template_asks_of_the_nodes_because_of_us_is_lifted_at_each_later_start() -> None:
+    ours = Requirement(key="nvidia.com/gpu.compute.major", operator="Gt", values=["7"])
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [ZONE, builtins(ours)]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    jobs = [replicated("ranks", template={"affinity": affinity})]
+    mark = msgspec.structs.replace(STOPPED, placed=(ours,))
+
+    for _ in range(2):
+        moved, start = JobSet().start(parsed(mark=mark, jobs=jobs), RESUMED, [part("a", affinity=affinity)])
+        assert _expressions(moved) == [ZONE]
+        mark = msgspec.json.decode(start.body["metadata"]["annotations"]["rekindle.dev/recovery"], type=Mark)
+
+
+def test_a_jobset_that_is_made_anew_without_nodes_to_avoid_holds_no_null() -> None:
+    """The API server takes none where an object belongs, and the old job is gone by then."""
+    off = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [off]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    found = parsed(
+        metadata={"annotations": {"rekindle.dev/on-terminal": "recreate"}},
+        jobs=[replicated("ranks", template={"affinity": affinity, "containers": [{"name": "train"}]})],
+    )
+    found = msgspec.structs.replace(found, mark=msgspec.structs.replace(STOPPED, avoided=("n1",)))
+
+    anew = JobSet().anew(found, RESUMED)
+
+    pod = anew["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["affinity"] == {"nodeAffinity": {}}
 
 
 # --- what is seen of it -----------------------------------------------------------------------------------
