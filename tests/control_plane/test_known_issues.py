@@ -55,7 +55,6 @@ async def test_a_paddlejob_on_a_share_of_a_gpu_is_given_another_allocator_and_lo
     async with raised(training, nodes=2, settings=["mode=recover"]) as stage:
         await offers_shares(stage)
         old = await trained(stage, on_a_share("llm"), PADDLEJOBS)
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
         await runs_out_of_memory(stage, old[0])
 
         first = await recovered(stage, "llm", old)
@@ -98,9 +97,11 @@ async def offers_shares(stage: RealStage) -> None:
 
 
 async def runs_out_of_memory(stage: RealStage, pod: Any) -> None:
-    """The rank prints Paddle's own words, its agent finds them, and the rank ends."""
+    """The rank prints Paddle's own words, its agent finds them, and the rank ends: in a later second than the
+    mode and the gang began, since the API keeps whole ones and what was before them never acts."""
     stage.agents[pod["spec"]["nodeName"]].prints(pod, ["ResourceExhaustedError: ", "", OUT_OF_MEMORY])
     await stage.until("known line in its NodeHealth", partial(has_known_line, stage, pod))
+    await asyncio.sleep(1)
     await stage.end(pod, exit_code=1)
 
 
