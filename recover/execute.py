@@ -26,8 +26,9 @@ from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, RECOVERIES, Clu
 from recover.kube.limiter import Limiter, Urgency
 from recover.model import Gang, Node, Refusal
 from recover.objects import shortened
-from recover.observe import Observer, Table
+from recover.observe import Observer
 from recover.resources import RECIPES
+from recover.table import Table
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Executor"]

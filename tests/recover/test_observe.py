@@ -12,8 +12,9 @@ from detectors.kubeapi import Resource
 from recover.decode import SCAN_OF
 from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.model import Mode, World
-from recover.observe import Observer, Table
+from recover.observe import Observer
 from recover.settings import Settings
+from recover.table import Table
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

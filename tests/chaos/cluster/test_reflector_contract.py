@@ -11,7 +11,7 @@ import msgspec
 
 from recover.kube.cluster import CONFIGMAPS, Cluster
 from recover.kube.reflector import Reflector
-from recover.observe import Table
+from recover.table import Table
 
 NS = "default"
 PREFIX = f"{NS}/rekindle-"

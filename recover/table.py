@@ -1,0 +1,140 @@
+"""The newest known version of each object of one kind, decoded. A reflector fills it, observe.py reads it.
+
+An object that cannot be read is reported once per version and skipped; all others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from detectors.kubeapi import Resource, WatchEvent
+
+__all__ = ["Table"]
+
+TOMBSTONES_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""What decoding other people's objects may raise."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str
+    namespace: str = ""
+
+
+class _Identity(msgspec.Struct):
+    """Which object, in which version: read apart, so that a malformed rest hides neither."""
+
+    metadata: _Meta
+
+
+class Table(Generic[T]):
+    """The newest known version of each object of one kind, decoded.
+
+    `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
+    every difference, so that indexes follow.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        keep: Callable[[bytes], T | None],
+        changed: Callable[[str, T | None, T | None], None],
+    ) -> None:
+        self.resource = resource
+        self.rows: dict[str, T] = {}
+        self.unreadable: dict[str, str] = {}
+        self._keep = keep
+        self._changed = changed
+        self._versions: dict[str, int] = {}
+        self._tombstones: dict[str, int] = {}
+        self._unlisted: set[str] | None = None
+        """While a list is read: the keys that are known and have not come in it."""
+
+    def begin(self) -> None:
+        self._unlisted = set(self._versions)
+
+    def listed(self, item: msgspec.Raw) -> None:
+        key = self.absorb(bytes(item))
+        assert self._unlisted is not None, "begin() comes first"
+        self._unlisted.discard(key)
+
+    def finish(self, version: str) -> None:
+        """The list was complete as of `version`: what was not in it, and is not newer, is gone."""
+        assert self._unlisted is not None, "begin() comes first"
+        as_of = int(version)
+        for key in self._unlisted:
+            if self._versions.get(key, as_of + 1) <= as_of:
+                self._forget(key, as_of)
+        self._unlisted = None
+
+    def apply(self, event: WatchEvent) -> None:
+        if event.type != "DELETED":
+            self.absorb(bytes(event.object))
+            return
+        found = self._identify(bytes(event.object))
+        if found is not None:
+            self._forget(*found)
+
+    def absorb(self, raw: bytes) -> str:
+        """Takes an object unless a newer version, or its deletion, is known. Returns its key, or nothing
+        where it has none."""
+        found = self._identify(raw)
+        if found is None:
+            return ""
+        key, version = found
+        if version <= max(self._versions.get(key, 0), self._tombstones.get(key, 0)):
+            return key
+        if self._unlisted is not None and key not in self._versions:
+            self._unlisted.add(key)
+        self._versions[key] = version
+        new = self._decode(key, raw)
+        old = self.rows.pop(key, None)
+        if new is not None:
+            self.rows[key] = new
+        if old is not None or new is not None:
+            self._changed(key, old, new)
+        return key
+
+    def _decode(self, key: str, raw: bytes) -> T | None:
+        try:
+            new = self._keep(raw)
+        except UNREADABLE as error:
+            self._skip(key, error)
+            return None
+        self.unreadable.pop(key, None)
+        return new
+
+    def _identify(self, raw: bytes) -> tuple[str, int] | None:
+        try:
+            meta = msgspec.json.decode(raw, type=_Identity).metadata
+            return _key(meta), int(meta.resource_version)
+        except UNREADABLE as error:
+            self._skip("(without name or version)", error)
+            return None
+
+    def _skip(self, key: str, error: Exception) -> None:
+        self.unreadable[key] = str(error)
+        log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=str(error))
+
+    def _forget(self, key: str, version: int) -> None:
+        self._versions.pop(key, None)
+        self.unreadable.pop(key, None)
+        self._tombstones[key] = version
+        if len(self._tombstones) > TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+        old = self.rows.pop(key, None)
+        if old is not None:
+            self._changed(key, old, None)
+
+
+def _key(meta: _Meta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
