@@ -17,6 +17,16 @@ T = TypeVar("T")
 _PATH = re.compile(r" - at `\$([^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `([^`]*)`")
 _UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
+_GOT = re.compile(r"got `([a-z]+)`$")
+_KINDS = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
 _VALUE_CHARS_MAX = 80
 
 
@@ -59,7 +69,23 @@ def _explain(message: str, data: Any) -> tuple[str, str, str]:
     if unknown := _UNKNOWN.match(text):
         name = _join(path, unknown.group(1))
         return name, _shown(_lookup(data, name)), "no such field; check its spelling"
-    return path, _shown(_lookup(data, path)), text[:1].lower() + text[1:]
+    field, value = _entry(data, path, text)
+    return field, _shown(value), text[:1].lower() + text[1:]
+
+
+def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
+    """The field and what stands there. msgspec writes `[...]` for an entry of a mapping, whichever it was: it
+    is the first that is what the message says it got."""
+    head, is_entry, rest = path.partition("[...]")
+    holder = _lookup(data, head) if head else data
+    if not is_entry:
+        return path, holder
+    got = _GOT.search(text)
+    for key, inner in holder.items() if isinstance(holder, dict) else ():
+        field, value = _entry(inner, rest.lstrip("."), text)
+        if got is not None and _KINDS.get(type(value)) == got.group(1):
+            return f"{head}[{key}]{'.' if field else ''}{field}", value
+    return path, None
 
 
 def _choices(type_: Any, path: str) -> str:

@@ -209,7 +209,7 @@ def test_without_a_checkpoint_it_is_said_who_decides() -> None:
         ({**job(), "metadata": {}}, "field metadata.name: value (none): this field is required"),
         ({**job(), "metadata": None}, "field metadata.name: value (none): this field is required"),
         ({**job(), "metadata": {"name": "llm", "labels": {"a": True}}},
-         "field metadata.labels[...]: value None: expected `str`, got `bool`"),
+         "field metadata.labels[a]: value True: expected `str`, got `bool`"),
         ({**job(), **YES}, "field (all): value (an object): expected text as keys"),
         ({**jobset(), "spec": {"replicatedJobs": [{"name": "a"}]}},
          "field spec.replicatedJobs[0].template.spec.template.spec.containers: value (none)"),

@@ -133,6 +133,10 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         'name = "pool", values = ["big"]', 'name = "Our_Own/pool", values = ["big"]',
         "field change.placement.require[0].name: value 'Our_Own/pool': expected a label such as",
     ),
+    "a variable whose value is no text": (
+        'SHM = "big"', 'A = "1", SHM = 1',
+        "field change.env[SHM]: value 1: expected `str`, got `int`",
+    ),
     "a variable that no ConfigMap takes": (
         "SHM = ", f"{'S' * 254} = ", "letters, digits and _, not beginning with a digit, at most 253",
     ),
