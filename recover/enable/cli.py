@@ -61,12 +61,15 @@ def _enable(
             parse(checkpoint)
         text = read_text(file)
         answer = enabled(documents(text, name), name, checkpoint)
+        changed = rewritten(text, answer.documents)
     except (BadValueError, LocationError, ManifestError) as error:
         _tell(str(error))
         raise typer.Exit(EXIT_UNUSABLE) from error
+    except RecursionError as error:
+        _tell(f"{name}: nested too deeply, or a part that contains itself; expected YAML or JSON of a job")
+        raise typer.Exit(EXIT_UNUSABLE) from error
     for note in answer.notes:
         _tell(note)
-    changed = rewritten(text, answer.documents)
     if changed is None:
         _tell(f"{name}: {_LOST}")
         changed = yaml.safe_dump_all(answer.documents, sort_keys=False, allow_unicode=True)

@@ -71,7 +71,7 @@ def _ends_for_good(gang: Gang, job: Any) -> Iterator[str]:
         )
     replicas = spec.get("pytorchReplicaSpecs") or spec.get("paddleReplicaSpecs") or {}
     for role, replica in replicas.items():
-        what = _FAILS_FOR_GOOD.get(replica.get("restartPolicy") or "")
+        what = _FAILS_FOR_GOOD.get(str(replica.get("restartPolicy")))
         if what is not None and not may_recreate(gang.annotations):
             yield (
                 f"{role} has restartPolicy {replica['restartPolicy']}: {what} may end the job for good "
@@ -82,7 +82,10 @@ def _ends_for_good(gang: Gang, job: Any) -> Iterator[str]:
 def _own_variables(gang: Gang) -> Iterator[str]:
     for template in gang.templates.values():
         for container in template.containers:
-            own = msgspec.convert(container, _Container)
+            try:
+                own = msgspec.convert(container, _Container)
+            except msgspec.ValidationError:
+                continue  # the API server refuses it, and says why
             for variable in own.env:
                 if variable.name.startswith(_HANDED_OVER):
                     yield f"container {own.name} sets {variable.name} itself: that beats what is handed over"

@@ -122,6 +122,8 @@ def test_a_manifest_without_a_job_is_passed_on_and_answered_with_3(
         (b"a: 1\nb: \xff", (), r"line 2: value b'\xff': expected UTF-8 text"),
         (b"a: \x07", (), "expected YAML or JSON"),
         (b"image: {{ .Values.image }}", (), "expected YAML or JSON"),
+        (b"[" * 5000, (), "nested too deeply"),
+        (b"&a [*a]", (), "nested too deeply, or a part that contains itself"),
         (JOB.replace("name: llm", "nam: llm").encode(), (), "document 1: field metadata.name: value (none)"),
         (
             JOB.encode(),
@@ -147,3 +149,19 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Capture
 
     assert status == 2
     assert err.endswith("none.yaml: cannot be read: No such file or directory; expected a YAML file\n")
+
+
+def test_what_only_the_api_server_refuses_is_printed_as_it_is(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`NO` without quotes is no text in YAML."""
+    job.write_text(
+        "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: llm}\nspec:\n"
+        "  pytorchReplicaSpecs:\n    Worker:\n      restartPolicy: [Never]\n      template:\n"
+        "        spec: {containers: [{name: x, env: [{name: NO, value: a}]}]}\n"
+    )
+
+    status, out, _ = asked(capsys, "-f", str(job))
+
+    assert status == 0
+    assert "name: NO" in out
