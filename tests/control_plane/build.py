@@ -8,6 +8,7 @@ once: tests never build, they say that this command is missing.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -15,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["BuildError", "Programs", "cached", "main"]
+__all__ = ["MODULES", "PARTS", "BuildError", "Part", "Programs", "build", "cached", "main", "parts_cache"]
 
 MODULES = Path(__file__).parent / "modules"
 GO_FALLBACK = "/usr/local/go/bin/go"
@@ -49,6 +50,14 @@ class Part(msgspec.Struct, frozen=True):
     """Name of the program -> its package."""
     manifests: dict[str, tuple[str, ...]] = {}
     """Name of a file to keep beside the programs -> the module's files that it is made of."""
+    wrapper: Path | None = None
+    """Where the wrapper module lies, if not in the folder of the part's name."""
+    tags: str = ""
+    """Go build tags, with commas between."""
+
+    @property
+    def source(self) -> Path:
+        return self.wrapper or MODULES / self.name
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -114,50 +123,54 @@ class Programs(msgspec.Struct, frozen=True):
         return self.files["jobset-webhooks.yaml"]
 
 
-def cached() -> Programs:
+def cached(parts: Sequence[Part] = PARTS, command: str = COMMAND) -> Programs:
     """The programs of these versions. Raises BuildError, naming the command, if they were not built yet."""
-    files = {name: _folder(part) / name for part in PARTS for name in part.files}
+    files = {name: _folder(part) / name for part in parts for name in part.files}
     missing = [f"{file.parent.name}/{file.name}" for file in files.values() if not file.exists()]
     if missing:
-        raise BuildError(f"{_cache()} lacks {', '.join(missing)}; build the control plane with `{COMMAND}`")
+        lacking = ", ".join(missing)
+        raise BuildError(f"{parts_cache()} lacks {lacking}; build the control plane with `{command}`")
     return Programs(files)
 
 
 def main() -> int:
     """Builds what is missing. Exit 1, with one line that says why, if it cannot."""
     try:
-        _build()
+        build(PARTS)
     except BuildError as error:
         print(f"{COMMAND}: {error}", file=sys.stderr)
         return 1
-    print(_cache())
+    print(parts_cache())
     return 0
 
 
-def _cache() -> Path:
+def parts_cache() -> Path:
+    """Where everything that is built once is kept, outside the repository."""
     root = os.environ.get("XDG_CACHE_HOME", "") or str(Path.home() / ".cache")
     return Path(root) / "rekindle" / "control-plane"
 
 
 def _folder(part: Part) -> Path:
-    return _cache() / f"{part.name}-{_version(part)}"
+    return parts_cache() / f"{part.name}-{_version(part)}"
 
 
 def _version(part: Part) -> str:
-    text = (MODULES / part.name / "go.mod").read_text(encoding="utf-8")
+    text = (part.source / "go.mod").read_text(encoding="utf-8")
     found = re.search(rf"^(?:require)?\s*{re.escape(part.module)} (v\S+)", text, re.MULTILINE)
-    assert found, f"modules/{part.name}/go.mod does not require {part.module}"
-    return found[1]
+    assert found, f"{part.source}/go.mod does not require {part.module}"
+    code = b"".join(file.read_bytes() for file in sorted(part.source.glob("**/*.go")))
+    return f"{found[1]}-{hashlib.sha256(code).hexdigest()[:8]}" if code else found[1]
 
 
-def _build() -> None:
-    cache = _cache()
+def build(parts: Sequence[Part]) -> None:
+    """Builds what is missing of these. Raises BuildError."""
+    cache = parts_cache()
     cache.mkdir(parents=True, exist_ok=True)
     with _only_one(cache / ".lock"):
-        unbuilt = [part for part in PARTS if not all((_folder(part) / name).exists() for name in part.files)]
+        unbuilt = [part for part in parts if not all((_folder(part) / name).exists() for name in part.files)]
         if not unbuilt:
             return
-        go = _go()
+        go = _go(parts)
         # Built beside its place and moved there when whole: an interrupted build leaves nothing to be found.
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
             for part in unbuilt:
@@ -180,10 +193,10 @@ def _only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def _go() -> str:
+def _go(parts: Sequence[Part]) -> str:
     """The Go command. Raises BuildError if there is none, or it is older than the modules ask for."""
     go = shutil.which("go") or shutil.which(GO_FALLBACK)
-    wanted = _wanted_go()
+    wanted = _wanted_go(parts)
     if go is None:
         raise BuildError(f"Go is not installed; Go {wanted} or newer is needed")
     said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
@@ -193,8 +206,8 @@ def _go() -> str:
     return go
 
 
-def _wanted_go() -> str:
-    texts = [(MODULES / part.name / "go.mod").read_text(encoding="utf-8") for part in PARTS]
+def _wanted_go(parts: Sequence[Part]) -> str:
+    texts = [(part.source / "go.mod").read_text(encoding="utf-8") for part in parts]
     versions = [re.search(r"^go (\d+)\.(\d+)", text, re.MULTILINE) for text in texts]
     return max(((int(v[1]), int(v[2])), f"{v[1]}.{v[2]}") for v in versions if v)[1]
 
@@ -202,11 +215,11 @@ def _wanted_go() -> str:
 def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
     """Works in a copy of the wrapper module, so that a build never changes the repository."""
     module = work / part.name
-    shutil.copytree(MODULES / part.name, module)
+    shutil.copytree(part.source, module)
     began = time.monotonic()
     print(f"building {', '.join(part.programs)} {_version(part)} ...", file=sys.stderr, flush=True)
     for name, package in part.programs.items():
-        flags = ["-mod=mod", "-trimpath", "-ldflags", _link_flags(part)]
+        flags = ["-mod=mod", "-trimpath", "-ldflags", _link_flags(part), f"-tags={part.tags}"]
         _run([go, "build", *flags, "-o", str(made / name), package], module)
     for copy, files in part.manifests.items():
         source = Path(_run([go, "list", "-mod=mod", "-m", "-f", "{{.Dir}}", part.module], module).strip())
@@ -217,7 +230,7 @@ def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
 
 def _link_flags(part: Part) -> str:
     """No symbol tables; and Kubernetes says which version it is, as its releases do."""
-    if part.name != "kubernetes":
+    if part.module != "k8s.io/kubernetes":
         return "-s -w"
     version = _version(part)
     major, minor, _ = version.removeprefix("v").split(".")
