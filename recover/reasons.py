@@ -49,6 +49,7 @@ class Reason(StrEnum):
     NEEDS_FENCING_PROOF = "NeedsFencingProof"
     FRAMEWORK_BACKOFF = "FrameworkBackoff"
     FRAMEWORK_SILENT = "FrameworkSilent"
+    START_REFUSED = "StartRefused"
     RANKS_ENDED = "RanksEnded"
     DELETION_HELD = "DeletionHeld"
     KNOWN_ISSUE = "KnownIssue"
@@ -174,6 +175,11 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "The job's stop is not taken, or the stopped job is not prepared for its next start: its framework's "
         "own controller does not answer.",
         "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
+    ),
+    Reason.START_REFUSED: Explanation(
+        "The API server does not take the job's start, or the ConfigMap that its ranks read.",
+        "Its words are in the controller's log. A quota on ConfigMaps, a ConfigMap `<job>-rekindle` that is "
+        "immutable, or a webhook may refuse it. The recovery goes on once it is taken.",
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import msgspec
+
 from recover.actions import Ensure
 from recover.api import Phase
 from recover.diagnose.ranks import new_pods
@@ -56,13 +60,29 @@ def _start(ctx: Context) -> Step:
         return Step(look_again_s=_left(ctx))
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
     environment = _environment(ctx, gang)
-    instead = instead_of_start(ctx, mark, environment)
-    if instead is not None:
-        return instead
-    parts = ctx.world.parts(gang)
-    if not workload_of(gang).startable(gang, parts):
-        return _not_startable(ctx)
-    return Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
+    found = instead_of_start(ctx, mark, environment)
+    if found is None:
+        parts = ctx.world.parts(gang)
+        if not workload_of(gang).startable(gang, parts):
+            return _not_startable(ctx)
+        found = Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
+    return _not_taken(ctx) if found.status is None and ctx.expired() else found
+
+
+def _not_taken(ctx: Context) -> Step:
+    """It is refused each time, or we have not run for so long; it is tried on and on."""
+    within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
+    message = (
+        f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, was not taken "
+        f"within {within_s:g} s, and is tried again; the controller's log has the API server's words"
+    )
+    status = msgspec.structs.replace(
+        ctx.status,
+        reason=Reason.START_REFUSED,
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=within_s),
+    )
+    return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
 
 
 def _not_startable(ctx: Context) -> Step:

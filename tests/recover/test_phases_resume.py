@@ -129,6 +129,21 @@ def test_nothing_is_started_over_a_living_pod_and_its_refusal_to_end_has_an_end(
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
 
 
+def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
+    """A quota on ConfigMaps, or one of that name that is immutable: each try is refused."""
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    assert acts(look(world)) == ["start-gang"]
+
+    assert step(world.later(601)) == ["recovery-resuming"]
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.RESUMING, Reason.START_REFUSED)
+    assert "ConfigMap llm-rekindle before it, was not taken within 600 s" in status.message
+    assert acts(look(world)) == ["start-gang"]
+    assert advanced(world, Phase.VERIFYING).status.reason == ""
+
+
 @pytest.mark.parametrize("suspended_by_them", [False, True])
 def test_whoever_else_decides_when_the_gang_runs_is_not_fought(suspended_by_them: bool) -> None:
     world = faulted()
