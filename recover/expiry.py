@@ -1,7 +1,8 @@
 """Old Incidents and Recoveries go: by age, and the oldest beyond a cap; so do scans without Recovery. Pure.
 
 Only what is over goes. While a job exists, those of its Recoveries stay that number the next one, carry the
-running totals, and tell pods that ended in earlier attempts from new ones. Long history is Prometheus' task.
+running totals, tell pods that ended in earlier attempts from new ones, and say what recipes have changed.
+Long history is Prometheus' task.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 from detectors.contract import ObjectMeta
 from detectors.resource import Resource
 from recover.actions import Delete, Plan
-from recover.api import IncidentPhase, Recovery
+from recover.api import IncidentPhase, RecipeOutcome, Recovery
 from recover.decode import SCAN_OF
 from recover.model import World
 from recover.resources import INCIDENTS, RECOVERIES
@@ -53,11 +54,18 @@ def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]
 
 
 def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
-    """The last one, and where that ended early, the last ones that know the pods of before and the totals."""
+    """The last one, and where that ended early, the last ones that know the pods of before and the totals. Of
+    each recipe the last word and each try: its change stands at every later start."""
     newest_first = world.history(gang_uid)[::-1]
     yield from newest_first[:1]
     yield from [r for r in newest_first if r.status.leftovers][:1]
     yield from [r for r in newest_first if r.status.totals is not None][:1]
+    told: set[str] = set()
+    for recovery in newest_first:
+        uses = recovery.status.recipes
+        if any(use.outcome is RecipeOutcome.APPLIED or use.name not in told for use in uses):
+            yield recovery
+        told |= {use.name for use in uses}
 
 
 def _expired(

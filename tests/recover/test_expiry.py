@@ -13,6 +13,8 @@ from recover.api import (
     IncidentSpec,
     IncidentStatus,
     Phase,
+    RecipeOutcome,
+    RecipeUse,
     Recovery,
     RecoverySpec,
     RecoveryStatus,
@@ -63,6 +65,27 @@ def test_the_newest_recovery_of_a_living_job_stays_and_carries_its_totals() -> N
     _recovery(world, 2, days_old=60)
 
     assert _gone(world) == ["recovery-1"]
+
+
+def test_what_recipes_have_changed_for_a_living_job_is_known_as_long_as_it_lives() -> None:
+    world = cluster().running(gang())
+    outcomes = [
+        RecipeOutcome.APPLIED,
+        RecipeOutcome.APPLIED,
+        RecipeOutcome.GAVE_UP,
+        RecipeOutcome.GAVE_UP,
+        None,
+        None,
+    ]
+    for number, outcome in enumerate(outcomes, start=1):
+        _recovery(world, number, days_old=90 - number)
+        uses = [RecipeUse(name="autogrow", attempt=1, outcome=outcome)] if outcome else []
+        key = f"ml/recovery-{number}"
+        found = world.recoveries[key]
+        status = msgspec.structs.replace(found.status, recipes=uses)
+        world.recoveries[key] = msgspec.structs.replace(found, status=status)
+
+    assert _gone(world) == ["recovery-3", "recovery-5"]
 
 
 def test_recoveries_of_a_job_that_is_gone_go_too() -> None:
