@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane torchrun bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane frameworks bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machin
 test: $(STAMP) ## All tests that need nothing but this machine
 	$(BIN)/python -m pytest
 
-test-all: lint test rungs ## lint, test, and a real control plane (built from Go modules the first time: minutes)
+test-all: lint test rungs frameworks ## All of it: lint, test, a real control plane (built the first time: minutes), real frameworks
 
 rungs: $(STAMP) ## The tests on a real control plane; a rung that does not exist yet says so
 	$(BIN)/python -m tests.control_plane.build
@@ -42,9 +42,11 @@ control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
 
-torchrun: $(STAMP) ## A real torchrun job under five random faults (fetches 2.5 GB the first time)
+frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)
 	$(BIN)/python -m chaos.torch_training.environment
-	REKINDLE_TORCH=1 $(BIN)/python -m pytest -s tests/chaos/test_torchrun.py
+	$(BIN)/python -m chaos.paddle_training.environment
+	REKINDLE_TORCH=1 REKINDLE_PADDLE=1 \
+		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py
 
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build

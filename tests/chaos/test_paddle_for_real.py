@@ -8,7 +8,6 @@ simulated, since there is no GPU; the allocator that decides over it is the one 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +31,7 @@ from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
 from recover.resources import PADDLEJOBS, RECIPES
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.on_request("REKINDLE_PADDLE")]
 
 JOB = "paddle"
 FLAG = "FLAGS_allocator_strategy"
@@ -50,9 +49,7 @@ def python() -> Path:
     try:
         return PADDLE.interpreter()
     except MissingError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        pytest.fail(str(error))
 
 
 @pytest.mark.parametrize("own_line", [False, True], ids=["built-in recipe", "recipe with the program's line"])
