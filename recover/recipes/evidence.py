@@ -74,8 +74,11 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     progress = told(world, recovery.witnesses)
     witness = next(iter(recovery.witnesses), None)
     node = world.nodes.get(witness.node) if witness is not None else None
-    causes = [cause for cause in recovery.status.causes if cause.attempt == recovery.status.attempt]
-    incidents = [world.incidents.get(cause.incident) for cause in causes]
+    attempt = recovery.status.attempt
+    causes = [cause for cause in recovery.status.causes if cause.attempt == attempt]
+    # An attempt without an incident of its own, as after a silent start, goes on under an earlier one.
+    before = {cause.incident for cause in recovery.status.causes if cause.attempt < attempt}
+    incidents = [world.incidents.get(cause.incident) for cause in causes if cause.incident not in before]
     codes = [seen.code for incident in incidents if incident for seen in incident.status.evidence]
     seen = Evidence(
         lines=tuple(lines_of(progress)),

@@ -13,7 +13,7 @@ from recover.api import Phase, RecipeOutcome
 from recover.model import Mark, Template
 from recover.objects import builtins
 from recover.reasons import Reason
-from recover.recipes.model import LabelRule, Placement
+from recover.recipes.model import LabelRule, Match, Placement
 from recover.recipes.placement import fulfils, placed_by
 from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step
@@ -200,6 +200,24 @@ def test_a_silent_next_attempt_is_not_judged_by_what_the_attempt_before_has_said
     outcomes = [(use.attempt, use.outcome) for use in only_recovery(world).status.recipes]
     assert outcomes == [(1, RecipeOutcome.APPLIED)]
     assert handed_over(world)[FLAG] == "naive_best_fit"
+
+
+def test_nor_by_how_its_ranks_had_ended() -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(templates={"Worker": asked}))
+    by_exit = msgspec.convert({"allOf": [{"exitCode": 1}]}, Match)
+    world.recipes["by-exit"] = msgspec.structs.replace(
+        world.recipes["paddle-autogrow-oom"], name="by-exit", match=by_exit
+    )
+    recovering(world.crash(rank=2))
+    advanced(world, Phase.VERIFYING)
+    world.later(3 * 3600)
+    step(world)
+
+    advanced(world, Phase.RESUMING)
+
+    outcomes = [(use.attempt, use.outcome) for use in only_recovery(world).status.recipes]
+    assert outcomes == [(1, RecipeOutcome.APPLIED)]
 
 
 def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> None:
