@@ -38,6 +38,8 @@ __all__ = [
     "Program",
     "child",
     "free_port",
+    "lay_users_and_audit",
+    "run_etcd",
     "started",
 ]
 
@@ -139,9 +141,9 @@ class Program:
 class ControlPlane:
     """A running control plane, and how to speak to it."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, address: str = "127.0.0.1") -> None:
         self.folder = folder
-        self.url = f"https://127.0.0.1:{port}"
+        self.url = f"https://{address}:{port}"
         self.ca_file = folder / "tls.crt"
         self.etcd_url = ""
         self.programs: dict[str, Program] = {}
@@ -238,7 +240,7 @@ def started(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         plane = ControlPlane(folder, port or free_port())
         _lay_files(plane)
-        plane.etcd_url = _etcd(stack, programs, plane)
+        plane.etcd_url = run_etcd(stack, programs, plane)
         command = _api_server(programs, plane)
         if not controllers:  # nobody makes the service account that pods are given
             command.append("--disable-admission-plugins=ServiceAccount")
@@ -257,6 +259,11 @@ def _lay_files(plane: ControlPlane) -> None:
     usage = ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
     command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", *subject, *usage]
     _openssl([*command, "-keyout", str(plane.folder / "tls.key"), "-out", str(plane.ca_file)])
+    lay_users_and_audit(plane)
+
+
+def lay_users_and_audit(plane: ControlPlane) -> None:
+    """The users' tokens, and what the audit log tells."""
     rows = [f'{user}-token,{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
     (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
     (plane.folder / "audit-policy.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
@@ -272,7 +279,7 @@ def _openssl(command: list[str]) -> None:
         raise PlaneError(f"openssl made no certificate:\n{done.stderr[-1000:]}")
 
 
-def _etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
+def run_etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
     client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     command = [programs.path("etcd"), "--unsafe-no-fsync", f"--data-dir={plane.folder / 'etcd'}"]
     command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
