@@ -19,6 +19,7 @@ _HELP = {
     "status": "what is broken, and what is being done",
     "why": "why a job or a node is in the state it is in",
     "enable": "print a job's manifest as it must be for the job to be restarted",
+    "doctor": "what will not work when a job fails, told before it does, with the fix",
     "checkpoints": "which checkpoints are complete, and which one would be resumed from",
     "recipes": "known issues: list them, write your own, try one on a log",
     "crds": "print the custom resource definitions",

@@ -26,9 +26,12 @@ __all__ = [
     "objects",
     "read_text",
     "told",
+    "why_no_job",
     "without_nulls",
     "workload_in",
 ]
+
+_RENDERED = "expected YAML or JSON without placeholders, as `helm template` prints it"
 
 
 class ManifestError(Exception):
@@ -60,7 +63,8 @@ def documents(text: str, name: str) -> list[Any]:
         return list(yaml.safe_load_all(text))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ManifestError(f"{name}: line {line}: {error.problem}; expected YAML or JSON") from error
+        expected = _RENDERED if "{{" in text.split("\n")[line - 1] else "expected YAML or JSON"
+        raise ManifestError(f"{name}: line {line}: {error.problem}; {expected}") from error
     except yaml.YAMLError as error:
         raise ManifestError(f"{name}: {error}; expected YAML or JSON") from error
 
@@ -85,6 +89,19 @@ def workload_in(document: Any) -> Workload | None:
         return None
     said = (document.get("apiVersion"), document.get("kind"))
     return next((w for w in WORKLOADS if (w.resource.api_version, w.resource.kind) == said), None)
+
+
+def why_no_job(document: Any) -> str:
+    """Why workload_in knows none. A kind of ours, but in another version of its group, is meant to be a job."""
+    none = "no job that Rekindle restarts"
+    if not isinstance(document, dict):
+        return none
+    known = next((w.resource for w in WORKLOADS if w.resource.kind == document.get("kind")), None)
+    said = document.get("apiVersion")
+    if known is None or (said is not None and str(said).partition("/")[0] != known.group):
+        return none
+    shown = "(none)" if said is None else repr(said)
+    return f"field apiVersion: value {shown}: expected {known.api_version}"
 
 
 def told(document: Any) -> str:

@@ -42,13 +42,19 @@ def opted_in(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="not-opted-in",
                 severity=Severity.FAILS,
-                what=f"the job asks not to be restarted; it counts as {word}",
+                what=_asked(value, word),
                 where=case.at(f"metadata.{field}[{AUTO_RECOVERY}]", value),
                 means=_MEANS[word],
                 fix=f"metadata.{field}: {{{AUTO_RECOVERY}: enabled}}"
                 if case.is_file
                 else f"kubectl {verb} {case.target} {AUTO_RECOVERY}=enabled --overwrite",
             )
+
+
+def _asked(value: str, word: OptIn) -> str:
+    if value.strip().lower() in set(OptIn):
+        return f"the job asks not to be restarted; it counts as {word}"
+    return f"expected enabled, observe or disabled; the job counts as {word}"
 
 
 def mode(case: Case) -> Iterator[Finding]:

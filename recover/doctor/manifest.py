@@ -8,7 +8,7 @@ from typing import Any
 
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import spec_of
-from recover.manifests import gang_in, objects, told, without_nulls, workload_in
+from recover.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
 from recover.recipes.model import Recipe
 
 __all__ = ["cases"]
@@ -24,7 +24,7 @@ def cases(
     for document, where in objects(list(documents)):
         workload = workload_in(document)
         if workload is None:
-            notes.append(f"{file}: {where}: {told(document)} is passed by: no job that Rekindle restarts")
+            notes.append(f"{file}: {where}: {told(document)} is left out: {why_no_job(document)}")
             continue
         gang = gang_in(document, workload, file, where)
         spec = spec_of(without_nulls(document), workload, file, where)

@@ -16,7 +16,7 @@ from detectors.strict import BadValueError
 from recover.checkpoints.annotation import ANNOTATION
 from recover.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.enable.doubts import doubts
-from recover.manifests import gang_in, objects, told, workload_in
+from recover.manifests import gang_in, objects, told, why_no_job, workload_in
 from recover.workloads import WORKLOADS, Workload
 from recover.workloads.patches import reading_environment
 
@@ -57,9 +57,7 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     for document, where in objects(changed):
         workload = _workload(document)
         if workload is None:
-            notes.append(
-                f"{file}: {where}: {told(document)} is passed on as it is: no job that Rekindle restarts"
-            )
+            notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
             continue
         jobs += 1
         found = _enable(document, workload, file, where, checkpoint)

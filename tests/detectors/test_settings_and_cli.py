@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
@@ -110,6 +110,18 @@ def test_the_help_names_every_command_and_loads_none_of_ours(
     assert "watch one node" in lines["agent"]
     assert "Return the number of items" in lines["len"]
     assert "cannot be loaded" in lines["broken"]
+
+
+def test_every_command_of_ours_has_its_line_in_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = list(entry_points(group=cli.GROUP))
+    asked: list[str] = []
+    monkeypatch.setattr(EntryPoint, "load", lambda point: asked.append(point.name))
+
+    assert said(["--help"], monkeypatch, installed) == 0
+    assert "doctor" in capsys.readouterr().out
+    assert asked == []
 
 
 def test_a_command_gets_its_arguments_and_gives_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:

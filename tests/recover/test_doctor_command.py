@@ -70,6 +70,17 @@ def test_a_finding_is_told_with_its_place_what_follows_and_the_fix(
     ) in capsys.readouterr().out
 
 
+def test_a_consent_that_is_no_word_of_ours_is_told_with_the_words_that_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["-f", write(tmp_path, NO_CONSENT.replace("disabled", '"true"'))]) == 1
+
+    assert (
+        "  - expected enabled, observe or disabled; the job counts as observe (not-opted-in)\n"
+        "      where: Job team/llm: metadata.labels[rekindle.dev/auto-recovery]: true\n"
+    ) in capsys.readouterr().out
+
+
 def test_standard_input_is_a_file_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +108,7 @@ def test_each_job_of_a_file_is_told_and_one_that_fails_counts(
     }
     assert second["findings"] == []
     assert {"check": "mode", "why": "a file was read, and no cluster"} in second["notMade"]
-    assert "document 1: Service llm is passed by: no job that Rekindle restarts" in printed.err
+    assert "document 1: Service llm is left out: no job that Rekindle restarts" in printed.err
 
 
 def test_a_file_without_a_job_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

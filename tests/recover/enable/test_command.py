@@ -115,13 +115,24 @@ def test_a_manifest_without_a_job_is_passed_on_and_answered_with_3(
     assert "nothing to enable in it: expected one of PyTorchJob," in err
 
 
+def test_a_job_of_an_apiversion_that_is_not_known_is_told_with_the_one_that_is(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace("apiVersion: batch/v1", "apiVersion: batch/v1beta1"))
+
+    status, _, err = asked(capsys, "-f", str(job))
+
+    assert status == 3
+    assert "Job llm is passed on as it is: field apiVersion: value 'batch/v1beta1': expected batch/v1" in err
+
+
 @pytest.mark.parametrize(
     ("text", "args", "told"),
     [
         (b"a: [", (), "line 1: "),
         (b"a: 1\nb: \xff", (), r"line 2: value b'\xff': expected UTF-8 text"),
         (b"a: \x07", (), "expected YAML or JSON"),
-        (b"image: {{ .Values.image }}", (), "expected YAML or JSON"),
+        (b"image: {{ .Values.image }}", (), "line 1: found unhashable key; expected YAML or JSON without pl"),
         (b"[" * 5000, (), "nested too deeply"),
         (b"&a [*a]", (), "nested too deeply, or a part that contains itself"),
         (JOB.replace("name: llm", "nam: llm").encode(), (), "document 1: field metadata.name: value (none)"),
