@@ -92,7 +92,7 @@ def workload_in(document: Any) -> Workload | None:
 
 
 def why_no_job(document: Any) -> str:
-    """Why workload_in knows none. A kind of ours, but in another version of its group, is meant to be a job."""
+    """Why workload_in knows none. A kind of ours in another version of its group is meant to be a job."""
     none = "no job that Rekindle restarts"
     if not isinstance(document, dict):
         return none
