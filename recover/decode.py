@@ -25,7 +25,7 @@ from recover.model import (
     Taint,
     Waiting,
 )
-from recover.recipes.evidence import training
+from recover.recipes.evidence import FIELDS, training
 from recover.resources import JOBS
 from recover.workloads.wire import OwnedMeta, Owner, PodSpec, volumes_of
 
@@ -268,7 +268,11 @@ def outsider(raw: bytes) -> Outsider:
         name=owner.name if owner else meta.name,
         uid=owner.uid if owner else meta.uid,
     )
-    return Outsider(owner=ref, containers=tuple(training(wire.spec.containers)))
+    read = (
+        {name: value for name, value in container.items() if name in FIELDS}
+        for container in training(wire.spec.containers)
+    )
+    return Outsider(owner=ref, containers=tuple(read))
 
 
 def _may_exist(owner: Owner) -> bool:

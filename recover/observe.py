@@ -175,7 +175,11 @@ class Observer:
         if not pod.accelerators or pod.owner_kind == JOBS.kind:
             return pod if pod.accelerators else None
         uid = pod.owner_uid or pod.uid
-        return msgspec.structs.replace(pod, outsider=decode.outsider(raw), owner_uid=uid)
+        found = decode.outsider(raw)
+        sibling = next(iter(self._pods_of.get(uid, {}).values()), None)
+        if sibling is not None and sibling.outsider == found:
+            found = sibling.outsider  # replicas are alike: one is kept for all
+        return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
 
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()

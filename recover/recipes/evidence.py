@@ -20,6 +20,7 @@ from recover.witnesses import told
 
 __all__ = [
     "CUDA_RUNTIME",
+    "FIELDS",
     "VGPU_BASELINE",
     "evidences",
     "lines_of",
@@ -66,6 +67,10 @@ class _Container(msgspec.Struct, frozen=True):
     args: list[str] = []
     env: list[_Variable] = []
     resources: _Resources = _Resources()
+
+
+FIELDS = frozenset(_Container.__struct_fields__)
+"""What is read of a container."""
 
 
 def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:

@@ -14,10 +14,14 @@ from recover.actions import Emit
 from recover.advice import advise
 from recover.api import GangRef, Outcome
 from recover.model import Mode, Outsider, Pod, PodPhase
+from recover.observe import Observer
 from recover.reasons import Reason
 from recover.recipes.model import Match
+from recover.resources import PODS
+from recover.settings import Settings
 from tests.acting import acts, apply, recovering
 from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.scripted import Scripted
 from tests.recover.test_known_issues import OUT_OF_MEMORY, TOO_OLD, template
 
 DEPLOYMENT = GangRef(
@@ -126,7 +130,7 @@ def test_a_pod_of_no_gang_is_read_with_its_owner_and_what_it_asks(owned: bool) -
 
     kind, name, uid = ("ReplicaSet", "web", "u1") if owned else ("Pod", "p", "u2")
     assert (found.owner.kind, found.owner.name, found.owner.uid) == (kind, name, uid)
-    assert found.containers == (CONTAINER,)
+    assert found.containers == ({name: CONTAINER[name] for name in ("image", "resources")},)
 
 
 def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() -> None:
@@ -138,6 +142,23 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
     (advice,) = advise(world.world(), world.now)
 
     assert advice.recipe.name == "vllm-bfloat16"
+
+
+def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
+    """Kubernetes gives each pod a mount of its own name, which no recipe reads."""
+    observer = Observer(Scripted(), Settings(), lambda: None)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    for number in range(2):
+        mounts = [{"name": f"kube-api-access-{number}", "mountPath": "/var/run/secrets"}]
+        metadata: dict[str, Any] = {"name": f"web-{number}", "namespace": "ml", "uid": f"web-{number}-uid"}
+        metadata |= {"resourceVersion": "7", "ownerReferences": [owner]}
+        spec = {"containers": [{**CONTAINER, "volumeMounts": mounts}]}
+        observer.absorb(PODS, msgspec.json.encode({"metadata": metadata, "spec": spec}))
+
+    first, second = observer.world(Mode.OBSERVE, NOW).pods_of["u1"].values()
+
+    assert first.outsider is not None
+    assert first.outsider is second.outsider
 
 
 @pytest.mark.parametrize(
