@@ -68,7 +68,9 @@ def _run(app: typer.Typer, name: str, args: list[str]) -> int:
 def _performed(
     scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
 ) -> Verdict | None:
-    """Ctrl-C has its own exit status, whatever typer makes of it. SIGTERM is the same."""
+    """Ctrl-C has its own exit status, whatever typer makes of it. SIGTERM is the same, also where a script's
+    shell has started us in the background, with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         return perform(scenario, console, keep=keep, quiet=quiet)
