@@ -28,6 +28,12 @@ EXIT_CHOSEN = 0
 EXIT_UNUSABLE = 2
 EXIT_NONE_COMPLETE = 3
 
+_PIPED_COLUMNS = 160
+"""Without a terminal there is no width to ask for, and a reason should stay readable."""
+_NO_NAMES = (
+    "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
+    "ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
+)
 _EXIT_CODES = (
     "exit status: 0 a checkpoint was chosen, 3 none is complete, 2 wrong usage or DIR cannot be read"
 )
@@ -80,7 +86,8 @@ def _scan(options: argparse.Namespace) -> int:
     if options.json:
         print(msgspec.json.encode(result).decode())
     elif message_file is None:
-        _print_table(options.dir, result, lines)
+        _print_table(options.dir, result)
+        _print_notes(options, result, lines)
     return EXIT_CHOSEN if result.chosen is not None else EXIT_NONE_COMPLETE
 
 
@@ -171,27 +178,38 @@ def _write(path: Path, message: ScanMessage) -> None:
     path.write_bytes(encode_message(message))
 
 
-def _print_table(root: Path, result: ScanResult, lines: list[str]) -> None:
+def _print_table(root: Path, result: ScanResult) -> None:
     from rich.console import Console  # noqa: PLC0415  not in the scan pod's image
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table("step", "path", "format", "complete", "size", "reason", box=None, header_style="bold")
+    table = Table("step", "path", "format", "complete", "size", box=None, header_style="bold")
+    table.add_column("reason", overflow="fold")
     for found in result.checkpoints:
         mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
         style = "green" if mark == "chosen" else "" if found.complete else "dim"
         row = (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
         table.add_row(*row, style=style)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPED_COLUMNS)
     if result.checkpoints:
         console.print(table)
     if result.chosen is None:
-        console.print(f"No complete checkpoint in {root}.", markup=False)
+        told = f"No complete checkpoint in {str(root)!a}."
     else:
-        console.print(
-            f"A resume takes step {result.chosen.step} ({root / result.chosen.path}).", markup=False
-        )
-    for line in (*([result.digests] if result.digests else []), *lines):
-        console.print(line, markup=False, highlight=False)
+        told = f"A resume takes step {result.chosen.step} ({root / result.chosen.path})."
+    console.print(told, markup=False, soft_wrap=True)
+
+
+def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:
+    if not result.checkpoints and options.marker is None:
+        print(_NO_NAMES)
+    if result.digests:
+        print(result.digests)
+    if options.repair and not lines:
+        print("Nothing is to be repaired.")
+    for line in lines:
+        print(line)
 
 
 def _size(count_bytes: float) -> str:

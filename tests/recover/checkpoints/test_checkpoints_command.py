@@ -68,6 +68,41 @@ def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFix
     assert "A resume takes step 40" in printed
 
 
+def test_a_long_reason_and_a_long_path_are_told_whole_where_nobody_has_a_terminal(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = root / ("d" * 90) / "checkpoints"
+    (deep / "step-60").mkdir(parents=True)
+    name = "zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    manifest = {"format": "rekindle-sharded", "step": 60, "files": [{"name": name, "bytes": 5}]}
+    (deep / "step-60" / "commit.json").write_text(json.dumps(manifest))
+
+    assert run(["scan", str(deep)]) == 3
+
+    printed = capsys.readouterr().out
+    assert f"'{name}'" in printed
+    assert f"No complete checkpoint in '{deep}'.\n" in printed
+
+
+def test_a_directory_without_names_of_checkpoints_is_told_which_ones_those_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "final-model").mkdir()
+
+    assert run(["scan", str(tmp_path)]) == 3
+
+    assert "Nothing in it has the name of one, such as step-40, " in capsys.readouterr().out
+
+
+def test_a_repair_that_has_nothing_to_do_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["scan", str(root), "--repair", "tracker"]
+
+    assert run(asked) == 0
+    assert run([*asked, "--write"]) == 0
+
+    assert capsys.readouterr().out.count("Nothing is to be repaired.") == 2
+
+
 def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root), "--exclude", "40"]) == 3
     assert "No complete checkpoint" in capsys.readouterr().out
