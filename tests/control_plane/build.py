@@ -1,4 +1,4 @@
-"""`python -m tests.control_plane.build`: the programs of a real control plane, built from their Go modules.
+"""`python -m tests.control_plane.build`: a real control plane's programs, and Helm, built from Go modules.
 
 The versions stand in modules/*/go.mod. What is built is kept in a cache, one folder for each part and
 version: a new part or version builds only itself, and a second call finds all at once. Minutes are needed
@@ -95,6 +95,8 @@ PARTS = (
             "jobset-webhooks.yaml": ("config/components/webhook/manifests.yaml",),
         },
     ),
+    Part("helm-3", "helm.sh/helm/v3", {"helm3": "helm.sh/helm/v3/cmd/helm"}),
+    Part("helm-4", "helm.sh/helm/v4", {"helm4": "helm.sh/helm/v4/cmd/helm"}),
 )
 
 
