@@ -40,9 +40,8 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         where=case.at(f"{templates(case.spec)[0][0]}.spec.containers[].envFrom"),
         means="ranks are not told where to resume, and no known issue is cured by a variable; "
         f"a {gang.ref.kind} takes no envFrom after its creation",
-        fix="rekindle enable -f job.yaml | kubectl create -f -"
-        if gang.ref.name
-        else "metadata.name: NAME, then the same: of a generated one no ConfigMap is known beforehand",
+        fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
+        + "rekindle enable -f job.yaml | kubectl create -f -",
     )
 
 

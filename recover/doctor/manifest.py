@@ -35,6 +35,7 @@ def cases(
                 recipes=recipes,
                 now=now,
                 is_file=True,
+                generate_name="" if gang.ref.name else str(document["metadata"]["generateName"]),
                 unread=dict.fromkeys(Part, _NO_CLUSTER),
             )
         )

@@ -71,6 +71,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     """The controller's own settings are not to be read from outside: these are the shipped ones."""
     is_file: bool = False
+    generate_name: str = ""
+    """Where the API server has yet to make its name: what that will begin with."""
     mode: Mode = Mode.OBSERVE
     mode_kept_in: str = ""
     namespace: NamespaceView | None = None
@@ -86,13 +88,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     unread: Mapping[Part, str] = {}
 
     def at(self, field: str, value: str = "") -> Place:
-        return Place(str(self.gang.ref), field, value)
+        return Place(self.called, field, value)
 
     def set_annotation(self, name: str, value: str) -> str:
         """The line to write, or for a job that is there already the command."""
         if self.is_file:
             return f'metadata.annotations: {{{name}: "{value}"}}'
         return f"kubectl annotate {self.target} {shlex.quote(f'{name}={value}')} --overwrite"
+
+    @property
+    def called(self) -> str:
+        """The job for people."""
+        return f"{self.gang.ref}{self.generate_name}"
 
     @property
     def target(self) -> str:

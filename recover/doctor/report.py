@@ -52,7 +52,7 @@ def examined(case: Case) -> Report:
             passed.append(Passed(check.name, check.passed))
     order = list(Severity)
     return Report(
-        job=str(case.gang.ref),
+        job=case.called,
         findings=tuple(sorted(findings, key=lambda finding: order.index(finding.severity))),
         passed=tuple(passed),
         not_made=tuple(not_made),

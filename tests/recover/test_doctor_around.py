@@ -10,6 +10,7 @@ import yaml
 
 from detectors.contract import CoverageState
 from recover.doctor.model import Part, Severity
+from recover.doctor.report import examined
 from recover.model import Mode, NamespaceView, Terminal
 from tests.recover.doctor_cases import (
     LABEL,
@@ -29,6 +30,7 @@ NO_ENV_FROM = of_container("job", "envFrom", None)
 def test_a_job_with_a_generated_name_is_told_to_have_one() -> None:
     job = case("job", (("metadata", "name"), None), (("metadata", "generateName"), "llm-"))
 
+    assert examined(job).job == "Job team/llm-"
     assert found(job)["environment-not-read"].fix.startswith("metadata.name: NAME")
 
 
