@@ -1,0 +1,134 @@
+"""`python -m tests.cluster.build`: what a real cluster needs beside its control plane, made once and cached.
+
+The programs of a node are built from their Go modules; the files of the pods' image come from Debian by
+debootstrap, and so must runc, the CNI plugins and iptables be installed: `apt-get install PACKAGES`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.control_plane.build import MODULES as CONTROL_PLANE_MODULES
+from tests.control_plane.build import PARTS as CONTROL_PLANE
+from tests.control_plane.build import BuildError, Part, Programs, build, parts_cache
+from tests.control_plane.build import cached as cached_parts
+
+__all__ = ["CNI_PLUGINS", "PACKAGES", "base_image_files", "cached", "main"]
+
+COMMAND = "python -m tests.cluster.build"
+MODULES = Path(__file__).parent / "modules"
+CNI_PLUGINS = Path("/usr/lib/cni")
+PACKAGES = {
+    "runc": "runc",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "debootstrap": "debootstrap",
+    str(CNI_PLUGINS / "ptp"): "containernetworking-plugins",
+    "nsenter": "util-linux",
+    "openssl": "openssl",
+}
+"""Program -> Debian's package of it."""
+SUITE = "bookworm"
+INCLUDED = ("python3", "ca-certificates")
+_NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
+
+PARTS = (
+    Part(
+        "kubernetes-node",
+        "k8s.io/kubernetes",
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy", "kubectl")},
+        wrapper=CONTROL_PLANE_MODULES / "kubernetes",
+    ),
+    Part(
+        "containerd",
+        "github.com/containerd/containerd/v2",
+        {
+            name: f"github.com/containerd/containerd/v2/cmd/{name}"
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        },
+        wrapper=MODULES / "containerd",
+        tags="no_btrfs,no_zfs,no_aufs,no_devmapper",
+    ),
+    Part(
+        "coredns",
+        "github.com/coredns/coredns",
+        {"coredns": "github.com/coredns/coredns"},
+        wrapper=MODULES / "coredns",
+    ),
+    Part(
+        "node-helpers",
+        "k8s.io/kubelet",
+        {"pause": "./pause", "gpu-plugin": "./gpu-plugin"},
+        wrapper=MODULES / "node-helpers",
+    ),
+)
+
+
+def cached() -> Programs:
+    """All programs, the control plane's too. Raises BuildError if one is missing, with what makes it."""
+    lacking = sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
+    if lacking:
+        raise BuildError(f"programs are missing; install them with `apt-get install {' '.join(lacking)}`")
+    if not base_image_files().exists():
+        raise BuildError(f"{base_image_files()} is missing; make it with `{COMMAND}`")
+    return cached_parts((*CONTROL_PLANE, *PARTS), COMMAND)
+
+
+def base_image_files() -> Path:
+    """The tar of all files of the image that the tests' pods run."""
+    return parts_cache() / f"image-{SUITE}-{'-'.join(INCLUDED)}" / "base.tar"
+
+
+def main() -> int:
+    """Makes what is missing. Exit 1, with one line that says why, if it cannot."""
+    try:
+        build((*CONTROL_PLANE, *PARTS))
+        _make_base_image()
+        cached()
+    except BuildError as error:
+        print(f"{COMMAND}: {error}", file=sys.stderr)
+        return 1
+    print(parts_cache())
+    return 0
+
+
+def _make_base_image() -> None:
+    made = base_image_files()
+    if made.exists():
+        return
+    if os.geteuid() != 0:
+        raise BuildError("the image's files can only be made by root")
+    if shutil.which("debootstrap") is None:
+        raise BuildError("debootstrap is missing; install it with `apt-get install debootstrap`")
+    began = time.monotonic()
+    print(f"making {made.parent.name} ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=parts_cache()) as work:
+        root = Path(work) / "root"
+        # In a mount namespace of its own, so that a debootstrap that is killed leaves no /proc mounted.
+        alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        included = f"--include={','.join(INCLUDED)}"
+        _run([*alone, "debootstrap", "--variant=minbase", included, SUITE, str(root)])
+        for folder in _NOT_NEEDED:
+            shutil.rmtree(root / folder, ignore_errors=True)
+        _run(["tar", "--create", "--numeric-owner", f"--file={work}/base.tar", f"--directory={root}", "."])
+        made.parent.mkdir(exist_ok=True)
+        (Path(work) / "base.tar").replace(made)
+    print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-2000:]
+        raise BuildError(f"{' '.join(command)} failed:\n{said}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,14 @@
+// Command pause holds a pod's namespaces until it is asked to end.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGINT, syscall.SIGTERM)
+	<-asked
+}
