@@ -127,6 +127,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             f"{attempts - 1} restarts for {ctx.spec.fault} without a step of progress, the limit is {limit}: "
             f"{ctx.gang.ref} stays suspended"
         )
+        status = known.not_tried(ctx, status)
         return Step(
             status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP, status=status),
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),

@@ -16,7 +16,7 @@ from recover.recipes.decide import decide, environment, proof, requirements
 from recover.recipes.evidence import evidences
 from recover.workloads.patches import asked_by_people
 
-__all__ = ["handed_over", "held", "placed", "recognised", "verified"]
+__all__ = ["handed_over", "held", "not_tried", "placed", "recognised", "verified"]
 
 _USES_MAX = 8
 
@@ -47,6 +47,23 @@ def held(ctx: Context, status: RecoveryStatus) -> Step | None:
         status=moved(ctx, Phase.ESCALATED, message, reason=Reason.KNOWN_ISSUE, status=status),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message[:900], warning=True),),
     )
+
+
+def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """The status of a gang that is not started again: what was to be changed is advice, and no try counts."""
+    uses = [
+        msgspec.structs.replace(
+            use,
+            outcome=RecipeOutcome.ADVISED,
+            env={},
+            placed=[],
+            message=f"not done, since the gang stays suspended: {use.message}"[:512],
+        )
+        if use.attempt == ctx.status.attempt and use.outcome is RecipeOutcome.APPLIED
+        else use
+        for use in status.recipes
+    ]
+    return msgspec.structs.replace(status, recipes=uses)
 
 
 def handed_over(ctx: Context) -> dict[str, str | None]:

@@ -220,6 +220,26 @@ def test_nor_by_how_its_ranks_had_ended() -> None:
     assert outcomes == [(1, RecipeOutcome.APPLIED)]
 
 
+def test_a_change_that_comes_too_late_for_another_start_is_advice_and_counts_as_no_try() -> None:
+    once = {"rekindle.dev/attempts-per-cause": "1"}
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(annotations=once, templates={"Worker": asked}))
+    recovering(world.crash(rank=2))
+    advanced(world, Phase.VERIFYING)
+    for pod in world.pods["llm-uid"].values():  # it dies before its first step
+        world.progress(pod, Edge.STARTED, at=world.now)
+    world.says(OUT_OF_MEMORY, rank=2)
+    recovering(world.crash(rank=2))
+    step(world)
+
+    status = advanced(world, Phase.ESCALATED).status
+
+    (use,) = status.recipes
+    assert (status.reason, use.outcome, use.env) == (Reason.CRASH_LOOP, RecipeOutcome.ADVISED, {})
+    assert use.message.startswith("not done, since the gang stays suspended: ")
+    assert "FLAGS_allocator_strategy=naive_best_fit" in use.advice
+
+
 def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> None:
     world = on_an_old_gpu()
 
