@@ -63,7 +63,7 @@ def bad_value(error: msgspec.ValidationError, data: Any, *, file: str, where: st
 def _explain(message: str, data: Any) -> tuple[str, str, str]:
     at = _PATH.search(message)
     path = at.group(1).lstrip(".") if at else ""
-    text = message[: at.start()] if at else message
+    text = (message[: at.start()] if at else message).replace(" | null`", "`")
     if missing := _MISSING.match(text):
         return _join(path, missing.group(1)), "(none)", "this field is required"
     if unknown := _UNKNOWN.match(text):

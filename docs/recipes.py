@@ -30,9 +30,10 @@ rekindle recipes show RECIPE -o yaml       # prints it as an object for kubectl 
 rekindle recipes test RECIPE --log FILE    # tries one on a log, and on what else you know
 ```
 
-RECIPE is a built-in recipe's name or a file: TOML, or an object in YAML. `test` takes, most of them more than
-once: `--log FILE` (`-` is standard input), `--request RESOURCE=COUNT`, `--env NAME=VALUE` (the template's),
-`--exit-code N`, `--fact NAME=VALUE`, `--label NAME=VALUE` (of the node), `--signal CODE`, `--fault CLASS`,
+RECIPE is a built-in recipe's name or a file: TOML, or an object in YAML or JSON; of a folder its `*.toml`
+are read. `test` takes, most of them more than once: `--log FILE` (`-` is standard input),
+`--request RESOURCE=COUNT`, `--env NAME=VALUE` (the template's), `--exit-code N`, `--fact NAME=VALUE`,
+`--label NAME=VALUE` (of the node), `--signal CODE`, `--fault CLASS`,
 `--framework NAME`. All three print JSON with `-o json`.
 
 | exit status | meaning |

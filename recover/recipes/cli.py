@@ -51,7 +51,9 @@ class Shown(StrEnum):
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="RECIPE", help="A built-in recipe's name, or a file: TOML, or an object in YAML."),
+    typer.Argument(
+        metavar="RECIPE", help="A built-in recipe's name, or a file: TOML, or an object in YAML or JSON."
+    ),
 ]
 Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")]
 Texts = list[str]
@@ -76,7 +78,7 @@ def run(args: list[str]) -> int:
 @_app.command("list", epilog=_EPILOG.format("listed, "))
 def _list(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Recipes of your own: files or folders.")
+        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Your own: files, or folders of *.toml.")
     ] = None,
     output: Format = Output.TABLE,
 ) -> None:

@@ -1,6 +1,6 @@
 """Recipes from files: the built-in ones, and people's own. One bad file never stops the others.
 
-A file is TOML, or a Recipe object in YAML, as kubectl applies it.
+A file is TOML, or a Recipe object in YAML or JSON, as kubectl applies and prints it.
 """
 
 from __future__ import annotations
@@ -107,6 +107,10 @@ def parse_yaml(text: str, file: str) -> Recipe:
     """One recipe from the YAML of its object; `file` is for messages. Raises `RecipeError`."""
     try:
         data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        found = " ".join(filter(None, (error.context, error.problem)))
+        raise RecipeError(file, [f"not valid YAML: line {line}: {found}"]) from error
     except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
         raise RecipeError(file, [f"not valid YAML: {' '.join(str(error).split())}"]) from error
     except RecursionError as error:
@@ -115,4 +119,5 @@ def parse_yaml(text: str, file: str) -> Recipe:
 
 
 def is_yaml(path: Path) -> bool:
-    return path.suffix in (".yaml", ".yml")
+    """JSON is YAML, too."""
+    return path.suffix in (".yaml", ".yml", ".json")

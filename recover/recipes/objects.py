@@ -136,10 +136,12 @@ def seen(raw: bytes) -> SeenRecipe:
 
 def from_object(data: Any, origin: str) -> Recipe:
     """The recipe of an object as JSON or YAML gives it; `origin` is for messages. Raises `RecipeError`."""
-    found = (data.get("apiVersion"), data.get("kind")) if isinstance(data, dict) else (None, None)
-    if found != (API_VERSION, KIND):
-        expected = f"expected apiVersion {API_VERSION} and kind {KIND}"
-        raise RecipeError(origin, [str(Problem("kind", f"{found[1]!r} of {found[0]!r}", expected))])
+    for field, wanted in (("kind", KIND), ("apiVersion", API_VERSION)):
+        said = data.get(field) if isinstance(data, dict) else None
+        if said != wanted:
+            shown = "(none)" if said is None else repr(said)
+            expected = f"expected apiVersion {API_VERSION} and kind {KIND}"
+            raise RecipeError(origin, [str(Problem(field, shown, expected))])
     made = converted(data, RecipeObject, origin)
     recipe = Recipe(name=made.metadata.name, **msgspec.structs.asdict(made.spec))
     return checked(recipe, origin, of_object=True)

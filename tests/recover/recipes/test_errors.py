@@ -58,6 +58,9 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "a wrong type": (
         "attempts = 2", 'attempts = "2"', "field attempts: value '2': expected `int`, got `str`",
     ),
+    "a wrong type where nothing may stand": (
+        REQUEST, 'exitCode = "1"', "field match.allOf[2].exitCode: value '1': expected `int`, got `str`",
+    ),
     "no name": ('name = "mine"\n', "", "field name: value (none): this field is required"),
     "a name with spaces": ('"mine"', '"My Recipe"', "field name: value 'My Recipe': expected small letters"),
     "an empty match": (
@@ -205,6 +208,13 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"{path}: cannot be read: {why}: expected TOML or YAML")
 
 
+def test_an_object_is_read_as_kubectl_prints_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_bytes(_object(GOOD))
+
+    assert read(file) == parse(GOOD, "mine.toml")
+
+
 def test_a_folder_without_recipes_is_told(tmp_path: Path) -> None:
     (error,) = load([tmp_path]).errors
 
@@ -295,12 +305,20 @@ def test_the_object_that_the_mistakes_are_made_in_is_good() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("spec: [", "not valid YAML: while parsing a flow node expected the node content"),
+        ("spec: [", "not valid YAML: line 1: while parsing a flow node expected the node content"),
         ("day: 2026-02-31", "not valid YAML: day is out of range for month"),
-        ("a: 1\n---\nb: 2", "not valid YAML: expected a single document in the stream"),
+        (
+            "a: 1\n---\nb: 2",
+            "not valid YAML: line 2: expected a single document in the stream but found another document",
+        ),
+        ("a:\n\tb: 1", "not valid YAML: line 2: while scanning for the next token found character '\\t'"),
         ("[" * 20_000, "not valid YAML: nested too deeply"),
-        ("", "field kind: value None of None: expected apiVersion rekindle.dev/v1alpha1 and kind Recipe"),
-        ("kind: Pod\napiVersion: v1", "field kind: value 'Pod' of 'v1': expected apiVersion rekindle.dev"),
+        ("", "field kind: value (none): expected apiVersion rekindle.dev/v1alpha1 and kind Recipe"),
+        ("kind: Pod\napiVersion: v1", "field kind: value 'Pod': expected apiVersion rekindle.dev"),
+        (
+            "kind: Recipe\napiVersion: v1",
+            "field apiVersion: value 'v1': expected apiVersion rekindle.dev/v1alpha1 and kind Recipe",
+        ),
         (
             "kind: Recipe\napiVersion: rekindle.dev/v1alpha1\nsepc: {}",
             "field spec: value (none): this field is required",
