@@ -60,13 +60,15 @@ def _start(ctx: Context) -> Step:
         return Step(look_again_s=_left(ctx))
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
     environment = _environment(ctx, gang)
-    found = instead_of_start(ctx, mark, environment)
-    if found is None:
-        parts = ctx.world.parts(gang)
-        if not workload_of(gang).startable(gang, parts):
-            return _not_startable(ctx)
-        found = Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
-    return _not_taken(ctx) if found.status is None and ctx.expired() else found
+    instead = instead_of_start(ctx, mark, environment)
+    if instead is not None:
+        return instead
+    parts = ctx.world.parts(gang)
+    if not workload_of(gang).startable(gang, parts):
+        return _not_startable(ctx)
+    if ctx.expired():
+        return _not_taken(ctx)
+    return Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
 
 
 def _not_taken(ctx: Context) -> Step:
