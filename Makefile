@@ -35,7 +35,7 @@ test-all: lint test rungs frameworks ## All of it: lint, test, a real control pl
 
 rungs: $(STAMP) ## The tests on a real control plane; a rung that does not exist yet says so
 	$(BIN)/python -m tests.control_plane.build
-	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster
+	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster tests/chart
 	@echo "rung 4, real nodes: not there yet"
 
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)

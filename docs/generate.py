@@ -1,5 +1,6 @@
-"""Writes what is generated from the code: the pages of docs/reference, and the agent's catalogue of the lines
-that recipes look for. `make docs` does it; a test fails when one is stale."""
+"""Writes what is generated from the code: the pages of docs/reference, the agent's catalogue of the lines
+that recipes look for, and what the chart says of its values. `make docs` does it; a test fails when one is
+stale."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import detectors.metrics
 import detectors.settings
 import recover.settings
 import recover.telemetry
+from docs import chart
 from docs.recipes import recipes_page
 from docs.signatures import signatures_file
 from docs.structs import field_name, fields_of, one_line
@@ -58,6 +60,8 @@ def pages() -> dict[Path, str]:
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
         CATALOGUE / "signatures.toml": signatures_file(),
+        chart.CHART / "README.md": chart.readme(),
+        chart.CHART / "values.schema.json": chart.schema(),
     }
 
 

@@ -48,6 +48,18 @@ def test_the_agent_has_one_right() -> None:
     ]
 
 
+def test_teams_read_our_objects_and_delete_recoveries() -> None:
+    """What they may write, of a Recipe above all, would reach other teams' jobs."""
+    granted = {account: rule for account, rule in rules() if account not in ACCOUNTS}
+
+    assert granted.keys() == {"rekindle-viewer", "rekindle-editor"}
+    assert granted["rekindle-viewer"]["verbs"] == ["get", "list", "watch"]
+    assert (granted["rekindle-editor"]["resources"], granted["rekindle-editor"]["verbs"]) == (
+        ["recoveries"],
+        ["delete"],
+    )
+
+
 def test_rights_are_bound_to_the_accounts_that_the_chart_makes() -> None:
     made = {b["metadata"]["name"] for b in manifests("rbac") if b["kind"] == "ServiceAccount"}
     bound = {subject["name"] for b in manifests("rbac") for subject in b.get("subjects", [])}

@@ -22,6 +22,7 @@ __all__ = [
     "BINDINGS",
     "CONTROLLER_NAME",
     "CONTROLLER_USER",
+    "ROLES",
     "SYSTEM",
     "install_rights",
     "manifests",

@@ -1,0 +1,119 @@
+"""What of the chart is generated: the table of values in its README, from the comments in values.yaml, and in
+values.schema.json the same descriptions and the daemons' settings, from their structs. For generate.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from detectors.settings import AgentSettings
+from recover.settings import Settings
+
+__all__ = ["CHART", "readme", "schema", "values"]
+
+CHART = Path(__file__).parents[1] / "charts" / "rekindle"
+BEGIN = "<!-- values: written by `make docs` from values.yaml -->\n"
+END = "<!-- end of values -->\n"
+DECIDED_BY_THE_RELEASE = {
+    "controllerSettings": {"mode", "namespace", "images"},
+    "agentSettings": {"catalogue"},
+}
+"""Settings that follow from other values, and so are none of their own."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    path: tuple[str, ...]
+    default: Any
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def values() -> list[Value]:
+    """Every value, in the file's order. A mapping with explained values in it is a group of them."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    root = yaml.compose(text)
+    assert isinstance(root, yaml.MappingNode)
+    return list(_values(root, text.splitlines(), ()))
+
+
+def readme() -> str:
+    """The README with a fresh table."""
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    rows = [f"| `{v.name}` | `{json.dumps(v.default)}` | {v.meaning} |" for v in values()]
+    return (
+        before
+        + BEGIN
+        + "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])
+        + "\n"
+        + END
+        + after
+    )
+
+
+def schema() -> str:
+    """The schema with fresh descriptions and settings. What a value may be is written by hand."""
+    document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    for value in values():
+        if value.meaning:
+            place = document
+            for key in value.path:
+                place = place["properties"][key]
+            place["description"] = value.meaning
+    document["definitions"] = {
+        "controllerSettings": _settings(Settings, "controllerSettings"),
+        "agentSettings": _settings(AgentSettings, "agentSettings"),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _values(node: yaml.MappingNode, lines: list[str], path: tuple[str, ...]) -> Iterator[Value]:
+    for key, inner in node.value:
+        here = (*path, key.value)
+        if isinstance(inner, yaml.MappingNode) and _is_group(inner, lines):
+            yield from _values(inner, lines, here)
+        else:
+            default = yaml.safe_load(yaml.serialize(inner))
+            yield Value(here, default, _comment_above(key.start_mark.line, lines))
+
+
+def _is_group(node: yaml.MappingNode, lines: list[str]) -> bool:
+    return any(_comment_above(key.start_mark.line, lines) for key, _ in node.value)
+
+
+def _comment_above(line: int, lines: list[str]) -> str:
+    found: list[str] = []
+    while line > 0 and lines[line - 1].strip().startswith("#"):
+        line -= 1
+        found.insert(0, lines[line].strip().removeprefix("#").strip())
+    return " ".join(found)
+
+
+def _settings(struct: type[msgspec.Struct], name: str) -> dict[str, Any]:
+    """One group below the other in place of references, and without the defaults, which are the daemon's."""
+    components = msgspec.json.schema(struct)["$defs"]
+    whole: dict[str, Any] = _resolved(components[struct.__name__], components)
+    for field in DECIDED_BY_THE_RELEASE[name]:
+        del whole["properties"][field]
+    return whole
+
+
+def _resolved(part: Any, components: dict[str, Any]) -> Any:
+    if isinstance(part, list):
+        return [_resolved(item, components) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return _resolved(components[part["$ref"].rpartition("/")[2]], components)
+    dropped = ("default", "title", "required")
+    return {key: _resolved(value, components) for key, value in part.items() if key not in dropped}

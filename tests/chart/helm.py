@@ -1,0 +1,76 @@
+"""Calls the real Helm, 3 and 4, on our chart. It keeps nothing of the person's own Helm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.control_plane.build import cached
+
+__all__ = ["CHART", "HELMS", "KUBERNETES", "NAMESPACE", "Helm", "HelmError", "of_kind", "path_of"]
+
+CHART = Path(__file__).parents[2] / "charts" / "rekindle"
+HELMS = ("helm3", "helm4")
+NAMESPACE = "rekindle-system"
+KUBERNETES = "1.36.0"
+
+
+class HelmError(Exception):
+    """Helm said no; the message is what it printed."""
+
+
+class Helm:
+    def __init__(self, program: str, folder: Path, kubeconfig: Path | None = None) -> None:
+        self._program = cached().path(program)
+        self._folder = folder
+        self._kubeconfig = kubeconfig or folder / "none"
+
+    def run(self, *args: str) -> str:
+        """Standard output. Raises HelmError."""
+        done = subprocess.run(
+            [self._program, *args],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self._folder),
+                "KUBECONFIG": str(self._kubeconfig),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise HelmError(done.stdout + done.stderr)
+        return done.stdout
+
+    def render(
+        self, values: dict[str, Any], *, kubernetes: str = KUBERNETES, apis: Sequence[str] = ()
+    ) -> list[dict[str, Any]]:
+        """The release's objects. Raises HelmError."""
+        flags = [f"--api-versions={api}" for api in apis]
+        flags += [f"--kube-version={kubernetes}", f"--namespace={NAMESPACE}", *self.values(values)]
+        text = self.run("template", "rekindle", str(CHART), *flags)
+        return [body for body in yaml.safe_load_all(text) if body]
+
+    def values(self, values: dict[str, Any]) -> list[str]:
+        file = self._folder / "values.yaml"
+        file.write_text(yaml.safe_dump(values), encoding="utf-8")
+        return ["--values", str(file)]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    """The only one of that kind, or of that kind and name."""
+    (found,) = (o for o in objects if o["kind"] == kind and (not name or o["metadata"]["name"] == name))
+    return found
+
+
+def path_of(body: dict[str, Any]) -> str:
+    """Where the object lies in the API."""
+    version, kind, meta = body["apiVersion"], body["kind"].lower(), body["metadata"]
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    within = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+    return f"/{'apis' if '/' in version else 'api'}/{version}{within}/{plural}/{meta['name']}"

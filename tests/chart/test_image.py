@@ -1,0 +1,64 @@
+"""What the Dockerfile names is there. No image is built here: that needs a registry for its base."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_what_is_copied_is_there_and_is_sent_to_the_build() -> None:
+    copied = {
+        source
+        for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+        for source in sources.split()
+    }
+    sent = set(re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE))
+
+    assert all((ROOT / source).exists() for source in copied)
+    assert {source.partition("/")[0] for source in copied} == sent
+
+
+def test_the_packages_of_the_wheel_and_its_readme_are_copied() -> None:
+    wheel = _project()["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = {*wheel["packages"], _project()["project"]["readme"], *_project()["project"]["license-files"]}
+
+    assert wanted <= set(re.findall(r"[\w.]+", DOCKERFILE))
+
+
+def test_the_extras_are_there_and_hold_what_the_chart_starts() -> None:
+    (extras,) = re.findall(r'"rekindle\[(.*)\]"', DOCKERFILE)
+    started = {"agent", "controller", "status"}
+
+    assert set(extras.split(",")) == {"agent", "controller", "cli"}
+    assert set(extras.split(",")) <= _project()["project"]["optional-dependencies"].keys()
+    assert started | {"checkpoints"} <= {point.name for point in entry_points(group="rekindle.commands")}
+
+
+def test_the_first_word_of_every_container_is_the_script_of_the_wheel() -> None:
+    assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["rekindle"]')
+    assert "rekindle" in _project()["project"]["scripts"]
+
+
+def test_the_base_is_new_enough_and_named_once() -> None:
+    (base,) = re.findall(r"^ARG BASE=python:(\d+\.\d+)-slim$", DOCKERFILE, re.MULTILINE)
+
+    assert _project()["project"]["requires-python"] == f">={base}"
+    assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${BASE}"}
+
+
+def test_the_version_of_the_chart_is_that_of_the_package() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "rekindle" / "Chart.yaml").read_text(encoding="utf-8"))
+
+    assert chart["version"] == chart["appVersion"] == _project()["project"]["version"]
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

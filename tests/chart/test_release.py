@@ -1,0 +1,230 @@
+"""A release from installation to end on a real API server, by Helm 3 and 4; KWOK plays nodes and pods."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from chaos.children import spawn
+from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
+from recover.resources import NODEHEALTHS, NODES, PODS
+from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, path_of
+from tests.control_plane.callers import ANY_STATUS
+from tests.control_plane.clean import install_crds, wiped
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.rights import AGENT, CONTROLLER_NAME, ROLES, manifests, token
+
+pytestmark = pytest.mark.control_plane
+
+LIMIT_S = 30.0
+WAIT = ("--wait", "--timeout=90s")
+GPU = {"type": "kwok", "kubernetes.io/os": "linux", "nvidia.com/gpu.present": "true"}
+NODE_LABELS = {"g1": GPU, "g2": GPU, "c1": {"type": "kwok", "kubernetes.io/os": "linux"}}
+OUR_TAINT = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+
+
+@pytest.fixture(params=HELMS)
+def helm(request: pytest.FixtureRequest, tmp_path: Path, control_plane: ControlPlane) -> Iterator[Helm]:
+    """The release is gone afterwards, however the test ends."""
+    helm = Helm(request.param, tmp_path, control_plane.kubeconfig())
+    yield helm
+    with suppress(HelmError):
+        helm.run("uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
+
+
+async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_plane: ControlPlane) -> None:
+    async with KubeApi(control_plane.credentials()) as api:
+        await install_crds(api)
+        try:
+            await lay_nodes(api)
+            await installed(helm, control_plane, api)
+            await upgraded_and_rolled_back(helm, api)
+            await removed(helm, api)
+        finally:
+            await wiped(api)
+
+
+async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
+    # Tests leave definitions and rights that no release owns, and this one must not depend on which.
+    said = helm.run(
+        "install", "rekindle", str(CHART), *place(), "--create-namespace", "--take-ownership", *WAIT
+    )
+    assert "mode observe: it says what it would do" in said
+    await install_crds(api)  # whose storage begins anew as Helm takes them over
+
+    agents, controllers = await pods(api, "agent"), await pods(api, "controller")
+    assert sorted(pod["spec"]["nodeName"] for pod in agents) == ["g1", "g2"], "a tainted node, too"
+    assert len({pod["spec"]["nodeName"] for pod in controllers}) == 2
+    assert {pod["spec"]["serviceAccountName"] for pod in agents} == {AGENT}
+    assert {pod["spec"]["serviceAccountName"] for pod in controllers} == {CONTROLLER_NAME}
+    assert {pod["spec"]["priorityClassName"] for pod in agents} == {"system-node-critical"}
+    for body in manifests():
+        if body["metadata"]["name"] not in ("rekindle-environment", "rekindle-consent"):
+            there = await get(api, body)
+            assert {key: there.get(key) for key in ("rules", "roleRef", "subjects")} == {
+                key: body.get(key) for key in ("rules", "roleRef", "subjects")
+            }
+    await an_agents_token_writes_its_own_node(api, plane, agents)
+    await teams_may_read_and_delete_recoveries(api)
+    await the_tests_command_is_answered(helm, api, plane)
+    await the_controller_is_restricted_and_the_agent_is_not(api, agents[0], controllers[0])
+
+
+async def an_agents_token_writes_its_own_node(
+    api: KubeApi, plane: ControlPlane, agents: list[dict[str, Any]]
+) -> None:
+    """With the token that a kubelet asks for: bound to the pod, of which the API server adds the node."""
+    credentials = Credentials(plane.url, token=await token(api, CONTROLLER_NAME), ca_file=str(plane.ca_file))
+    async with KubeApi(credentials) as controller:
+        for name in ("g1", "g2"):
+            body = {"apiVersion": "rekindle.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": name}}
+            await controller.request("POST", NODEHEALTHS.path(), body=body)
+    (pod,) = (pod for pod in agents if pod["spec"]["nodeName"] == "g1")
+    text = await token(api, AGENT, pod=pod)
+    async with KubeApi(Credentials(plane.url, token=text, ca_file=str(plane.ca_file))) as agent:
+        own, other = (NODEHEALTHS.path(name, subresource="status") for name in ("g1", "g2"))
+        refused = ""
+        async with asyncio.timeout(LIMIT_S):
+            while not refused:  # a new policy is in force after a moment
+                try:
+                    await agent.request("PATCH", other, body=ANY_STATUS, content_type=MergePatch)
+                except ApiError as error:
+                    refused = error.message
+        assert "its own node" in refused
+        await agent.request("PATCH", own, body=ANY_STATUS, content_type=MergePatch)
+
+
+async def teams_may_read_and_delete_recoveries(api: KubeApi) -> None:
+    """By Kubernetes' own roles, to which its controller-manager adds ours."""
+    verbs: dict[str, set[str]] = {}
+    expected = {"view": {"get", "list", "watch"}, "edit": {"get", "list", "watch", "delete"}}
+    async with asyncio.timeout(LIMIT_S):
+        while verbs != expected:
+            verbs = {name: await verbs_on_recoveries(api, name) for name in expected}
+
+
+async def verbs_on_recoveries(api: KubeApi, role: str) -> set[str]:
+    stored = msgspec.json.decode(await api.request("GET", ROLES.path(role)))
+    return {verb for rule in stored["rules"] if "recoveries" in rule["resources"] for verb in rule["verbs"]}
+
+
+async def the_tests_command_is_answered(helm: Helm, api: KubeApi, plane: ControlPlane) -> None:
+    """KWOK starts no container, so `helm test` itself cannot end: its command, with its account's token."""
+    hooks = helm.run("get", "hooks", "rekindle", f"--namespace={NAMESPACE}")
+    (pod,) = yaml.safe_load_all(hooks)
+    assert pod["spec"]["serviceAccountName"] == CONTROLLER_NAME
+    file = plane.folder / "test-pod.token"
+    file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
+    command = [sys.executable, "-m", "detectors.cli", *pod["spec"]["containers"][0]["args"]]
+    command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
+    child = await spawn("status", command, plane.folder / "status.log")
+    assert await child.process.wait() == 0, child.last_lines(20)
+
+
+async def the_controller_is_restricted_and_the_agent_is_not(
+    api: KubeApi, agent: dict[str, Any], controller: dict[str, Any]
+) -> None:
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    none = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}}
+    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    await api.request("PATCH", namespace, body=label, content_type=MergePatch)
+    try:
+        await tried(api, controller)
+        with pytest.raises(ApiError, match=r"violates PodSecurity .*privileged"):
+            await tried(api, agent)
+    finally:
+        await api.request("PATCH", namespace, body=none, content_type=MergePatch)
+
+
+async def tried(api: KubeApi, pod: dict[str, Any]) -> None:
+    """Whether the same pod would be let in once more. Raises ApiError."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again"}, "spec": spec}
+    await api.request("POST", PODS.path(namespace=NAMESPACE), params={"dryRun": "All"}, body=body)
+
+
+async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
+    before = uids(await pods(api, "agent")), uids(await pods(api, "controller"))
+
+    said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=recover", *WAIT)
+
+    assert "mode recover: it quarantines nodes" in said
+    assert uids(await pods(api, "agent")) == before[0], "their settings are the same"
+    assert not uids(await pods(api, "controller")) & before[1]
+    policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
+    environment = {**policy, "metadata": {"name": "rekindle-environment"}}
+    assert await get(api, environment)
+    helm.run("rollback", "rekindle", "1", f"--namespace={NAMESPACE}", *WAIT)
+    assert not await get(api, environment)
+    settings = {"name": "rekindle-settings", "namespace": NAMESPACE}
+    stored = await get(api, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings})
+    assert 'mode = "observe"' in stored["data"]["controller.toml"]
+
+
+async def removed(helm: Helm, api: KubeApi) -> None:
+    objects = helm.render({"mode": "recover"})
+    helm.run("uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
+
+    left = {body["metadata"]["name"] for body in objects if await get(api, body)}
+
+    assert left == {f"{kind}.rekindle.dev" for kind in ("nodehealths", "incidents", "recipes", "recoveries")}
+    assert [h["metadata"]["name"] for h in await listed(api, NODEHEALTHS.path())] == ["g1", "g2"]
+
+
+def place() -> list[str]:
+    return [f"--namespace={NAMESPACE}", "--set=image.repository=none"]
+
+
+def uids(found: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in found}
+
+
+async def lay_nodes(api: KubeApi) -> None:
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    for name, labels in NODE_LABELS.items():
+        body: dict[str, Any] = {
+            "metadata": {"name": name, "labels": {**labels, "kubernetes.io/hostname": name}},
+            "status": {"allocatable": room, "capacity": room},
+        }
+        if name == "g2":
+            body["spec"] = {"taints": [OUR_TAINT], "unschedulable": True}
+        await api.request("POST", NODES.path(), body=body)
+    async with asyncio.timeout(LIMIT_S):
+        while any(_starts(node) for node in await listed(api, NODES.path())):
+            await asyncio.sleep(0.05)
+
+
+def _starts(node: dict[str, Any]) -> bool:
+    """Not ready, or still tainted so: a scheduler would pass it over."""
+    ready = [c for c in node["status"].get("conditions", []) if (c["type"], c["status"]) == ("Ready", "True")]
+    taints = {taint["key"] for taint in node["spec"].get("taints", [])}
+    return not ready or "node.kubernetes.io/not-ready" in taints
+
+
+async def pods(api: KubeApi, component: str) -> list[dict[str, Any]]:
+    """Those that are there to stay."""
+    params = {"labelSelector": f"app.kubernetes.io/component={component}"}
+    found = await listed(api, PODS.path(namespace=NAMESPACE), params)
+    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+async def listed(api: KubeApi, path: str, params: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    return list(msgspec.json.decode(await api.request("GET", path, params=params))["items"])
+
+
+async def get(api: KubeApi, body: dict[str, Any]) -> dict[str, Any]:
+    """The object as it stands; empty where there is none."""
+    try:
+        return dict(msgspec.json.decode(await api.request("GET", path_of(body))))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return {}
