@@ -85,6 +85,7 @@ def _silent(*_: object, **__: object) -> None:
 
 
 async def _keep(stage: Stage, console: Console) -> None:
+    """Until Ctrl-C, which here is no interruption: the verdict stands."""
     console.print(
         f"\nThe cluster stays up until Ctrl-C. In another terminal:\n"
         f"  export KUBECONFIG={stage.kubeconfig}\n"
@@ -93,4 +94,9 @@ async def _keep(stage: Stage, console: Console) -> None:
         soft_wrap=True,
         highlight=False,
     )
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
