@@ -1,6 +1,6 @@
 """The node agent: wires the sources to the core, and the core to the publisher.
 
-kmsg, pod logs, inventory -> AgentCore -> Publisher -> NodeHealth.status
+kmsg, pod logs, inventory, PodResources -> AgentCore -> Publisher -> NodeHealth.status
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from detectors.contract import CoverageState, NodeHealth, Source
 from detectors.core import AgentCore, Dirty
 from detectors.extra import Catalogues
 from detectors.facts import KernelLine, PodRef
+from detectors.holders import HeldDevices
 from detectors.http_status import serve
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.metrics import Metrics
@@ -26,6 +28,7 @@ from detectors.recipe_lines import RecipeLines
 from detectors.settings import AgentSettings
 from detectors.sources import inventory, kmsg
 from detectors.sources.pod_logs import PodLogs
+from detectors.sources.pod_resources import PodResources
 
 __all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
 
@@ -33,7 +36,6 @@ _log = structlog.get_logger("agent")
 
 _TICK_S = 1.0
 _FLUSH_S = 0.5
-_PODS_WHY = "PodResources is not read yet: every pod of this node counts as holding any device"
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
@@ -84,6 +86,7 @@ class _Agent:
         self._metrics = metrics
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
             api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
         )
@@ -111,10 +114,10 @@ class _Agent:
             self._core.restore(stored.status)
             self._core.spec(stored.spec)
         self._recipes.changed()
-        self._core.cover(Source.PODS, CoverageState.BLIND, datetime.now(UTC), why=_PODS_WHY)
         self._take(inventory.from_proc(self._options.host_root))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._inventory(), name="inventory")
+            tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
@@ -135,6 +138,8 @@ class _Agent:
             _log.error("kernel log is not read", why=why)
             self.cover(Source.KMSG, CoverageState.BLIND, why)
             return
+        # A device that broke before we came is published with its pods at once.
+        await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
     async def _inventory(self) -> None:
@@ -175,7 +180,7 @@ class _Agent:
 
     def _take(self, found: inventory.Inventory) -> None:
         if found.devices or found.driver_version:
-            self._core.inventory(found.devices, found.driver_version)
+            self._core.inventory(found.devices, found.driver_version, found.parents)
             self.changed()
 
     def _heard(self, reply: NodeHealth) -> None:
@@ -192,7 +197,8 @@ class _KernelEvents:
         self._host_root = host_root
 
     def line(self, line: KernelLine) -> None:
-        self._agent.core.kernel_line(line)
+        if self._agent.core.kernel_line(line):
+            self._agent.devices.look_again()
         self._agent.changed()
 
     def passed(self, sequence: int) -> None:
@@ -246,6 +252,9 @@ class _LogEvents:
     def is_open(self, pod: PodRef) -> bool:
         return self._agent.core.was_open(pod)
 
+    def pods_changed(self) -> None:
+        self._agent.devices.look_again()
+
     def scanned(self) -> None:
         self._agent.core.logs_scanned(datetime.now(UTC))
         self._agent.changed()
@@ -255,6 +264,23 @@ class _LogEvents:
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.LOGS, CoverageState.BLIND, why)
+
+
+class _DeviceEvents:
+    """The sink of what the kubelet says of devices."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
+        self._agent.core.pods_listed(pods, there)
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.PODS, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.PODS, CoverageState.BLIND, why)
 
 
 def _boot_id_path(host_root: Path) -> Path:

@@ -22,6 +22,7 @@ from detectors.contract import (
     Remedy,
     Severity,
     Subject,
+    SubjectKind,
 )
 from detectors.facts import Draft, KernelLine, cut
 from detectors.settings import Chain as ChainSettings
@@ -66,6 +67,17 @@ class Chain:
     @property
     def folded(self) -> list[FoldedFindings]:
         return list(self._folded.values())
+
+    @property
+    def device_broken(self) -> bool:
+        """Whether a finding for which a gang may be stopped is open on a device."""
+        return any(
+            finding.cleared_at is None
+            and finding.severity is not Severity.INFO
+            and finding.subject.kind is SubjectKind.DEVICE
+            and _is_hardware(finding)
+            for finding in self._findings.values()
+        )
 
     def restore(self, findings: list[Finding], folded: list[FoldedFindings]) -> None:
         """Goes on from a published status. What another boot saw is dropped."""

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 __all__ = [
     "API_VERSION",
+    "DEVICE_PODS_MAX",
     "EVIDENCE_BYTES_MAX",
     "FINDINGS_MAX",
     "GROUP",
@@ -29,6 +30,7 @@ __all__ = [
     "Coverage",
     "CoverageState",
     "Device",
+    "DevicePod",
     "Edge",
     "Fault",
     "Finding",
@@ -56,6 +58,7 @@ GROUP = "rekindle.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+DEVICE_PODS_MAX = 64
 FINDINGS_MAX = 32
 EVIDENCE_BYTES_MAX = 256
 KNOWN_LINES_MAX = 8
@@ -226,6 +229,14 @@ class FoldedFindings(_Wire, frozen=True, kw_only=True):
     last_seen: datetime
 
 
+class DevicePod(_Wire, frozen=True, kw_only=True):
+    """A pod that was given a device."""
+
+    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+
+
 class Device(_Wire, frozen=True, kw_only=True):
     """One accelerator of the node's inventory."""
 
@@ -233,6 +244,14 @@ class Device(_Wire, frozen=True, kw_only=True):
     pci: Annotated[str, Meta(max_length=32)] = ""
     model: Annotated[str, Meta(max_length=64)] = ""
     index: int | None = None
+    pods: Annotated[
+        list[DevicePod],
+        Meta(
+            description="while a device of the node is broken: pods that hold this one, or did lately; "
+            "a pod that stands at no device may hold any",
+            max_length=DEVICE_PODS_MAX,
+        ),
+    ] = []
 
 
 class Coverage(_Wire, frozen=True, kw_only=True):

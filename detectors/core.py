@@ -5,7 +5,7 @@ agent.py feeds it from the sources and hands its status to the publisher; a simu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import IntEnum
 
@@ -29,6 +29,7 @@ from detectors.contract import (
     Source,
 )
 from detectors.facts import HostFacts, KernelLine, PodRef, cut
+from detectors.holders import HeldDevices, Holders
 from detectors.pods import PodFold
 from detectors.rules import signatures
 from detectors.rules.signatures import Signatures
@@ -69,6 +70,7 @@ class AgentCore:
         self._recipes = packaged_signatures() if recipes is None else recipes
         self._sought = signatures.signatures_of(self._recipes)
         self._host = HostFacts(boot_id=boot_id)
+        self._holders = Holders()
         self._free_device_bytes: int | None = None
         self._driver_version = ""
         self._chain = Chain(settings.chain, boot_id)
@@ -115,6 +117,7 @@ class AgentCore:
         if status.boot_id != self.boot_id:
             return
         self._chain.restore(status.findings, status.folded)
+        self._holders.restore(status.devices)
         self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in status.pods}
         if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
             self._sequence = max(self._sequence, status.kmsg.sequence)
@@ -129,13 +132,27 @@ class AgentCore:
     def new_boot(self, boot_id: str) -> None:
         self._host = msgspec.structs.replace(self._host, boot_id=boot_id)
         self._sequence = -1
+        self._holders = Holders()
         self._chain.new_boot(boot_id)
         self._mark(Dirty.EDGE)
 
-    def inventory(self, devices: Iterable[Device], driver_version: str) -> None:
-        host = msgspec.structs.replace(self._host, devices=tuple(devices))
-        if host != self._host or driver_version != self._driver_version:
-            self._host, self._driver_version = host, driver_version
+    def inventory(
+        self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
+    ) -> None:
+        """`parents`: MIG device -> its GPU, where they are known."""
+        before = self._devices(), self._driver_version
+        self._host = msgspec.structs.replace(self._host, devices=tuple(devices))
+        self._driver_version = driver_version
+        if parents is not None:
+            self._holders.parents(parents)
+        if before != (self._devices(), driver_version):
+            self._mark(Dirty.EDGE)
+
+    def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
+        """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""
+        before = self._devices()
+        self._holders.listed(pods, there)
+        if before != self._devices():
             self._mark(Dirty.EDGE)
 
     def device_memory(self, free_bytes: int | None) -> None:
@@ -150,14 +167,16 @@ class AgentCore:
             self._coverage[source] = Coverage(source=source, state=state, since=now, why=why)
             self._mark(Dirty.EDGE)
 
-    def kernel_line(self, line: KernelLine) -> None:
+    def kernel_line(self, line: KernelLine) -> bool:
+        """True if it was an edge of a finding."""
         self._sequence = max(self._sequence, line.sequence)
         draft = rules.read(line, self._host, self._xids)
         if draft is None:
-            return
+            return False
         change = self._chain.add(draft, line)
         if change is not Change.NOTHING:
             self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
+        return change is Change.EDGE
 
     def passed(self, sequence: int) -> None:
         """Records up to this one were read, and are of no interest."""
@@ -241,7 +260,7 @@ class AgentCore:
             agent_version=__version__,
             driver_version=self._driver_version,
             observed_at=now,
-            devices=list(self._host.devices),
+            devices=list(self._devices()),
             coverage=[self._coverage[source] for source in Source if source in self._coverage],
             findings=self._chain.findings,
             folded=self._chain.folded,
@@ -249,6 +268,11 @@ class AgentCore:
             kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
             served_request=self._spec.request,
         )
+
+    def _devices(self) -> tuple[Device, ...]:
+        """With their pods only while one is broken: else each start of a pod would be a write."""
+        devices = self._host.devices
+        return self._holders.placed(devices) if self._chain.device_broken else devices
 
     def _pod(self, ref: PodRef) -> PodFold:
         fold = self._pods.get(ref)

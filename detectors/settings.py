@@ -15,7 +15,17 @@ from msgspec import Meta
 
 from detectors.strict import BadValueError, convert
 
-__all__ = ["AgentSettings", "Catalogue", "Chain", "Logs", "Nvml", "Publishing", "SettingsError", "load"]
+__all__ = [
+    "AgentSettings",
+    "Catalogue",
+    "Chain",
+    "Logs",
+    "Nvml",
+    "PodResources",
+    "Publishing",
+    "SettingsError",
+    "load",
+]
 
 T = TypeVar("T")
 
@@ -74,6 +84,21 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First wait after a failure; doubled up to `refresh_s`."""
 
 
+class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The kubelet is asked which pod holds which device, in a child process that may be lost."""
+
+    enabled: bool = True
+    """False leaves it unknown: every GPU pod of the node counts as holding a broken device."""
+    deadline_s: PositiveSeconds = 5.0
+    """Beyond this the call is given up. At the agent's start the kernel log waits for the first answer."""
+    pause_s: PositiveSeconds = 1.0
+    """Between two calls: pods that start together are asked for together."""
+    retry_s: PositiveSeconds = 5.0
+    """First wait after a failure; doubled up to `retry_max_s`. A new pod or finding does not wait for it."""
+    retry_max_s: PositiveSeconds = 300.0
+    """Longest wait: a kubelet that was missing is found again by then, on a node where nothing happens."""
+
+
 class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When NodeHealth.status is written, and the spec asked for."""
 
@@ -106,6 +131,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chain: Chain = Chain()
     logs: Logs = Logs()
     nvml: Nvml = Nvml()
+    pod_resources: PodResources = PodResources()
     publishing: Publishing = Publishing()
     catalogue: Catalogue = Catalogue()
 

@@ -1,8 +1,8 @@
 """Keeps a status within its size bound. Pure; called by publish.py just before a write.
 
 What is dropped first is what is missed least: tails of logs, lines of recipes that another container shows as
-well, evidence, all lines of recipes, then the least findings, then pods. Recipes' lines are tenants' own
-words: they must not crowd out what the hardware says.
+well, evidence, all lines of recipes, which pods hold which devices (all may, then), the least findings, then
+pods. Recipes' lines are tenants' own words: they must not crowd out what the hardware says.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
         )
     while not _fits(status, bytes_max) and (telling := _telling(status.pods)):
         status = _without_lines(status, telling[-1])
+    if not _fits(status, bytes_max):
+        devices = [msgspec.structs.replace(device, pods=[]) for device in status.devices]
+        status = msgspec.structs.replace(status, devices=devices)
     while len(status.findings) > 1 and not _fits(status, bytes_max):
         status = _fold_least(status)
     while status.pods and not _fits(status, bytes_max):

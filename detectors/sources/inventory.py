@@ -6,21 +6,17 @@ driver call is made in the agent, and the child's silence is told, not waited fo
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import sys
 from pathlib import Path
 
 import msgspec
 
 from detectors.contract import Device
 from detectors.facts import parse_pci
+from detectors.sources.child import printed_by
 from detectors.sources.nvml_child import ChildReply
 
 __all__ = ["Inventory", "InventoryError", "from_nvml", "from_proc"]
-
-_OUTPUT_BYTES_MAX = 256 * 1024
-_REAP_S = 1.0
 
 
 class InventoryError(Exception):
@@ -30,6 +26,8 @@ class InventoryError(Exception):
 class Inventory(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
+    parents: dict[str, str] | None = None
+    """MIG device -> its GPU; only NVML tells it."""
     free_device_bytes: int | None = None
     """Of the device that has least; only NVML tells it."""
 
@@ -48,42 +46,22 @@ def from_proc(host_root: Path) -> Inventory:
 
 async def from_nvml(deadline_s: float) -> Inventory:
     """Raises `InventoryError`: no library, no driver, or no answer within the deadline."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "detectors.sources.nvml_child",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        limit=_OUTPUT_BYTES_MAX,
-    )
     try:
-        output, _ = await asyncio.wait_for(child.communicate(), deadline_s)
+        output, status = await printed_by("detectors.sources.nvml_child", deadline_s=deadline_s)
     except TimeoutError:
         raise InventoryError(f"NVML gave no answer within {deadline_s:g} s: the driver may hang") from None
-    finally:
-        await _end(child)
     try:
         reply = msgspec.json.decode(output, type=ChildReply)
     except msgspec.MsgspecError as error:
-        raise InventoryError(f"the NVML child ended with status {child.returncode}: {error}") from error
+        raise InventoryError(f"the NVML child ended with status {status}: {error}") from error
     if reply.error:
         raise InventoryError(reply.error)
     return Inventory(
         devices=reply.devices,
         driver_version=reply.driver_version,
+        parents=reply.parents,
         free_device_bytes=reply.free_device_bytes,
     )
-
-
-async def _end(child: asyncio.subprocess.Process) -> None:
-    """Kills the child by its id. One stuck in the driver outlives that; it is left to the kernel."""
-    if child.returncode is not None:
-        return
-    with contextlib.suppress(ProcessLookupError):
-        child.kill()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(child.wait(), _REAP_S)
 
 
 def _device_of(folder: Path) -> Device | None:

@@ -21,6 +21,8 @@ class ChildReply(msgspec.Struct, frozen=True):
     error: str = ""
     driver_version: str = ""
     devices: tuple[Device, ...] = ()
+    parents: dict[str, str] = {}
+    """MIG device -> the GPU that it is a part of."""
     free_device_bytes: int | None = None
     """The least of all devices that tell it. A MIG parent refuses the call."""
 
@@ -39,6 +41,7 @@ def _ask() -> ChildReply:
         pynvml.nvmlInit()
         driver_version = _text(pynvml.nvmlSystemGetDriverVersion())
         devices, free_bytes = [], []
+        parents: dict[str, str] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -50,6 +53,7 @@ def _ask() -> ChildReply:
             devices.append(
                 Device(uuid=uuid, pci=f"{address}.0" if address else "", model=model[:64], index=index)
             )
+            parents |= dict.fromkeys(_mig_devices(pynvml, handle), uuid)
             with contextlib.suppress(pynvml.NVMLError):
                 free_bytes.append(_free_bytes(pynvml, handle))
     except pynvml.NVMLError as error:
@@ -57,8 +61,22 @@ def _ask() -> ChildReply:
     return ChildReply(
         driver_version=driver_version,
         devices=tuple(devices),
+        parents=parents,
         free_device_bytes=min(free_bytes, default=None),
     )
+
+
+def _mig_devices(pynvml: Any, handle: Any) -> list[str]:
+    """UUIDs of the GPU's MIG devices; none where it is not partitioned."""
+    found = []
+    try:
+        for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with contextlib.suppress(pynvml.NVMLError):  # a place without a device
+                mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+                found.append(_text(pynvml.nvmlDeviceGetUUID(mig)))
+    except pynvml.NVMLError:
+        return []
+    return found
 
 
 def _free_bytes(pynvml: Any, handle: Any) -> int:

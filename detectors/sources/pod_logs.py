@@ -49,6 +49,9 @@ class PodLogSink(Protocol):
     def scanned(self) -> None:
         """Every log there is has been found."""
 
+    def pods_changed(self) -> None:
+        """A pod has come to the node, or the last of one has gone; its namespace may be excluded."""
+
     def covered(self) -> None: ...
 
     def blind(self, why: str) -> None: ...
@@ -90,6 +93,7 @@ class PodLogs:
         self._metrics = metrics
         self._containers: dict[PodRef, _Container] = {}
         self._ignored: set[PodRef] = set()
+        self._folders: set[str] = set()
         self._watch: FolderWatch | None = None
         self._full_told = False
 
@@ -129,6 +133,10 @@ class PodLogs:
             self._sink.blind(f"{self._root}: {error.strerror or error}")
             return
         self._sink.covered()
+        names = {folder.name for folder in folders}
+        if names != self._folders:
+            self._folders = names
+            self._sink.pods_changed()
         running_known = first and self._cgroups.known()
         there: set[PodRef] = set()
         for folder in folders:

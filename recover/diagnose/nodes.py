@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity, SubjectKind
+from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
@@ -65,17 +66,15 @@ def _diagnosis(
     known_since = open_one.metadata.creation_timestamp if open_one else None
     findings = [_not_later(f, now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
-    worst = Severity.FATAL if any(f.severity is Severity.FATAL for f in findings) else Severity.PENDING
-    first = next(f for f in findings if f.severity is worst)
+    first = _first_of_the_worst(findings)
     settles_at = None if any(f.final for f in findings) else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at
-    hardware = quarantine_level(first.fault, worst) is not QuarantineLevel.NONE
-    due = _due(first, settled, settles_at, timing, now) if hardware else None
+    hardware = _is_hardware(first)
     detected_at = open_one.spec.detected_at if open_one else first.first_seen
     return Diagnosis(
         name=open_one.metadata.name if open_one else _name(node, first),
         fault=open_one.spec.fault if open_one else first.fault,
-        severity=worst,
+        severity=first.severity,
         detected_at=detected_at,
         summary=_summary(node, first, findings),
         blame=Blame.NODE if hardware else Blame.UNKNOWN,
@@ -86,8 +85,8 @@ def _diagnosis(
         evidence=tuple(_evidence(node, f) for f in findings[:16]),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, stopped or gang.ref.uid in dead, due, now)
-            for gang, stopped in _victims(world, node, of_devices=_of_devices(findings))
+            _harm(gang, is_dead, _due(its, settled, settles_at, timing, now), now)
+            for gang, is_dead, its in _victims(world, node, findings, dead)
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
         stale=first.first_seen < world.mode_since,
@@ -117,25 +116,43 @@ def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
     return min(last + timedelta(seconds=timing.settle_s), first + timedelta(seconds=timing.settle_max_s))
 
 
+def _first_of_the_worst(findings: list[Finding]) -> Finding:
+    fatal = next((f for f in findings if f.severity is Severity.FATAL), None)
+    return fatal or findings[0]
+
+
+def _is_hardware(finding: Finding) -> bool:
+    return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE
+
+
 def _due(
-    first: Finding, settled: bool, settles_at: datetime | None, timing: Timing, now: datetime
-) -> datetime:
+    findings: list[Finding],
+    settled: bool,
+    settles_at: datetime | None,
+    timing: Timing,
+    now: datetime,
+) -> datetime | None:
+    """When a gang that lives is stopped for the findings that harm it."""
+    first = _first_of_the_worst(findings)
+    if not _is_hardware(first):
+        return None
     if first.severity is Severity.PENDING:
         return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)
     return now if settled or settles_at is None else settles_at
 
 
-def _of_devices(findings: list[Finding]) -> bool:
-    return all(finding.subject.kind is SubjectKind.DEVICE for finding in findings)
-
-
-def _victims(world: World, node: Node, *, of_devices: bool) -> Iterator[tuple[Gang, bool]]:
-    """Gangs with ranks there, and whether each is stopped already: any fault of a node where its ranks ran,
-    seen before the resume, keeps the gang off that node. A leader without devices suffers from none."""
+def _victims(
+    world: World, node: Node, findings: list[Finding], dead: frozenset[str]
+) -> Iterator[tuple[Gang, bool, list[Finding]]]:
+    """Gangs with ranks there, whether each trains no more, and the findings that harm it. What a gang that is
+    dead or stopped was given is not asked: it must start anew anyway, and off that node. It is so for any
+    fault of a node where its ranks ran, seen before the resume."""
+    held = devices_by_pod(world.health[node.name])
     for gang in world.victims_on(node.name):
-        here = [p for p in world.pods(gang.ref.uid) if p.node == node.name and not p.ended]
-        if any(p.accelerators for p in here) or not of_devices:
-            yield gang, False
+        is_dead = gang.ref.uid in dead
+        its = harming(world, node, gang, findings, {} if is_dead else held)
+        if its:
+            yield gang, is_dead, its
     for recovery in world.recoveries.values():
         stopped = world.gangs.get(recovery.gang_uid)
         if (
@@ -144,7 +161,7 @@ def _victims(world: World, node: Node, *, of_devices: bool) -> Iterator[tuple[Ga
             and node.name in recovery.nodes
             and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
         ):
-            yield stopped, True
+            yield stopped, True, findings
 
 
 def _harm(gang: Gang, is_dead: bool, due: datetime | None, now: datetime) -> Harm:

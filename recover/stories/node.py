@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from detectors.contract import Coverage, CoverageState, Finding, NodeHealth, PodProgress, Severity
+from detectors.contract import (
+    Coverage,
+    CoverageState,
+    Finding,
+    NodeHealth,
+    PodProgress,
+    Severity,
+    SubjectKind,
+)
 from recover.api import Incident, Outcome
 from recover.model import Node
 from recover.stories.annotations import misread_on_node
@@ -121,10 +129,25 @@ def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Li
     )
     if finding.chain:
         yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
+    if tone is Tone.BAD and (line := _holders(finding, health)):
+        yield Line(line, Tone.DETAIL)
     if finding.evidence:
         yield Line(one_line(finding.evidence), Tone.DETAIL)
     if tone is Tone.BAD:
         yield Line(f"its source recommends: {finding.remedy.replace('-', ' ')}", Tone.DETAIL)
+
+
+def _holders(finding: Finding, health: NodeHealth) -> str:
+    """Who holds the broken device; nothing where the fault is the node's."""
+    if finding.subject.kind is not SubjectKind.DEVICE:
+        return ""
+    devices = health.status.devices
+    broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
+    if broken is None or not any(device.pods for device in devices):
+        return "which pods hold that GPU is not known: each GPU pod of the node may"
+    if not broken.pods:
+        return "no pod is known to hold that GPU"
+    return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
 
 
 def _coverage(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:

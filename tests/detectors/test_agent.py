@@ -8,9 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -20,70 +17,11 @@ import pytest
 from detectors.agent import AgentOptions, run
 from detectors.contract import CoverageState, Edge, Fault, Source
 from detectors.kubeapi import Credentials
-from detectors.settings import AgentSettings, Logs, Nvml, Publishing
+from detectors.settings import AgentSettings, Logs
 from detectors.sources import inventory
 
-from .node_api import NodeApi, node_api
-
-BOOT = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f1"
-SETTINGS = AgentSettings(
-    nvml=Nvml(enabled=False),
-    logs=Logs(ended_poll_s=0.05),
-    publishing=Publishing(missing_retry_s=0.05, retry_max_s=0.05, ask_busy_s=0.05),
-)
-
-
-class Host:
-    """A folder as `--host-root` sees it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.sequence = 0
-        for folder in ("dev", "proc/sys/kernel/random", "var/log/pods"):
-            (root / folder).mkdir(parents=True)
-        (root / "proc/sys/kernel/random/boot_id").write_text(BOOT + "\n")
-        (root / "dev/kmsg").write_text("")
-        self.gpu("0000:38:00.0", "GPU-38")
-
-    def gpu(self, pci: str, uuid: str) -> None:
-        folder = self.root / "proc/driver/nvidia/gpus" / pci
-        folder.mkdir(parents=True)
-        (folder / "information").write_text(
-            f"Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t {uuid}\nDevice Minor: \t 0\n"
-        )
-
-    def kernel(self, *texts: str, prio: int = 4) -> None:
-        with (self.root / "dev/kmsg").open("a") as file:
-            for text in texts:
-                self.sequence += 1
-                file.write(f"{prio},{self.sequence},{self.sequence},-;{text}\n")
-
-    def prints(self, *texts: str, pod: str = "llm-0", instance: int = 0) -> None:
-        folder = self.root / f"var/log/pods/train_{pod}_uid-{pod}/main"
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / f"{instance}.log").open("a") as file:
-            for text in texts:
-                file.write(f"{datetime.now(UTC).isoformat()} stdout F {text}\n")
-
-    @asynccontextmanager
-    async def agent(
-        self, api: NodeApi, settings: AgentSettings = SETTINGS, *, listen_port: int = 0
-    ) -> AsyncIterator[None]:
-        stop = asyncio.Event()
-        options = AgentOptions(
-            node=api.node,
-            credentials=Credentials(server=api.url),
-            host_root=self.root,
-            listen_host="127.0.0.1",
-            listen_port=listen_port,
-            settings=settings,
-        )
-        task = asyncio.create_task(run(options, stop))
-        try:
-            yield
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 3)
+from .host import BOOT, SETTINGS, Host
+from .node_api import node_api
 
 
 @pytest.fixture
@@ -266,6 +204,7 @@ def nvmlDeviceGetHandleByIndex(index):
 def nvmlDeviceGetPciInfo(handle): return Pci
 def nvmlDeviceGetUUID(handle): return b"GPU-38"
 def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMaxMigDeviceCount(handle): raise NVMLError("Not Supported")
 def nvmlDeviceGetMemoryInfo(handle): raise NVMLError("Not Supported")
 """
     )
@@ -298,6 +237,7 @@ def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetPciInfo(handle): return Pci
 def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
 def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMaxMigDeviceCount(handle): return 0
 def nvmlDeviceGetMemoryInfo(handle, version=None):
     if handle == 0: raise NVMLError("Not Supported")
     if handle == 1 and version: raise NVMLError("Function Not Found")
@@ -310,6 +250,35 @@ def nvmlDeviceGetMemoryInfo(handle, version=None):
 
     assert len(found.devices) == 3
     assert found.free_device_bytes == 5 * 2**30
+
+
+async def test_the_inventory_of_nvml_tells_of_which_gpu_a_mig_device_is_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        """
+class NVMLError(Exception): pass
+class Pci: busId = "00000000:38:00.0"
+class Memory: free = 0
+def nvmlInit(): pass
+def nvmlSystemGetDriverVersion(): return "595.45.04"
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return f"GPU-{index}"
+def nvmlDeviceGetPciInfo(handle): return Pci
+def nvmlDeviceGetUUID(handle): return handle
+def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMaxMigDeviceCount(handle): return 7 if handle == "GPU-1" else 0
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
+    if index % 2: raise NVMLError("Not Found")
+    return f"MIG-{handle}-{index}"
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+"""
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+
+    found = await inventory.from_nvml(20)
+
+    assert found.parents == {f"MIG-GPU-1-{index}": "GPU-1" for index in (0, 2, 4, 6)}
 
 
 async def test_lines_that_recipes_look_for_are_published_and_counted_once(

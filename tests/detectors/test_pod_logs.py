@@ -45,6 +45,8 @@ class Heard:
         self.ended.append(pod.instance)
         self.news.set()
 
+    def pods_changed(self) -> None: ...
+
     def pod_removed(self, pod: PodRef) -> None:
         self.removed.append(pod)
         self.news.set()

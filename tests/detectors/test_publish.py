@@ -17,6 +17,7 @@ from detectors.contract import (
     Coverage,
     CoverageState,
     Device,
+    DevicePod,
     Edge,
     Fault,
     Finding,
@@ -102,6 +103,18 @@ def test_tails_are_dropped_before_evidence_and_evidence_before_findings() -> Non
     assert len(msgspec.json.encode(small)) <= STATUS_BYTES_MAX
     assert [f.evidence for f in small.findings] == ["e" * 256] * 8
     assert {len(p.tail) for p in small.pods} == {1024}
+
+
+def test_who_holds_the_devices_is_told_for_all_of_them_or_for_none() -> None:
+    """A pod that stood at some of its devices only would count as one that holds no other."""
+    holders = [DevicePod(uid=f"pod-{n}", namespace="team-name", name=f"train-{n}") for n in range(56)]
+    devices = [Device(uuid=f"GPU-{n}", pods=holders) for n in range(8)]
+
+    small = bounded(NodeHealthStatus(devices=devices, findings=[finding(n) for n in range(4)]))
+
+    assert len(msgspec.json.encode(small)) <= STATUS_BYTES_MAX
+    assert [device.pods for device in small.devices] == [[]] * 8
+    assert len(small.findings) == 4
 
 
 def test_lines_that_tenants_print_crowd_out_no_finding_of_the_hardware() -> None:

@@ -2,7 +2,18 @@
 
 from datetime import timedelta
 
-from detectors.contract import CoverageState, FoldedFindings, NodeHealthStatus, Severity
+import msgspec
+
+from detectors.contract import (
+    CoverageState,
+    Device,
+    DevicePod,
+    FoldedFindings,
+    NodeHealthStatus,
+    Severity,
+    Subject,
+    SubjectKind,
+)
 from recover.api import Outcome
 from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.node import why_node
@@ -30,6 +41,23 @@ def test_a_quarantined_node_tells_who_took_it_out_why_and_how_to_undo_it() -> No
         "rekindle why team/llm",
     ):
         assert said in text, f"missing: {said}\n{text}"
+
+
+def test_who_holds_a_broken_gpu_is_told_or_that_nobody_knows() -> None:
+    def story(*devices: Device) -> str:
+        broken = finding(subject=Subject(kind=SubjectKind.DEVICE, device="GPU-1", pci="0000:3b:00"))
+        report = health(broken)
+        status = msgspec.structs.replace(report.status, devices=list(devices))
+        return told(why_node("node-3", node(), msgspec.structs.replace(report, status=status), [], NOW))
+
+    first, second = (DevicePod(uid=f"p{n}", namespace="team", name=f"llm-{n}") for n in (0, 1))
+
+    assert "held by team/llm-0, team/llm-1" in story(Device(uuid="GPU-1", pods=[first, second]))
+    assert "no pod is known to hold that GPU" in story(
+        Device(uuid="GPU-1"), Device(uuid="GPU-2", pods=[first])
+    )
+    assert "each GPU pod of the node may" in story(Device(uuid="GPU-1"))
+    assert "each GPU pod of the node may" in story()
 
 
 def test_a_faulty_node_that_was_left_in_says_why() -> None:

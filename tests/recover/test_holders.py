@@ -1,0 +1,134 @@
+"""recover/diagnose/holders.py: of a broken device's node, who is harmed when several jobs share it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.contract import Device, DevicePod, Fault, Severity, SubjectKind
+from recover.model import Pod, PodPhase
+from tests.builders import Worlds, cluster, gang
+
+
+def shared(**held: str) -> Worlds:
+    """Two jobs of two ranks, each with a rank on n0 and one on n1. `held`: job -> its device on n0, as n0's
+    agent knows it; the rest is not known."""
+    world = cluster().running(gang("mine", ranks=2)).running(gang("theirs", ranks=2))
+    place(world, {f"{job}-0-uid": device for job, device in held.items()})
+    return world
+
+
+def place(world: Worlds, devices_of_pods: dict[str, str]) -> None:
+    devices = [
+        Device(
+            uuid=uuid,
+            pods=[
+                DevicePod(uid=uid, namespace="ml", name=uid)
+                for uid, held in devices_of_pods.items()
+                if held == uuid
+            ],
+        )
+        for uuid in ("GPU-n0", "GPU-other")
+    ]
+    status = msgspec.structs.replace(world.health["n0"].status, devices=devices)
+    world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
+
+
+def change_pod(world: Worlds, job: str, rank: int, **changes: object) -> Pod:
+    pods = world.pods[f"{job}-uid"]
+    pods[f"{job}-{rank}-uid"] = msgspec.structs.replace(pods[f"{job}-{rank}-uid"], **changes)
+    return pods[f"{job}-{rank}-uid"]
+
+
+def restarted(world: Worlds) -> list[str]:
+    return sorted(world.decide().restarts)
+
+
+def test_only_the_job_that_holds_the_broken_device_is_restarted_and_the_node_is_taken_out() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
+
+    decision = world.decide()
+
+    assert decision.restarts == ["mine"]
+    assert decision.cordons == ["n0"]
+    assert [victim.name for victim in decision.incident.status.victims] == ["mine"]
+
+
+def test_two_jobs_that_share_one_device_are_both_harmed() -> None:
+    assert restarted(shared(mine="GPU-n0", theirs="GPU-n0").finding(on="n0")) == ["mine", "theirs"]
+
+
+def test_a_pod_whose_devices_nobody_knows_counts_as_a_holder() -> None:
+    assert restarted(shared(theirs="GPU-other").finding(on="n0")) == ["mine"]
+    assert restarted(shared(mine="GPU-n0").finding(on="n0")) == ["mine", "theirs"]
+    assert restarted(shared().finding(on="n0")) == ["mine", "theirs"]
+
+
+def test_a_fault_of_the_node_harms_all_whatever_they_hold() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
+    subject = msgspec.structs.replace(
+        world.health["n0"].status.findings[0].subject, kind=SubjectKind.NODE, device=""
+    )
+    change_finding(world, subject=subject)
+
+    assert restarted(world) == ["mine", "theirs"]
+
+
+def test_a_device_that_is_known_by_its_address_only_may_be_anybodys() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
+    subject = msgspec.structs.replace(
+        world.health["n0"].status.findings[0].subject, device="", pci="0000:38:00"
+    )
+    change_finding(world, subject=subject)
+
+    assert restarted(world) == ["mine", "theirs"]
+
+
+def test_a_job_that_died_is_started_off_the_node_although_it_held_another_device() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0").crash("theirs", rank=1)
+
+    decision = world.decide()
+
+    assert sorted(decision.restarts) == ["mine", "theirs"]
+    assert len(decision.incidents) == 1, "the node's fault explains it, as close as it is in time"
+
+
+def test_a_rank_that_held_the_device_and_is_gone_still_makes_its_gang_a_victim() -> None:
+    world = shared(mine="GPU-other", theirs="GPU-other").finding(on="n0")
+    change_pod(world, "mine", 1, node="n0", phase=PodPhase.SUCCEEDED)
+    place(world, {"mine-0-uid": "GPU-other", "mine-1-uid": "GPU-n0", "theirs-0-uid": "GPU-other"})
+    assert restarted(world) == ["mine"]
+
+    gone = change_pod(world, "mine", 1, deleting_since=world.now - timedelta(seconds=1))
+    del world.pods["mine-uid"][gone.uid]
+    world.departed = {"mine-uid": {gone.uid: gone}}
+
+    assert "mine" in restarted(world)
+
+
+def test_a_pod_without_devices_is_no_victim_of_one() -> None:
+    world = shared(mine="GPU-n0").finding(on="n0")
+    change_pod(world, "theirs", 0, accelerators=0)
+
+    assert restarted(world) == ["mine"]
+
+
+def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
+    """Its rows are to be remapped, which waits for a checkpoint; the other job's GPU is lost."""
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
+    world.finding(on="n0", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    subject = msgspec.structs.replace(world.health["n0"].status.findings[1].subject, device="GPU-other")
+    change_finding(world, number=1, subject=subject)
+
+    assert restarted(world) == ["mine"]
+    world.later(world.settings.timing.checkpoint_grace_s + 1)
+    assert restarted(world) == ["mine", "theirs"]
+
+
+def change_finding(world: Worlds, *, number: int = 0, **changes: object) -> None:
+    status = world.health["n0"].status
+    findings = list(status.findings)
+    findings[number] = msgspec.structs.replace(findings[number], **changes)
+    status = msgspec.structs.replace(status, findings=findings)
+    world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
