@@ -1,4 +1,4 @@
-"""`rekindle chaos run` ended from outside: by a script that started it in the background, and after --keep."""
+"""`rekindle chaos run` ended from outside: in the background of a script, and after --keep."""
 
 from __future__ import annotations
 
