@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from chaos.children import spawn
 from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
-from recover.resources import NODEHEALTHS, NODES, PODS
+from recover.resources import NAMESPACES, NODEHEALTHS, NODES, PODS
 from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, path_of
 from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
@@ -53,10 +52,7 @@ async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_pl
 
 
 async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
-    # Tests leave definitions and rights that no release owns, and this one must not depend on which.
-    said = helm.run(
-        "install", "rekindle", str(CHART), *place(), "--create-namespace", "--take-ownership", *WAIT
-    )
+    said = helm.run("install", "rekindle", str(CHART), *place(), "--create-namespace", *WAIT)
     assert "mode observe: it says what it would do" in said
     await install_crds(api)  # whose storage begins anew as Helm takes them over
 
@@ -74,8 +70,8 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
             }
     await an_agents_token_writes_its_own_node(api, plane, agents)
     await teams_may_read_and_delete_recoveries(api)
-    await the_tests_command_is_answered(helm, api, plane)
-    await the_controller_is_restricted_and_the_agent_is_not(api, agents[0], controllers[0])
+    tester = await helms_test_ends_well(helm, api, plane)
+    await only_the_agent_needs_a_privileged_namespace(api, agents[0], [controllers[0], tester])
 
 
 async def an_agents_token_writes_its_own_node(
@@ -116,28 +112,37 @@ async def verbs_on_recoveries(api: KubeApi, role: str) -> set[str]:
     return {verb for rule in stored["rules"] if "recoveries" in rule["resources"] for verb in rule["verbs"]}
 
 
-async def the_tests_command_is_answered(helm: Helm, api: KubeApi, plane: ControlPlane) -> None:
-    """KWOK starts no container, so `helm test` itself cannot end: its command, with its account's token."""
-    hooks = helm.run("get", "hooks", "rekindle", f"--namespace={NAMESPACE}")
-    (pod,) = yaml.safe_load_all(hooks)
-    assert pod["spec"]["serviceAccountName"] == CONTROLLER_NAME
+async def helms_test_ends_well(helm: Helm, api: KubeApi, plane: ControlPlane) -> dict[str, Any]:
+    """KWOK starts no container: its command runs here, with a token of its account, and its end is told."""
+    testing = asyncio.create_task(
+        asyncio.to_thread(helm.run, "test", "rekindle", f"--namespace={NAMESPACE}", "--timeout=60s")
+    )
+    async with asyncio.timeout(LIMIT_S):
+        while not (found := [p for p in await pods(api, "test") if p["status"]["phase"] == "Running"]):
+            await asyncio.sleep(0.05)
+    (pod,) = found
     file = plane.folder / "test-pod.token"
-    file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
+    file.write_text(await token(api, pod["spec"]["serviceAccountName"], pod=pod), encoding="utf-8")
     command = [sys.executable, "-m", "detectors.cli", *pod["spec"]["containers"][0]["args"]]
     command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
     child = await spawn("status", command, plane.folder / "status.log")
     assert await child.process.wait() == 0, child.last_lines(20)
+    path = PODS.path(pod["metadata"]["name"], NAMESPACE, "status")
+    await api.request("PATCH", path, body={"status": {"phase": "Succeeded"}}, content_type=MergePatch)
+    assert "Succeeded" in await testing
+    return pod
 
 
-async def the_controller_is_restricted_and_the_agent_is_not(
-    api: KubeApi, agent: dict[str, Any], controller: dict[str, Any]
+async def only_the_agent_needs_a_privileged_namespace(
+    api: KubeApi, agent: dict[str, Any], others: Sequence[dict[str, Any]]
 ) -> None:
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     none = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}}
-    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    namespace = NAMESPACES.path(NAMESPACE)
     await api.request("PATCH", namespace, body=label, content_type=MergePatch)
     try:
-        await tried(api, controller)
+        for pod in others:
+            await tried(api, pod)
         with pytest.raises(ApiError, match=r"violates PodSecurity .*privileged"):
             await tried(api, agent)
     finally:
@@ -180,7 +185,8 @@ async def removed(helm: Helm, api: KubeApi) -> None:
 
 
 def place() -> list[str]:
-    return [f"--namespace={NAMESPACE}", "--set=image.repository=none"]
+    """Tests leave definitions and rights that no release owns, and this one must not depend on which."""
+    return [f"--namespace={NAMESPACE}", "--take-ownership"]
 
 
 def uids(found: list[dict[str, Any]]) -> set[str]:
