@@ -344,9 +344,10 @@ class Signature(_Wire, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="of the recipe", max_length=63)]
     match: Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=32)] = []
-    verify: Annotated[str, Meta(description="the line that shows that the change helped", max_length=300)] = (
-        ""
-    )
+    verify: Annotated[
+        list[Annotated[str, Meta(max_length=300)]],
+        Meta(description="lines that show that the change helped", max_length=4),
+    ] = []
 
 
 class NodeHealthSpec(_Wire, frozen=True, kw_only=True):

@@ -30,13 +30,13 @@ def _row(recipe: Recipe) -> str:
     if matches := _matches(recipe):
         lines += ["match = [", *(f"  {_match(match)}," for match in matches), "]"]
     if verify := _verify(recipe):
-        lines.append(f"verify = {_quoted(verify)}")
+        lines.append(f"verify = [{_list(verify)}]")
     lines.append(f"source = {_quoted(f'recover/recipes/{recipe.name}.toml')}")
     return "\n".join(lines) + "\n"
 
 
-def _verify(recipe: Recipe) -> str:
-    return recipe.verify.log if recipe.verify is not None else ""
+def _verify(recipe: Recipe) -> list[str]:
+    return recipe.verify.log if recipe.verify is not None else []
 
 
 def _matches(recipe: Recipe) -> list[LogMatch]:

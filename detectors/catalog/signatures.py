@@ -33,8 +33,8 @@ class SignatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$", max_length=63)]
     match: tuple[LogMatch, ...] = ()
     """The lines that its match names. Any one may show the issue."""
-    verify: Annotated[str, Meta(max_length=300)] = ""
-    """The line that shows that its change helped."""
+    verify: tuple[_Template, ...] = ()
+    """Lines that show that its change helped."""
     source: str
 
 
@@ -44,8 +44,8 @@ def packaged_signatures() -> tuple[SignatureRow, ...]:
     for row in rows:
         for match in row.match:
             _check(row, match)
-        if row.verify:
-            _check(row, LogMatch(log=row.verify))
+        for written in row.verify:
+            _check(row, LogMatch(log=written))
     return rows
 
 

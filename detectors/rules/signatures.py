@@ -77,7 +77,7 @@ def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
     sought: dict[str, _Sought] = {}
     for row in rows:
         wanted = [(match.log, ((row.name, match),)) for match in row.match]
-        verifying = [(row.verify, ())] if row.verify else []
+        verifying = [(written, ()) for written in row.verify]
         for written, issues in (*wanted, *verifying):
             try:
                 one = sought.get(written) or _Sought(written, parse(written), row.name, ())
@@ -135,7 +135,7 @@ def shown_by(hits: Iterable[Hit]) -> frozenset[str]:
 
 def _row_of(own: Signature) -> SignatureRow:
     match = tuple(LogMatch(log=text) for text in own.match)
-    return SignatureRow(name=own.name, match=match, verify=own.verify, source="its Recipe object")
+    return SignatureRow(name=own.name, match=match, verify=tuple(own.verify), source="its Recipe object")
 
 
 def _hit(sought: _Sought, line: Line) -> Hit | None:

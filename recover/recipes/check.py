@@ -122,8 +122,8 @@ def _of_verify(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("verify", "(none)", "expected log or steps")
     if verify.absent and not verify.log:
         yield Problem("verify.absent", repr(verify.absent), "expected only beside log")
-    if verify.log:
+    for index, written in enumerate(verify.log):
         try:
-            parse(verify.log)
+            parse(written)
         except BadTemplateError as error:
-            yield Problem("verify.log", repr(verify.log), str(error))
+            yield Problem(f"verify.log[{index}]", repr(written), str(error))

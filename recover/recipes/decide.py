@@ -19,7 +19,7 @@ from recover.recipes.match import Evidence, Hit, Matched, match, templates_of
 from recover.recipes.model import Hold, Recipe
 from recover.recipes.placement import fulfils, placed_by, words
 from recover.recipes.templates import fill
-from recover.recipes.words import changed
+from recover.recipes.words import changed, one_of
 
 __all__ = ["Proof", "decide", "environment", "proof", "requirements"]
 
@@ -134,14 +134,14 @@ def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> P
     """What the new containers show: the recipe's line, or steps without the lines that matched before."""
     verify = recipe.verify
     lines = list(lines_of(running))
-    wanted = parse(verify.log) if verify is not None and verify.log else None
-    line = next((line for line in lines if wanted and wanted.match(line.text) is not None), None)
+    wanted = [parse(written) for written in verify.log] if verify is not None else []
+    line = next((line for line in lines if any(t.match(line.text) is not None for t in wanted)), None)
     if line is not None:
         return Proof("log", f"{recipe.name}: {line.file} says: {line.text.strip()}")
     again = [line for line in lines if any(t.match(line.text) is not None for t in templates_of(recipe))]
     if again:
         return Proof("", f"{recipe.name}: {again[0].file} says again: {again[0].text.strip()}")
-    absent = f"; the line {verify.log!r} was not seen: {verify.absent}" if wanted and verify else ""
+    absent = f"; the line {one_of(verify.log)} was not seen: {verify.absent}" if wanted and verify else ""
     if stepped and verify is not None and verify.steps:
         return Proof("steps", f"{recipe.name}: it makes steps, without what was seen before{absent}")
     return Proof("", f"{recipe.name}: nothing shows that it helped{absent}")

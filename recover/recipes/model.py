@@ -213,8 +213,8 @@ class Change(_Part, frozen=True, kw_only=True):
 class Verify(_Part, frozen=True, kw_only=True):
     """How to see that the change helped."""
 
-    log: Template = ""
-    """A line that the new containers must print."""
+    log: Annotated[list[Template], Meta(max_length=4)] = []
+    """Lines of which the new containers must print one."""
     absent: Prose = ""
     """What it means if they do not."""
     steps: bool = False

@@ -199,12 +199,12 @@ def _signature(recipe: Recipe) -> Signature:
     """Of one that is switched off: no line. In the place of a built-in one that says so, too."""
     if recipe.disabled:
         return Signature(name=recipe.name)
-    verify = recipe.verify.log if recipe.verify is not None else ""
+    verify = recipe.verify.log if recipe.verify is not None else []
     return Signature(name=recipe.name, match=recipe.match.logs, verify=verify)
 
 
 def _has_room(signatures: list[Signature]) -> bool:
-    chars = sum(len(text) for one in signatures for text in (*one.match, one.verify))
+    chars = sum(len(text) for one in signatures for text in (*one.match, *one.verify))
     return len(signatures) <= SIGNATURES_MAX and chars <= SIGNATURES_CHARS_MAX
 
 

@@ -20,7 +20,7 @@ from recover.recipes.model import (
 from recover.recipes.templates import fill
 from recover.stories.words import Line, Section, Story, Tone, counted
 
-__all__ = ["changed", "story", "story_of_answer", "verified", "when"]
+__all__ = ["changed", "one_of", "story", "story_of_answer", "verified", "when"]
 
 _LINE_CHARS_MAX = 300
 
@@ -111,10 +111,15 @@ def _verify(verify: Verify) -> list[str]:
     texts = []
     if verify.log:
         without = f"; without it: {verify.absent}" if verify.absent else ""
-        texts.append(f"by the log line {verify.log!r}{without}")
+        texts.append(f"by the log line {one_of(verify.log)}{without}")
     if verify.steps:
         texts.append("by the first new training step, without any line that matched before")
     return texts
+
+
+def one_of(templates: list[str]) -> str:
+    """`'this' or 'that'`."""
+    return " or ".join(map(repr, templates))
 
 
 def _explicit(answer: Matched) -> list[str]:

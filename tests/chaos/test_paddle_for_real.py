@@ -112,7 +112,7 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
 async def verified_by_the_read_back_line(stage: Stage) -> None:
     """People's own recipe takes the place of the built-in one, and its agents know it."""
     recipe = to_object(built_in()[RECIPE])
-    recipe["spec"]["verify"]["log"] = f"{READ_BACK} {{version}}: naive_best_fit"
+    recipe["spec"]["verify"]["log"] = [f"{READ_BACK} {{version}}: naive_best_fit"]
     await stage.client.create(RECIPES, recipe)
     await until(
         stage,

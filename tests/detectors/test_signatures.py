@@ -64,7 +64,7 @@ def test_the_agent_knows_each_template_of_each_built_in_recipe() -> None:
 
     for name, recipe in built_in().items():
         wanted = recipe.match.logs
-        verify = recipe.verify.log if recipe.verify is not None else ""
+        verify = tuple(recipe.verify.log) if recipe.verify is not None else ()
         assert [*dict.fromkeys(match.log for match in rows[name].match)] == wanted
         assert rows[name].verify == verify
     assert BUILT_IN.problems == ()

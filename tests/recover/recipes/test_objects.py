@@ -85,7 +85,7 @@ def verdicts(found: InForce) -> dict[str, tuple[bool, str]]:
 
 
 def test_a_good_object_is_used_beside_the_built_in_recipes_and_agents_look_for_its_lines() -> None:
-    verify = {"log": "found {gib:integer} GiB of shm"}
+    verify = {"log": ["found {gib:integer} GiB of shm"]}
     change = {"env": {"SHM": "big"}}
 
     found = settled(recipe(change=change, verify=verify))
