@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.contract import PodProgress
 from detectors.log_template import Line, line_of
+from detectors.sizes import parse_size
 from recover.api import GangRef
 from recover.diagnose.model import fingerprint
 from recover.guard import Allowed, Denied, may_touch
@@ -23,6 +24,7 @@ from recover.recipes.evidence import lines_of, of_container, training
 from recover.recipes.match import Evidence, Matched, match, templates_of
 from recover.recipes.model import Recipe
 from recover.recipes.templates import fill
+from recover.recipes.values import parse_version
 
 __all__ = ["Advice", "advise"]
 
@@ -119,7 +121,7 @@ def _shown_at(recipe: Recipe, lines: Sequence[tuple[Line, datetime]]) -> datetim
 def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied) -> Advice:
     recipe = fitting.recipe
     variables = ", ".join(f"{name}={value}" for name, value in recipe.change.env.items())
-    advice = fill(recipe.change.advise, fitting.captured) or f"Set {variables} in the template."
+    advice = fill(recipe.change.advise, _figures(fitting.captured)) or f"Set {variables} in the template."
     return Advice(
         name=f"{shortened(owner.name, 180)}-known-issue-{fingerprint(owner.uid, recipe.name)}",
         recipe=recipe,
@@ -131,6 +133,15 @@ def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied
         reason=no.reason,
         why_not=no.message,
     )
+
+
+def _figures(captured: Mapping[str, str]) -> dict[str, str]:
+    """Incidents are read by all tenants, so no text of a log stands there; versions and sizes tell nothing."""
+    return {
+        name: value
+        for name, value in captured.items()
+        if parse_version(value) is not None or parse_size(value) is not None
+    }
 
 
 def _called(pod: Pod, owner: GangRef) -> str:

@@ -72,7 +72,7 @@ def advised(world: World, advice: Advice, now: datetime) -> Iterator[Action]:
         target=str(advice.owner),
         outcome=Outcome.REFUSED,
         reason=advice.reason,
-        message=f"{advice.why_not}. Advice to its owner: {advice.words}"[:512],
+        message=f"Advice to its owner: {advice.words} ({advice.why_not})"[:512],
     )
     status = IncidentStatus(
         summary=advice.summary[:512],

@@ -67,6 +67,8 @@ def documents(text: str, name: str) -> list[Any]:
         raise ManifestError(f"{name}: line {line}: {error.problem}; {expected}") from error
     except yaml.YAMLError as error:
         raise ManifestError(f"{name}: {error}; expected YAML or JSON") from error
+    except RecursionError as error:
+        raise ManifestError(f"{name}: nested too deeply; expected a manifest of a job") from error
 
 
 def objects(found: Sequence[Any]) -> Iterator[tuple[Any, str]]:

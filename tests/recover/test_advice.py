@@ -16,6 +16,7 @@ from recover.api import GangRef, Outcome
 from recover.model import Mode, Outsider, Pod, PodPhase
 from recover.observe import Observer
 from recover.reasons import Reason
+from recover.recipes.load import parse
 from recover.recipes.model import Match
 from recover.resources import PODS
 from recover.settings import Settings
@@ -184,3 +185,26 @@ def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> N
     world.says(OUT_OF_MEMORY, rank=2)
 
     assert advise(world.world(), world.now) == []
+
+
+OWN = """
+name = "own"
+title = "A recipe that repeats what it has read"
+source = "a test of ours"
+
+[[match.allOf]]
+log = "the secret token is {token}, needed {size:size}"
+
+[change]
+hold = "always"
+advise = "Hide {token}, ask for {size}."
+"""
+
+
+def test_what_a_users_recipe_captures_of_a_log_reaches_no_incident_but_figures_do() -> None:
+    world = serving("the secret token is hunter2, needed 24 GiB")
+    world.recipes = {"own": parse(OWN, "own.toml")}
+
+    (refused,) = world.decide().incident.status.actions
+
+    assert "Hide {token}, ask for 24 GiB." in refused.message
