@@ -136,7 +136,7 @@ def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied
 
 
 def _figures(captured: Mapping[str, str]) -> dict[str, str]:
-    """Incidents are read by all tenants, so no text of a log stands there; versions and sizes tell nothing."""
+    """Incidents are read by all tenants, so no text of a log stands there; versions and sizes may."""
     return {
         name: value
         for name, value in captured.items()
