@@ -1,6 +1,6 @@
 """Which tests run: those that need a real control plane run when REKINDLE_CONTROL_PLANE=1 says so, and then
-a missing one is a failure; those that take minutes, when their own variable does. Otherwise they are
-deselected, and the last line of pytest counts them.
+a missing one is a failure; those that need real nodes, when REKINDLE_REAL_NODES=1; those that take minutes,
+when their own variable does. Otherwise they are deselected, and the last line of pytest counts them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def _is_asked_for(item: pytest.Item) -> bool:
     needs = {mark.args[0] for mark in item.iter_markers("on_request")}
     if item.get_closest_marker("control_plane"):
         needs.add("REKINDLE_CONTROL_PLANE")
+    if item.get_closest_marker("real_nodes"):
+        needs.add("REKINDLE_REAL_NODES")
     return all(os.environ.get(name) == "1" for name in needs)
 
 

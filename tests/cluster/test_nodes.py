@@ -1,0 +1,123 @@
+"""What real nodes must do before anything of ours is tried on them: GPUs, names, logs, exec, crash, boot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.cases import SUBDOMAIN, apply, pod_of, until
+from tests.cluster.cluster import GPUS_PER_NODE, NODES, Cluster
+
+pytestmark = pytest.mark.real_nodes
+
+
+@pytest.fixture
+def pods(cluster: Cluster) -> Iterator[dict[str, str]]:
+    """A pod on each node, that runs: node -> pod."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": SUBDOMAIN, "namespace": "default"},
+        "spec": {"clusterIP": "None", "selector": {"app": SUBDOMAIN}, "ports": [{"port": 8080}]},
+    }
+    balanced = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "balanced", "namespace": "default"},
+        "spec": {"selector": {"app": SUBDOMAIN}, "ports": [{"port": 80, "targetPort": 8080}]},
+    }
+    apply(cluster, service, balanced, *(pod_of(node) for node in NODES))
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pods", "--all")
+    yield {node: f"on-{node}" for node in NODES}
+    cluster.kubectl("delete", "pods", "--all")
+    cluster.kubectl("delete", "service", SUBDOMAIN, "balanced")
+
+
+def in_pod(cluster: Cluster, pod: str, code: str) -> str:
+    return cluster.kubectl("exec", pod, "--", "python3", "-c", code).strip()
+
+
+def fetched(cluster: Cluster, pod: str, url: str) -> str:
+    code = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=5).status)"
+    return in_pod(cluster, pod, code)
+
+
+def test_every_node_is_ready_with_its_gpus_and_a_boot_id_of_its_own(cluster: Cluster) -> None:
+    statuses = [cluster.node_status(name) for name in NODES]
+    boots = [cluster.nodes[name].boot_id for name in NODES]
+    assert [status["allocatable"]["nvidia.com/gpu"] for status in statuses] == [str(GPUS_PER_NODE)] * 3
+    assert [status["nodeInfo"]["bootID"] for status in statuses] == boots
+    assert len(set(boots)) == len(NODES)
+
+
+def test_a_pod_on_each_node_holds_a_gpu_of_that_node_and_its_log_can_be_read(
+    cluster: Cluster, pods: dict[str, str]
+) -> None:
+    for node, pod in pods.items():
+        gpus = cluster.nodes[node].gpus.read_text(encoding="utf-8").split()
+        assert cluster.kubectl("logs", pod).split()[1] in gpus
+        assert in_pod(cluster, pod, "import socket; print(socket.gethostname())") == pod
+
+
+def test_pods_reach_the_pods_of_other_nodes_by_name_and_through_a_service(
+    cluster: Cluster, pods: dict[str, str]
+) -> None:
+    names = list(pods.values())
+    for pod, other in zip(names, [*names[1:], names[0]], strict=True):
+        assert fetched(cluster, pod, f"http://{other}.{SUBDOMAIN}:8080/") == "200"
+        assert fetched(cluster, pod, "http://balanced.default.svc.cluster.local/") == "200"
+
+
+def test_a_pod_reaches_the_api_server_and_nothing_outside_of_the_machine(
+    cluster: Cluster, pods: dict[str, str]
+) -> None:
+    code = (
+        "import socket; socket.create_connection(('kubernetes.default', 443), 5)\n"
+        "try: socket.create_connection(('203.0.113.1', 80), 5)\n"
+        "except OSError as error: print(type(error).__name__, error.errno)"
+    )
+    for pod in pods.values():
+        assert in_pod(cluster, pod, code) == "OSError 101"  # the network is unreachable
+
+
+def test_a_gpu_that_is_lost_can_no_longer_be_asked_for(cluster: Cluster) -> None:
+    node = cluster.nodes["worker-2"]
+    lines = node.gpus.read_text(encoding="utf-8")
+
+    def allocatable() -> int:
+        return int(cluster.node_status(node.name)["allocatable"]["nvidia.com/gpu"])
+
+    try:
+        node.gpus.write_text(lines.partition("\n")[0] + "\n", encoding="utf-8")
+        lost_s = until("one GPU less", lambda: allocatable() == GPUS_PER_NODE - 1)
+        print(f"\na GPU lost: not allocatable after {lost_s:.1f} s")
+    finally:
+        node.gpus.write_text(lines, encoding="utf-8")
+    until("all GPUs again", lambda: allocatable() == GPUS_PER_NODE)
+
+
+def test_a_node_that_crashes_is_not_ready_and_boots_with_a_new_id_and_its_disk(
+    cluster: Cluster, pods: dict[str, str]
+) -> None:
+    node = cluster.nodes["worker-1"]
+    before = node.boot_id
+
+    def ready() -> str:
+        conditions = cluster.node_status(node.name)["conditions"]
+        return str(next(c["status"] for c in conditions if c["type"] == "Ready"))
+
+    node.crash()
+    dead_s = until("NotReady", lambda: ready() == "Unknown")
+    node.start()
+    booted_s = until("Ready again", lambda: cluster.is_ready(node.name))
+    print(f"\na crash: NotReady after {dead_s:.1f} s; a boot: Ready after {booted_s:.1f} s")
+
+    assert cluster.node_status(node.name)["nodeInfo"]["bootID"] == node.boot_id != before
+    until("its pod again", lambda: fetched_or_not(cluster, pods[node.name]) == "200")
+
+
+def fetched_or_not(cluster: Cluster, pod: str) -> str:
+    """The pod's container is started again some seconds after the boot."""
+    code = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/', timeout=5).status)"
+    return cluster.kubectl("exec", pod, "--", "sh", "-c", f'python3 -c "{code}" || true').strip()
