@@ -135,8 +135,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.UNSUPPORTED: Explanation(
         "Rekindle does not know how to stop and resume this kind of workload safely.",
-        "Use a batch/v1 Job with completionMode: Indexed and as many completions as parallelism, a Kubeflow "
-        "PyTorchJob or PaddleJob, or a JobSet, or restart it by hand.",
+        "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob or PaddleJob, or "
+        "a JobSet, or restart it by hand.",
     ),
     Reason.CHECKPOINT_UNVERIFIED: Explanation(
         "No checkpoint was verified before the resume; the training framework chose by its own logic.",

@@ -1,4 +1,4 @@
-"""batch/v1 Job with completion mode Indexed.
+"""batch/v1 Job whose pods all live at once, mostly of completion mode Indexed.
 
 Suspend is the uncounted restart: the pods' tracking finalizers go first, so none counts as failed. A Job that
 has already counted failures delays its next start by 10 * 2^(n-1) s, whatever is done to it; its Failed pods
@@ -31,6 +31,7 @@ _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
     parallelism: int = 1
     completions: int | None = None
+    completion_mode: str = "NonIndexed"
     suspend: bool = False
     template: PodTemplate = PodTemplate()
 
@@ -49,6 +50,7 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
 class _Status(msgspec.Struct, rename="camel", frozen=True):
     conditions: list[ConditionView] = []
     failed: int = 0
+    succeeded: int = 0
     completed_indexes: str = ""
     failed_indexes: str = ""
 
@@ -57,6 +59,14 @@ class _Job(msgspec.Struct, frozen=True):
     metadata: OwnedMeta
     spec: _Spec
     status: _Status = _Status()
+
+
+def _done(job: _Job) -> str:
+    """Without completion mode Indexed, ranks have no number, and a Job that counts some makes fewer."""
+    status, spec = job.status, job.spec
+    if spec.completion_mode == "Indexed":
+        return ",".join(filter(None, (status.completed_indexes, status.failed_indexes)))
+    return f"{status.succeeded} of {spec.ranks}" if status.succeeded else ""
 
 
 class Job(StopsAtOnce):
@@ -76,7 +86,7 @@ class Job(StopsAtOnce):
             size=job.spec.ranks,
             templates={"": job.spec.template.spec},
             failures=status.failed,
-            done_ranks=",".join(filter(None, (status.completed_indexes, status.failed_indexes))),
+            done_ranks=_done(job),
         )
         gang = msgspec.structs.replace(gang, unsupported=job.spec.queue)
         if owner is None or owner.kind != JOBSETS.kind or not owner.api_version.startswith(JOBSETS.group):

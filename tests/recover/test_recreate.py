@@ -65,6 +65,24 @@ def reached(world: Worlds, phase: Phase) -> RecoveryStatus:
     return advanced(world, to=phase).status
 
 
+@pytest.mark.parametrize(
+    ("mode", "status", "ended"),
+    [
+        ("Indexed", {"succeeded": 2, "completedIndexes": "0,2"}, "0,2"),
+        ("Indexed", {"completedIndexes": "0", "failedIndexes": "3"}, "0,3"),
+        ("NonIndexed", {"succeeded": 2}, "2 of 4"),
+        ("NonIndexed", {}, ""),
+    ],
+)
+def test_ranks_that_a_job_counts_as_completed_are_known_with_numbers_and_without(
+    mode: str, status: dict[str, Any], ended: str
+) -> None:
+    spec = {"parallelism": 4, "completions": 4, "completionMode": mode}
+    raw = {"metadata": {"name": "llm", "namespace": "ml", "uid": "u"}, "spec": spec, "status": status}
+
+    assert Job().parse(msgspec.json.encode(raw)).done_ranks == ended
+
+
 def test_a_job_with_counted_failures_is_deleted_and_made_anew_with_its_consent() -> None:
     world = lost_gpu(job())
     reached(world, Phase.CHOOSING)
