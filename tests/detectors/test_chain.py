@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors import rules
@@ -219,6 +219,7 @@ LINES = st.tuples(
 )
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(LINES, max_size=60))
 def test_no_line_is_lost_and_no_id_comes_twice(lines: list[tuple[str, float, str]]) -> None:
     log, at_s, clears = Log(), 0.0, 0
@@ -232,6 +233,7 @@ def test_no_line_is_lost_and_no_id_comes_twice(lines: list[tuple[str, float, str
     assert len(ids) == len(set(ids)) <= FINDINGS_MAX
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.lists(LINES, max_size=60))
 def test_the_same_lines_make_the_same_findings(lines: list[tuple[str, float, str]]) -> None:
     runs = []
