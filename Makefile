@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane frameworks bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-test frameworks bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,22 @@ test-all: lint test rungs frameworks ## All of it: lint, test, a real control pl
 rungs: $(STAMP) ## The tests on a real control plane; a rung that does not exist yet says so
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster tests/chart
-	@echo "rung 4, real nodes: not there yet"
+	@echo "rung 4, real nodes, needs root: make cluster-test"
 
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
+
+cluster-up: $(STAMP) ## Three real nodes on this machine, until make cluster-down (as root; cluster.build says what it lacks)
+	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m tests.cluster.up --detach
+
+cluster-down: $(STAMP) ## End them, however they were left
+	$(BIN)/python -m tests.cluster.down
+
+cluster-test: $(STAMP) ## The tests on three real nodes (as root, some 3 minutes)
+	$(BIN)/python -m tests.cluster.build
+	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s -m real_nodes tests/cluster
 
 frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)
 	$(BIN)/python -m chaos.torch_training.environment
