@@ -277,6 +277,9 @@ class KnownLine(_Wire, frozen=True, kw_only=True):
     signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
     at: datetime
     text: Annotated[str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX)]
+    issue: Annotated[
+        bool, Meta(description="it shows an issue; else it shows at most that a change helped")
+    ] = False
 
 
 class PodProgress(_Wire, frozen=True, kw_only=True):

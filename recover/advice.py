@@ -6,6 +6,7 @@ plan.py: an Incident and an Event with the exact change, never a write to the wo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -28,6 +29,9 @@ from recover.recipes.values import parse_version
 
 __all__ = ["Advice", "advise"]
 
+_ALIKE_MAX = 4
+"""Of one owner's pods with the same issues so many are looked at: a thousand replicas say the same."""
+
 
 class Advice(msgspec.Struct, frozen=True):
     """One known issue of one owner. `name` is the Incident's, the same at every look."""
@@ -46,33 +50,41 @@ class Advice(msgspec.Struct, frozen=True):
 def advise(world: World, now: datetime) -> list[Advice]:
     """One for each recipe and owner, of the first pod that shows it."""
     found: dict[str, Advice] = {}
-    for node, health in world.health.items():
+    asked: Counter[tuple[str, frozenset[str]]] = Counter()
+    for name, health in world.health.items():
+        node = world.nodes.get(name)
         for progress in health.status.pods:
-            if progress.known_lines:
-                for advice in _of_pod(world, world.nodes.get(node), progress, now):
-                    found.setdefault(advice.name, advice)
+            issues = frozenset(line.signature for line in progress.known_lines if line.issue)
+            if node is None or not issues:
+                continue
+            for uid, pod in _pods(world, node, progress):
+                asked[uid, issues] += 1
+                if asked[uid, issues] <= _ALIKE_MAX:
+                    found = {
+                        advice.name: advice for advice in _of_pod(world, node, progress, pod, now)
+                    } | found
     return [found[name] for name in sorted(found)]
 
 
-def _of_pod(world: World, node: Node | None, progress: PodProgress, now: datetime) -> Iterator[Advice]:
-    if node is None:
-        return
+def _pods(world: World, node: Node, progress: PodProgress) -> Iterator[tuple[str, Pod]]:
+    """The uid of its owner or gang, and the pod. None of one that the API server no longer has."""
     for uid in world.gangs_on.get(node.name, ()):
         pod = world.pods_of.get(uid, {}).get(progress.uid)
-        if pod is None:
-            continue
-        gang = world.gangs.get(uid)
-        if gang is None and pod.outsider is not None:
-            owner = pod.outsider.owner
-            no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
-            yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
-        elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
-            verdict = may_touch(world, gang, now)
-            if not isinstance(verdict, Allowed):
-                containers = [one for t in gang.templates.values() for one in training(t.containers)]
-                yield from _fitting(
-                    world, node, progress, pod, gang.ref, containers, gang.annotations, verdict
-                )
+        if pod is not None:
+            yield uid, pod
+
+
+def _of_pod(world: World, node: Node, progress: PodProgress, pod: Pod, now: datetime) -> Iterator[Advice]:
+    gang = world.gangs.get(pod.owner_uid)
+    if gang is None and pod.outsider is not None:
+        owner = pod.outsider.owner
+        no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
+        yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
+    elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
+        verdict = may_touch(world, gang, now)
+        if not isinstance(verdict, Allowed):
+            containers = [one for t in gang.templates.values() for one in training(t.containers)]
+            yield from _fitting(world, node, progress, pod, gang.ref, containers, gang.annotations, verdict)
 
 
 def _fitting(

@@ -199,7 +199,7 @@ class Worlds:
         return self.says_of([p for p in pods if p.name == f"{job}-worker-{rank}"], *lines)
 
     def says_of(self, pods: Iterable[Pod], *lines: str) -> Worlds:
-        known = [KnownLine(signature="any", at=self.now, text=line) for line in lines]
+        known = [KnownLine(signature="any", at=self.now, text=line, issue=True) for line in lines]
         for pod in pods:
             status = self.health[pod.node].status
             told = [

@@ -113,7 +113,7 @@ def observe(known: Known, hits: Iterable[Hit], at: datetime) -> Known:
         key = (hit.written, bool(hit.issues))
         if key in known.seen:
             continue
-        line = KnownLine(signature=hit.signature, at=at, text=hit.text)
+        line = KnownLine(signature=hit.signature, at=at, text=hit.text, issue=bool(hit.issues))
         has_it = any(kept.text == line.text for kept in known.lines)
         has_room = len(known.lines) < KNOWN_LINES_MAX
         lines = known.lines if has_it or not has_room else (*known.lines, line)
