@@ -59,10 +59,10 @@ def advise(world: World, now: datetime) -> list[Advice]:
                 continue
             for uid, pod in _pods(world, node, progress):
                 asked[uid, issues] += 1
-                if asked[uid, issues] <= _ALIKE_MAX:
-                    found = {
-                        advice.name: advice for advice in _of_pod(world, node, progress, pod, now)
-                    } | found
+                if asked[uid, issues] > _ALIKE_MAX:
+                    continue
+                for advice in _of_pod(world, node, progress, pod, now):
+                    found.setdefault(advice.name, advice)
     return [found[name] for name in sorted(found)]
 
 

@@ -187,6 +187,21 @@ def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> N
     assert advise(world.world(), world.now) == []
 
 
+def test_a_line_that_its_agent_does_not_take_for_an_issue_brings_no_advice() -> None:
+    world = serving()
+    for name, health in world.health.items():
+        pods = [
+            msgspec.structs.replace(
+                p, known_lines=[msgspec.structs.replace(x, issue=False) for x in p.known_lines]
+            )
+            for p in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert world.decide().plan.actions == ()
+
+
 OWN = """
 name = "own"
 title = "A recipe that repeats what it has read"
