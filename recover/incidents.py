@@ -5,6 +5,7 @@ An incident is written only when something in it changes: an idle cluster causes
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -33,6 +34,7 @@ from recover.resources import INCIDENTS
 __all__ = ["advised", "brakes", "closings", "explain", "missing", "superseded"]
 
 APPLY_RECIPE = "apply-recipe"
+ADVICE_PER_NAMESPACE_MAX = 50
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
 
@@ -55,10 +57,24 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
         yield from _update(existing, _status(existing.status, diagnosis, records), "explain-incident")
 
 
-def advised(world: World, advice: Advice, now: datetime) -> Iterator[Action]:
-    """Tells an owner once what to change; who ignores it is not told again."""
-    if advice.name in world.incidents:
-        return
+def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tuple[Action, ...]]:
+    """Tells each owner once what to change; who ignores it is not told again. Of one namespace no more than
+    so many: whoever may create pods there could crowd out all other Incidents."""
+    news = [advice for advice in found if advice.name not in world.incidents]
+    told = Counter(_advised_in(incident) for incident in world.incidents.values()) if news else Counter()
+    for advice in news:
+        told[advice.owner.namespace] += 1
+        if told[advice.owner.namespace] <= ADVICE_PER_NAMESPACE_MAX:
+            yield tuple(_advise(advice, now))
+
+
+def _advised_in(incident: Incident) -> str:
+    """The namespace whose owner it advises; empty for an Incident of another kind."""
+    is_advice = any(record.action == APPLY_RECIPE for record in incident.status.actions)
+    return next((victim.namespace for victim in incident.status.victims), "") if is_advice else ""
+
+
+def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
     seen = Evidence(
         at=advice.at,
         origin=Origin.TENANT,

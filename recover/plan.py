@@ -48,7 +48,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         chains += [(action,) for action in incidents.superseded(world, diagnosis, unexplained, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
     told = advise(world, now)
-    chains += [tuple(incidents.advised(world, advice, now)) for advice in told]
+    chains += incidents.advised(world, told, now)
     live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told}
     chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(

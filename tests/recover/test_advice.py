@@ -202,6 +202,31 @@ def test_a_line_that_its_agent_does_not_take_for_an_issue_brings_no_advice() -> 
     assert world.decide().plan.actions == ()
 
 
+def test_a_namespace_full_of_new_pods_with_an_issue_does_not_crowd_out_all_other_incidents() -> None:
+    world = cluster(nodes=60)
+    for number in range(60):
+        ref = msgspec.structs.replace(DEPLOYMENT, name=f"bare-{number}", uid=f"bare-{number}-uid")
+        pod = Pod(
+            namespace="ml",
+            name=ref.name,
+            uid=ref.uid,
+            version="1",
+            owner_uid=ref.uid,
+            node=f"n{number}",
+            phase=PodPhase.RUNNING,
+            accelerators=1,
+            outsider=Outsider(owner=ref, containers=(CONTAINER,)),
+        )
+        world.pods[ref.uid] = {pod.uid: pod}
+        world.progress(pod, Edge.ENDED, at=NOW)
+        world.says_of([pod], TOO_OLD)
+
+    recovering(world)
+
+    assert len(world.incidents) == 50
+    assert world.decide().plan.actions == ()
+
+
 OWN = """
 name = "own"
 title = "A recipe that repeats what it has read"
