@@ -1,8 +1,9 @@
 """Keeps a status within its size bound. Pure; called by publish.py just before a write.
 
 What is dropped first is what is missed least: tails of logs, lines of recipes that another container shows as
-well, evidence, all lines of recipes, which pods hold which devices (all may, then), the least findings, then
-pods. Recipes' lines are tenants' own words: they must not crowd out what the hardware says.
+well, evidence, all lines of recipes, the words of errors, which pods hold which devices (all may, then), the
+findings that are not fatal, pods, and last the fatal findings. Logs are tenants' own words: they must not
+crowd out what the hardware says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from datetime import datetime
 import msgspec
 
 from detectors.chain import worth
-from detectors.contract import OBJECT_BYTES_MAX, Edge, Finding, FoldedFindings, NodeHealthStatus, PodProgress
+from detectors.contract import (
+    OBJECT_BYTES_MAX,
+    Edge,
+    Finding,
+    FoldedFindings,
+    NodeHealthStatus,
+    PodProgress,
+    Severity,
+)
 from detectors.facts import cut
 
 __all__ = ["STATUS_BYTES_MAX", "bounded", "pod_worth"]
@@ -40,14 +49,21 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
         )
     while not _fits(status, bytes_max) and (telling := _telling(status.pods)):
         status = _without_lines(status, telling[-1])
+    for error_bytes in (64, 0):
+        if _fits(status, bytes_max):
+            return status
+        pods = [_shorter_error(pod, error_bytes) for pod in status.pods]
+        status = msgspec.structs.replace(status, pods=pods)
     if not _fits(status, bytes_max):
         devices = [msgspec.structs.replace(device, pods=[]) for device in status.devices]
         status = msgspec.structs.replace(status, devices=devices)
-    while len(status.findings) > 1 and not _fits(status, bytes_max):
+    while any(map(_may_go, status.findings)) and not _fits(status, bytes_max):
         status = _fold_least(status)
     while status.pods and not _fits(status, bytes_max):
         least = min(status.pods, key=pod_worth)
         status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not least])
+    while len(status.findings) > 1 and not _fits(status, bytes_max):
+        status = _fold_least(status)
     return status
 
 
@@ -90,6 +106,19 @@ def _without_lines(status: NodeHealthStatus, telling: PodProgress) -> NodeHealth
 
 def _shorter_evidence(finding: Finding, bytes_max: int) -> Finding:
     return msgspec.structs.replace(finding, evidence=cut(finding.evidence, bytes_max))
+
+
+def _shorter_error(pod: PodProgress, bytes_max: int) -> PodProgress:
+    """Its code stays: that is what decisions read."""
+    error = pod.first_error
+    if error is None:
+        return pod
+    shorter = msgspec.structs.replace(error, text=cut(error.text, bytes_max))
+    return msgspec.structs.replace(pod, first_error=shorter)
+
+
+def _may_go(finding: Finding) -> bool:
+    return finding.cleared_at is not None or finding.severity is not Severity.FATAL
 
 
 def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:

@@ -22,6 +22,7 @@ from detectors.contract import (
     Fault,
     Finding,
     KnownLine,
+    LogError,
     NodeHealth,
     NodeHealthStatus,
     Origin,
@@ -137,6 +138,19 @@ def test_lines_that_tenants_print_crowd_out_no_finding_of_the_hardware() -> None
     assert len(fitting.findings) == 8
     assert len(fitting.pods) == 8
     assert fitting.pods[0].known_lines
+
+
+def test_a_crowd_of_pods_with_errors_hides_no_fatal_finding() -> None:
+    error = LogError(code="log-python", at=NOW, text="e" * 256)
+    pods = [msgspec.structs.replace(pod(n), first_error=error) for n in range(64)]
+    fatal = [finding(n, severity=Severity.FATAL) for n in range(8)]
+
+    small = bounded(NodeHealthStatus(findings=fatal, pods=pods))
+
+    assert len(msgspec.json.encode(small)) <= STATUS_BYTES_MAX
+    assert small.findings == fatal or [f.evidence for f in small.findings] == [""] * 8
+    assert len(small.pods) > 16
+    assert small.pods[0].first_error == LogError(code="log-python", at=NOW)
 
 
 def test_ranks_that_repeat_a_known_line_lose_it_before_anything_else_of_weight() -> None:
