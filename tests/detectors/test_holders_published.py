@@ -105,6 +105,27 @@ async def test_a_pod_that_comes_to_a_broken_node_is_told_and_an_ended_one_stays_
     assert holders(status) == {"GPU-38": ["uid-llm-0"], "GPU-39": ["uid-next-0"]}
 
 
+async def test_a_device_that_broke_before_the_agent_came_is_first_told_with_its_holders(host: Host) -> None:
+    host.prints("loading", pod="llm-0")
+    host.kernel(BROKEN)
+    with kubelet(host.root) as played:
+        played.answer = answer(pod("llm-0", "GPU-38", namespace="train"))
+        async with node_api("n1") as api, host.agent(api, QUICK):
+            first = await api.until(lambda status: bool(status.findings), timeout_s=30)
+
+    assert holders(first) == {"GPU-38": ["uid-llm-0"]}
+
+
+async def test_a_finding_makes_the_agent_ask_once_more(host: Host) -> None:
+    host.prints("loading", pod="llm-0")
+    with kubelet(host.root) as played:
+        async with node_api("n1") as api, host.agent(api, QUICK):
+            await asked(played, 2)  # at the start, and for the pod
+            played.answer = answer(pod("llm-0", "GPU-38", namespace="train"))
+            host.kernel(BROKEN)
+            await api.until(lambda status: holders(status) == {"GPU-38": ["uid-llm-0"]}, timeout_s=30)
+
+
 async def test_a_kubelet_that_falls_silent_takes_back_nothing_and_new_pods_stay_unknown(host: Host) -> None:
     host.prints("loading", pod="llm-0")
     with kubelet(host.root) as played:
