@@ -25,20 +25,28 @@ def devices_by_pod(health: NodeHealth) -> dict[str, frozenset[str]]:
 
 
 def harming(
-    world: World, node: Node, gang: Gang, findings: list[Finding], held: Mapping[str, frozenset[str]]
+    world: World,
+    node: Node,
+    gang: Gang,
+    findings: list[Finding],
+    held: Mapping[str, frozenset[str]],
+    *,
+    is_dead: bool,
 ) -> list[Finding]:
-    """Those of the findings that harm this gang, which has a living pod on the node.
+    """Those of the findings that harm this gang, which has ranks on the node.
 
     A pod without devices, a leader for example, suffers from none of theirs. Pods of the present attempt
     that have ended, or are gone, count with the living: the one that held the device may have gone first.
+    What a dead gang held is not asked: it must start anew anyway, and off that node.
     """
     there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.accelerators]
-    if all(pod.ended for pod in there):
+    if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
     return [
         finding
         for finding in findings
-        if finding.subject.kind is not SubjectKind.DEVICE
+        if is_dead
+        or finding.subject.kind is not SubjectKind.DEVICE
         or not finding.subject.device
         or any(pod.uid not in held or finding.subject.device in held[pod.uid] for pod in there)
     ]

@@ -11,6 +11,7 @@ from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Sever
 from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
+from recover.diagnose.ranks import ranks
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.settings import Timing
@@ -144,13 +145,12 @@ def _due(
 def _victims(
     world: World, node: Node, findings: list[Finding], dead: frozenset[str]
 ) -> Iterator[tuple[Gang, bool, list[Finding]]]:
-    """Gangs with ranks there, whether each trains no more, and the findings that harm it. What a gang that is
-    dead or stopped was given is not asked: it must start anew anyway, and off that node. It is so for any
-    fault of a node where its ranks ran, seen before the resume."""
+    """Gangs with ranks there, whether each trains no more, and the findings that harm it. A gang that is
+    stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
     held = devices_by_pod(world.health[node.name])
-    for gang in world.victims_on(node.name):
+    for gang in _gangs_there(world, node, dead):
         is_dead = gang.ref.uid in dead
-        its = harming(world, node, gang, findings, {} if is_dead else held)
+        its = harming(world, node, gang, findings, held, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
     for recovery in world.recoveries.values():
@@ -162,6 +162,16 @@ def _victims(
             and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
         ):
             yield stopped, True, findings
+
+
+def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
+    """Those with a living pod there. Of a dead gang the rank there may have been the first to end."""
+    gangs = {gang.ref.uid: gang for gang in world.victims_on(node.name)}
+    for uid in world.gangs_on.get(node.name, frozenset()) & dead:
+        gang = world.gangs[uid]
+        if any(rank.node == node.name for rank in ranks(world, gang)):
+            gangs[uid] = gang
+    return sorted(gangs.values(), key=lambda gang: str(gang.ref))
 
 
 def _harm(gang: Gang, is_dead: bool, due: datetime | None, now: datetime) -> Harm:

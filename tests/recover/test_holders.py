@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import Device, DevicePod, Fault, Severity, SubjectKind
+from detectors.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
 from recover.model import Pod, PodPhase
 from tests.builders import Worlds, cluster, gang
 
@@ -67,20 +67,14 @@ def test_a_pod_whose_devices_nobody_knows_counts_as_a_holder() -> None:
 
 def test_a_fault_of_the_node_harms_all_whatever_they_hold() -> None:
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
-    subject = msgspec.structs.replace(
-        world.health["n0"].status.findings[0].subject, kind=SubjectKind.NODE, device=""
-    )
-    change_finding(world, subject=subject)
+    change_finding(world, subject=Subject(kind=SubjectKind.NODE))
 
     assert restarted(world) == ["mine", "theirs"]
 
 
 def test_a_device_that_is_known_by_its_address_only_may_be_anybodys() -> None:
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
-    subject = msgspec.structs.replace(
-        world.health["n0"].status.findings[0].subject, device="", pci="0000:38:00"
-    )
-    change_finding(world, subject=subject)
+    change_finding(world, subject=Subject(kind=SubjectKind.DEVICE, pci="0000:38:00"))
 
     assert restarted(world) == ["mine", "theirs"]
 
@@ -94,17 +88,36 @@ def test_a_job_that_died_is_started_off_the_node_although_it_held_another_device
     assert len(decision.incidents) == 1, "the node's fault explains it, as close as it is in time"
 
 
+def test_a_gang_whose_only_rank_there_has_crashed_is_explained_by_the_node() -> None:
+    """The rank on a GPU that is lost ends before anybody looks; without it the gang is still the victim."""
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0", ago_s=3).crash("mine", rank=0, ago_s=2)
+
+    decision = world.decide()
+
+    assert decision.restarts == ["mine"]
+    assert decision.incident.spec.fault is Fault.DEVICE_LOST
+    assert [victim.name for victim in decision.incident.status.victims] == ["mine"]
+
+
+def test_a_crash_long_after_the_nodes_fault_is_the_gangs_own() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0", ago_s=3000).crash("theirs", rank=0)
+
+    faults = {incident.spec.fault for incident in world.decide().incidents}
+
+    assert Fault.APPLICATION in faults
+
+
 def test_a_rank_that_held_the_device_and_is_gone_still_makes_its_gang_a_victim() -> None:
     world = shared(mine="GPU-other", theirs="GPU-other").finding(on="n0")
     change_pod(world, "mine", 1, node="n0", phase=PodPhase.SUCCEEDED)
     place(world, {"mine-0-uid": "GPU-other", "mine-1-uid": "GPU-n0", "theirs-0-uid": "GPU-other"})
     assert restarted(world) == ["mine"]
 
-    gone = change_pod(world, "mine", 1, deleting_since=world.now - timedelta(seconds=1))
+    gone = change_pod(world, "mine", 1, deleting_since=world.now - timedelta(seconds=0.1))
     del world.pods["mine-uid"][gone.uid]
     world.departed = {"mine-uid": {gone.uid: gone}}
 
-    assert "mine" in restarted(world)
+    assert restarted(world) == ["mine"]
 
 
 def test_a_pod_without_devices_is_no_victim_of_one() -> None:
@@ -112,14 +125,15 @@ def test_a_pod_without_devices_is_no_victim_of_one() -> None:
     change_pod(world, "theirs", 0, accelerators=0)
 
     assert restarted(world) == ["mine"]
+    change_finding(world, subject=Subject(kind=SubjectKind.NODE))
+    assert restarted(world) == ["mine", "theirs"]
 
 
 def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
     """Its rows are to be remapped, which waits for a checkpoint; the other job's GPU is lost."""
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
     world.finding(on="n0", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
-    subject = msgspec.structs.replace(world.health["n0"].status.findings[1].subject, device="GPU-other")
-    change_finding(world, number=1, subject=subject)
+    change_finding(world, number=1, subject=Subject(kind=SubjectKind.DEVICE, device="GPU-other"))
 
     assert restarted(world) == ["mine"]
     world.later(world.settings.timing.checkpoint_grace_s + 1)
