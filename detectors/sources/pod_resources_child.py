@@ -1,5 +1,5 @@
 """Asks the kubelet which pod was given which devices, prints that as JSON and ends. pod_resources.py runs it
-as a process of its own: grpc would add 20 MiB to the agent for good, and is needed for moments.
+as a process of its own: grpc would add 12 MiB to the agent for good, and is needed for moments.
 
 PodResources v1, List: gRPC on a unix socket. The messages are declared here with protobuf's own descriptors,
 as far as they are read. Source: kubernetes/kubelet, pkg/apis/podresources/v1/api.proto (1.36).
