@@ -14,7 +14,7 @@ import pytest
 
 from chaos.children import spawn
 from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
-from recover.resources import NAMESPACES, NODEHEALTHS, NODES, PODS
+from recover.resources import LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
 from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, path_of
 from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
@@ -158,6 +158,9 @@ async def tried(api: KubeApi, pod: dict[str, Any]) -> None:
 
 async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
     before = uids(await pods(api, "agent")), uids(await pods(api, "controller"))
+    leads = {"spec": {"holderIdentity": "somebody"}}
+    lease = LEASES.path(CONTROLLER_NAME, NAMESPACE)
+    await api.request("PATCH", lease, body=leads, content_type=MergePatch)
 
     said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=recover", *WAIT)
 
@@ -172,6 +175,8 @@ async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
     settings = {"name": "rekindle-settings", "namespace": NAMESPACE}
     stored = await get(api, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings})
     assert 'mode = "observe"' in stored["data"]["controller.toml"]
+    held = msgspec.json.decode(await api.request("GET", lease))
+    assert held["spec"]["holderIdentity"] == "somebody", "whoever leads goes on leading"
 
 
 async def removed(helm: Helm, api: KubeApi) -> None:
