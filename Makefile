@@ -51,6 +51,7 @@ cluster-down: $(STAMP) ## End them, however they were left
 
 cluster-test: $(STAMP) ## The tests on three real nodes (as root, some 3 minutes)
 	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m tests.cluster.product
 	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s -m real_nodes tests/cluster
 
 frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)

@@ -36,7 +36,7 @@ PACKAGES = {
 }
 """Program -> Debian's package of it."""
 SUITE = "bookworm"
-INCLUDED = ("python3", "ca-certificates")
+INCLUDED = ("python3", "python3-pip", "python3-venv", "python-is-python3", "ca-certificates")
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
 
 PARTS = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,9 @@ class Cluster:
         """Until pods can be made: the ServiceAccount that they are given is a controller's work."""
         deadline = time.monotonic() + READY_S
         while "default" not in self.kubectl("get", "serviceaccounts", "--output=name"):
+            ended = [program.name for program in self.plane.programs.values() if not program.alive]
+            if ended:
+                raise ClusterError(f"{', '.join(ended)} ended:\n{self.last_words()}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"no ServiceAccount in {READY_S:g} s:\n{self.last_words()}")
             time.sleep(0.2)
@@ -88,8 +92,10 @@ def tail(log: Path) -> str:
 
 
 @contextmanager
-def started(programs: Programs) -> Iterator[Cluster]:
-    """Raises ClusterError. However the block ends, nothing stays behind; if this process is killed, what
+def started(programs: Programs, images: Sequence[Path] = ()) -> Iterator[Cluster]:
+    """`images` are archives that every node shall have beside the base.
+
+    Raises ClusterError. However the block ends, nothing stays behind; if this process is killed, what
     stays is recorded, and down.py removes it."""
     if os.geteuid() != 0:
         raise ClusterError("only root can make nodes: they need namespaces, mounts and links")
@@ -97,12 +103,12 @@ def started(programs: Programs) -> Iterator[Cluster]:
     with ExitStack() as stack:
         stack.callback(record.remove)
         try:
-            yield _bring_up(stack, record, programs)
+            yield _bring_up(stack, record, programs, images)
         except PlaneError as error:
             raise ClusterError(str(error)) from error
 
 
-def _bring_up(stack: ExitStack, record: Record, programs: Programs) -> Cluster:
+def _bring_up(stack: ExitStack, record: Record, programs: Programs, images: Sequence[Path]) -> Cluster:
     began = time.monotonic()
     cluster = _cluster(record, programs)
     plane, nodes = cluster.plane, cluster.nodes
@@ -114,6 +120,8 @@ def _bring_up(stack: ExitStack, record: Record, programs: Programs) -> Cluster:
         (FOLDER / "images").mkdir()
         write_pause(FOLDER / "images" / "pause.tar", programs.files["pause"])
         write_base(FOLDER / "images" / "base.tar", base_image_files())
+        for image in images:
+            shutil.copy(image, FOLDER / "images")
     with _step("nodes booted"):
         for node in nodes.values():
             node.lay(plane, programs, GPUS_PER_NODE, list(range(1, len(NODES) + 1)))

@@ -8,39 +8,54 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-__all__ = ["BASE", "PAUSE", "write_base", "write_image", "write_pause"]
+__all__ = ["BASE", "PAUSE", "REGISTRY", "write_base", "write_image", "write_pause"]
 
-BASE = "cluster.test/base:1"
+REGISTRY = "cluster.test"
+"""There is none of that name: nothing can be pulled."""
+BASE = f"{REGISTRY}/base:1"
 """Debian with Python: what the tests' pods run."""
-PAUSE = "cluster.test/pause:1"
-"""Holds the namespaces of each pod. `cluster.test` is no registry: nothing can be pulled from it."""
+PAUSE = f"{REGISTRY}/pause:1"
+"""Holds the namespaces of each pod."""
+_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 def write_base(archive: Path, files: Path) -> None:
-    write_image(archive, BASE, [files], ["/bin/bash"])
+    write_image(archive, BASE, [files], entrypoint=["/bin/bash"])
 
 
 def write_pause(archive: Path, program: Path) -> None:
     layer = archive.with_suffix(".layer")
     with tarfile.open(layer, "w") as tar:
         tar.add(program, arcname="pause")
-    write_image(archive, PAUSE, [layer], ["/pause"])
+    write_image(archive, PAUSE, [layer], entrypoint=["/pause"])
     layer.unlink()
 
 
-def write_image(archive: Path, name: str, layers: Sequence[Path], command: Sequence[str]) -> None:
+def write_image(
+    archive: Path,
+    name: str,
+    layers: Sequence[Path],
+    *,
+    entrypoint: Sequence[str],
+    env: Mapping[str, str] = _ENV,
+    user: str = "",
+) -> None:
     """`layers` are tars, lowest first."""
     digests = [_digest(layer) for layer in layers]
     config = msgspec.json.encode(
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"], "Cmd": list(command)},
+            "config": {
+                "Env": [f"{key}={value}" for key, value in env.items()],
+                "Entrypoint": list(entrypoint),
+                "User": user,
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
         }
     )

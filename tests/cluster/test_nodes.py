@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from detectors import __version__
 from tests.cluster.cases import SUBDOMAIN, apply, pod_of, until
 from tests.cluster.cluster import GPUS_PER_NODE, NODES, Cluster
+from tests.cluster.images import BASE
+from tests.cluster.product import PRODUCT, product_image
 
 pytestmark = pytest.mark.real_nodes
 
@@ -95,6 +99,64 @@ def test_a_gpu_that_is_lost_can_no_longer_be_asked_for(cluster: Cluster) -> None
     finally:
         node.gpus.write_text(lines, encoding="utf-8")
     until("all GPUs again", lambda: allocatable() == GPUS_PER_NODE)
+
+
+def test_a_container_that_takes_more_memory_than_its_limit_is_killed_and_its_status_says_so(
+    cluster: Cluster,
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "greedy", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": "main",
+                    "image": BASE,
+                    "imagePullPolicy": "Never",
+                    "command": ["python3", "-c", "bytearray(200_000_000)"],
+                    "resources": {"limits": {"memory": "50Mi"}},
+                }
+            ],
+        },
+    }
+    apply(cluster, pod)
+    reason = "--output=jsonpath={.status.containerStatuses[0].state.terminated.reason}"
+    until("its end", lambda: cluster.kubectl("get", "pod", "greedy", reason) == "OOMKilled")
+    cluster.kubectl("delete", "pod", "greedy")
+
+
+def test_our_own_image_made_by_the_steps_of_the_dockerfile_runs_without_root(cluster: Cluster) -> None:
+    began = time.monotonic()
+    archive = product_image()
+    print(f"\nour image: made in {time.monotonic() - began:.1f} s")
+    ctr = cluster.programs.path("ctr")
+    cluster.nodes["worker-2"].command(ctr, "--namespace=k8s.io", "images", "import", str(archive))
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "ours", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/hostname": "worker-2"},
+            "securityContext": {"runAsNonRoot": True},
+            "containers": [
+                {
+                    "name": "main",
+                    "image": PRODUCT,
+                    "imagePullPolicy": "Never",
+                    "args": ["--version"],
+                    "securityContext": {"readOnlyRootFilesystem": True},
+                }
+            ],
+        },
+    }
+    apply(cluster, pod)
+    phase = ("get", "pod", "ours", "--output=jsonpath={.status.phase}")
+    until("its end", lambda: cluster.kubectl(*phase) == "Succeeded")
+    assert cluster.kubectl("logs", "ours").strip() == f"rekindle {__version__}"
+    cluster.kubectl("delete", "pod", "ours")
 
 
 def test_a_node_that_crashes_is_not_ready_and_boots_with_a_new_id_and_its_disk(

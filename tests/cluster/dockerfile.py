@@ -1,0 +1,214 @@
+"""Carries out a Dockerfile without Docker, on files of Debian's in place of its base: what people build and
+what the cluster runs is written down once.
+
+It knows the instructions that ours uses, and refuses others. Every stage is an overlay over the base: its
+RUN steps see both, what they write lies apart and is the image's own layer. Where a RUN step and all before
+it are as they were, what it has written is taken from the cache: the locked packages are fetched once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Built", "DockerfileError", "Instruction", "carried_out", "inputs_digest", "parsed"]
+
+_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
+"""How this machine reaches the package index; the paths that they name are shown to the steps too."""
+_SHOWN = ("/etc/resolv.conf", "/etc/ssl/certs")
+_TAR = ("tar", "--numeric-owner", "--xattrs", "--xattrs-include=trusted.*")
+"""With the marks of an overlay: what a step has removed of the base."""
+_RUN = """
+set -e
+mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$UPPER,workdir=$WORK" "$MERGED"
+mount -t proc proc "$MERGED/proc"
+mount --bind /dev "$MERGED/dev"
+for path in $SHOWN; do mount --bind "$path" "$MERGED$path"; done
+exec env --ignore-environment "$@" chroot "$MERGED" /bin/sh -c "cd '$FOLDER' && $STEP"
+"""
+
+
+class DockerfileError(Exception):
+    """An instruction cannot be carried out; the message names it."""
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    word: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.rest}"
+
+
+class Built(msgspec.Struct, frozen=True):
+    """The last stage."""
+
+    layer: Path
+    """A folder with what it has beside the base's files."""
+    env: dict[str, str]
+    user: str
+    entrypoint: list[str]
+
+
+class _Stage:
+    """One FROM and what follows it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upper = folder / "upper"
+        self.upper.mkdir(parents=True)
+        self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.folder = "/"
+        self.user = ""
+        self.entrypoint: list[str] = []
+        self.history = hashlib.sha256()
+        """Of all that its files come from."""
+
+    def inside(self, path: str) -> Path:
+        return self.upper / os.path.join(self.folder, path).lstrip("/")
+
+
+def parsed(text: str) -> list[Instruction]:
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    words = [line.split(maxsplit=1) for line in lines if not line.lstrip().startswith("#")]
+    return [Instruction(word, rest) for word, rest in words]
+
+
+def inputs_digest(dockerfile: Path, base_name: str) -> str:
+    """Of all that the image is made of: the same, if nothing has changed."""
+    text = dockerfile.read_text(encoding="utf-8")
+    digest = hashlib.sha256(f"{base_name}\n{text}".encode())
+    for step in parsed(text):
+        if step.word == "COPY" and not step.rest.startswith("--from="):
+            digest.update(_digest_of(dockerfile.parent / word for word in step.rest.split()[:-1]))
+    return digest.hexdigest()
+
+
+def carried_out(dockerfile: Path, base: Path, *, work: Path, cache: Path, base_name: str) -> Built:
+    """`base` is a folder, `base_name` says which. Raises DockerfileError."""
+    stages: dict[str, _Stage] = {}
+    stage = None
+    used: set[Path] = set()
+    for step in parsed(dockerfile.read_text(encoding="utf-8")):
+        if step.word == "ARG" and stage is None:
+            continue  # the base's name: ours is given
+        if step.word == "FROM":
+            names = step.rest.split()
+            if names[0] != "${BASE}":
+                raise DockerfileError(f"{step}: only ${{BASE}} is known")
+            stage = stages[names[-1] if len(names) == 3 else ""] = _Stage(work / f"stage-{len(stages)}")
+            stage.history.update(base_name.encode())
+            continue
+        if stage is None:
+            raise DockerfileError(f"{step}: before the first FROM")
+        stage.history.update(f"\n{step}".encode())
+        if step.word == "RUN":
+            used.add(_cached_run(stage, step, base, work, cache))
+        elif step.word == "COPY":
+            _copy(stage, step, dockerfile.parent, stages)
+        else:
+            _set(stage, step)
+    if stage is None:
+        raise DockerfileError(f"{dockerfile} has no FROM")
+    for old in set(cache.glob("*.tar")) - used:
+        old.unlink()
+    return Built(stage.upper, stage.env, stage.user, stage.entrypoint)
+
+
+def _set(stage: _Stage, step: Instruction) -> None:
+    if step.word == "WORKDIR":
+        stage.folder = step.rest
+        stage.inside(".").mkdir(parents=True, exist_ok=True)
+    elif step.word == "ENV":
+        for pair in shlex.split(step.rest):
+            name, _, value = pair.partition("=")
+            stage.env[name] = value.replace("$PATH", stage.env["PATH"])
+    elif step.word == "USER":
+        stage.user = step.rest
+    elif step.word == "ENTRYPOINT":
+        stage.entrypoint = msgspec.json.decode(step.rest, type=list[str])
+    else:
+        raise DockerfileError(f"{step}: this instruction is not known")
+
+
+def _copy(stage: _Stage, step: Instruction, context: Path, stages: dict[str, _Stage]) -> None:
+    words = step.rest.split()
+    if words[0].startswith("--from="):
+        source = stages[words.pop(0).removeprefix("--from=")]
+        stage.history.update(source.history.digest())
+        found = [source.upper / word.lstrip("/") for word in words[:-1]]
+    else:
+        found = [context / word for word in words[:-1]]
+        _check_ignored(context, words[:-1])
+        stage.history.update(_digest_of(found))
+    target = stage.inside(words[-1])
+    for path in found:
+        ignored = shutil.ignore_patterns("__pycache__") if path.is_relative_to(context) else None
+        if path.is_dir():  # its contents are copied, as Docker does
+            shutil.copytree(path, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
+        else:
+            to = target / path.name if words[-1].endswith("/") else target
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, to)
+
+
+def _check_ignored(context: Path, words: Sequence[str]) -> None:
+    """Docker would not find what .dockerignore leaves out."""
+    kept = (context / ".dockerignore").read_text(encoding="utf-8").split()
+    for word in words:
+        if f"!{word.split('/')[0]}" not in kept:
+            raise DockerfileError(f"COPY {word}: .dockerignore leaves it out")
+
+
+def _digest_of(paths: Iterable[Path]) -> bytes:
+    digest = hashlib.sha256()
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(str(file).encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.digest()
+
+
+def _cached_run(stage: _Stage, step: Instruction, base: Path, work: Path, cache: Path) -> Path:
+    """Where what the stage has written so far is kept."""
+    kept = cache / f"{stage.history.hexdigest()}.tar"
+    if kept.exists():
+        shutil.rmtree(stage.upper)
+        stage.upper.mkdir()
+        _run([*_TAR, "--extract", f"--file={kept}", f"--directory={stage.upper}"], step)
+        return kept
+    print(f"  {step}", flush=True)
+    for name in ("merged", "overlay-work"):
+        (work / name).mkdir(exist_ok=True)
+    shown = [path for path in (*_SHOWN, os.environ.get("PIP_CERT", "")) if path and Path(path).exists()]
+    env = {
+        **os.environ,
+        "BASE": str(base),
+        "UPPER": str(stage.upper),
+        "WORK": str(work / "overlay-work"),
+        "MERGED": str(work / "merged"),
+        "SHOWN": " ".join(path for path in shown if (base / path.lstrip("/")).exists()),
+        "FOLDER": stage.folder,
+        "STEP": step.rest,
+    }
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    given = [f"{name}={value}" for name, value in {**stage.env, **passed}.items()]
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    _run([*alone, "bash", "-c", _RUN, "step", *given], step, env)
+    cache.mkdir(parents=True, exist_ok=True)
+    new = work / "step.tar"
+    _run([*_TAR, "--create", f"--file={new}", f"--directory={stage.upper}", "."], step)
+    new.replace(kept)
+    return kept
+
+
+def _run(command: list[str], step: Instruction, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DockerfileError(f"{step} failed:\n{(done.stdout + done.stderr)[-2000:]}")
