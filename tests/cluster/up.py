@@ -1,5 +1,5 @@
-"""`python -m tests.cluster.up [--detach]`: a cluster with real nodes for people, until Ctrl-C; or, detached,
-until `python -m tests.cluster.down`. Standard output is the one line that a shell needs to find it.
+"""`python -m tests.cluster.up [--detach] [--product]`: a cluster with real nodes for people, until Ctrl-C; or
+detached until `python -m tests.cluster.down`. Standard output is the one line that a shell needs to find it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from tests.cluster.build import cached
 from tests.cluster.cluster import Cluster, started
+from tests.cluster.product import product_image
 from tests.cluster.record import FOLDER, ClusterError
 from tests.control_plane.build import BuildError
 
@@ -24,17 +25,18 @@ _READY = b"ready"
 def main(args: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.up", description=__doc__)
     parser.add_argument("--detach", action="store_true", help="return when the cluster is up, and leave it")
+    parser.add_argument("--product", action="store_true", help="every node has our own image, of this source")
     options = parser.parse_args(args)
     # A signal that comes during the bring-up is answered when all is recorded: nothing is left half made.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     if options.detach:
-        return _detached()
-    return _run(lambda: print("Ctrl-C ends it", file=sys.stderr, flush=True))
+        return _detached(options.product)
+    return _run(options.product, lambda: print("Ctrl-C ends it", file=sys.stderr, flush=True))
 
 
-def _run(on_ready: Callable[[], None]) -> int:
+def _run(product: bool, on_ready: Callable[[], None]) -> int:
     try:
-        with started(cached()) as cluster:
+        with started(cached(), [product_image()] if product else []) as cluster:
             _tell(cluster)
             on_ready()
             signal.sigwait(_ENDING)
@@ -50,14 +52,14 @@ def _tell(cluster: Cluster) -> None:
     print(f"kubectl: {kubectl}\nlogs: {FOLDER}/*/logs, {FOLDER}/control-plane", file=sys.stderr, flush=True)
 
 
-def _detached() -> int:
+def _detached(product: bool) -> int:
     """The cluster's keeper is a child in a session of its own, which says when the cluster is up."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         os.setsid()
-        os._exit(_run(lambda: _let_go(writer)))
+        os._exit(_run(product, lambda: _let_go(writer)))
     os.close(writer)
     with os.fdopen(reader, "rb") as told:
         if told.read() == _READY:
