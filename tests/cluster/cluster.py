@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from tests.cluster.build import base_image_files
-from tests.cluster.control import PORT, lay_authority, start_control_plane, start_dns
+from tests.cluster.control import ClusterPlane, lay_authority, start_control_plane, start_dns
 from tests.cluster.images import write_base, write_pause
-from tests.cluster.network import GATEWAY, lay_bridge
+from tests.cluster.network import lay_bridge
 from tests.cluster.node import Node
 from tests.cluster.record import FOLDER, ClusterError, Record
 from tests.control_plane.build import Programs
@@ -151,7 +151,7 @@ def running(programs: Programs) -> Cluster:
 
 
 def _cluster(record: Record, programs: Programs) -> Cluster:
-    plane = ControlPlane(FOLDER / "control-plane", PORT, GATEWAY)
+    plane = ClusterPlane(FOLDER / "control-plane")
     nodes = {name: Node(name, n, FOLDER / name, record) for n, name in enumerate(NODES, start=1)}
     return Cluster(plane, nodes, programs)
 

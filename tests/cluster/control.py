@@ -4,7 +4,9 @@ address, with an authority whose certificates the nodes show; and CoreDNS beside
 
 from __future__ import annotations
 
+import secrets
 from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 
@@ -14,7 +16,7 @@ from tests.cluster.pki import client_kubeconfig, issue, make_authority
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane, lay_users_and_audit, run_etcd
 
-__all__ = ["PORT", "lay_authority", "start_control_plane", "start_dns"]
+__all__ = ["ClusterPlane", "lay_authority", "start_control_plane", "start_dns"]
 
 PORT = 6443
 DNS_PORT = 10053
@@ -34,8 +36,21 @@ _COREFILE = """
 """
 
 
+class ClusterPlane(ControlPlane):
+    """Pods reach it, and perhaps the machine's neighbours: nobody can guess its tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PORT, GATEWAY)
+
+    def token(self, user: str) -> str:
+        return f"{user}-{(self.folder / 'secret').read_text(encoding='utf-8')}"
+
+
 def lay_authority(plane: ControlPlane) -> None:
-    """All certificates but the kubelets' own."""
+    """All certificates but the kubelets' own, and the users' tokens."""
+    secret = plane.folder / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_hex(16), encoding="utf-8")
     make_authority(plane.folder)
     issue(plane.folder, "server", "kube-apiserver", addresses=(GATEWAY, "127.0.0.1", _FIRST_SERVICE))
     issue(plane.folder, "kubelet-client", "kube-apiserver", group="system:masters")

@@ -187,8 +187,11 @@ class ControlPlane:
             lines = [line for line in log.read().splitlines(keepends=True) if line.endswith(b"\n")]
         return [msgspec.json.decode(line, type=AuditedWrite) for line in lines]
 
+    def token(self, user: str) -> str:
+        return f"{user}-token"
+
     def credentials(self, user: str = ADMIN) -> Credentials:
-        return Credentials(self.url, token=f"{user}-token", ca_file=str(self.ca_file))
+        return Credentials(self.url, token=self.token(user), ca_file=str(self.ca_file))
 
     def post(self, path: str, body: bytes) -> None:
         """Creates an object as the administrator. Raises urllib's HTTPError."""
@@ -214,7 +217,7 @@ class ControlPlane:
             "clusters": [
                 {"name": "local", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}
             ],
-            "users": [{"name": user, "user": {"token": f"{user}-token"}}],
+            "users": [{"name": user, "user": {"token": self.token(user)}}],
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": user}}],
             "current-context": "local",
         }
@@ -264,7 +267,7 @@ def _lay_files(plane: ControlPlane) -> None:
 
 def lay_users_and_audit(plane: ControlPlane) -> None:
     """The users' tokens, and what the audit log tells."""
-    rows = [f'{user}-token,{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
+    rows = [f'{plane.token(user)},{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
     (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
     (plane.folder / "audit-policy.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
     (plane.folder / "audit.log").touch()
