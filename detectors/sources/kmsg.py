@@ -180,7 +180,8 @@ async def _follow_file(path: Path, reader: _Reader, sink: KmsgSink) -> None:
     watch = FolderWatch()
     file = GrowingFile(path, line_bytes_max=_RECORD_BYTES_MAX)
     try:
-        watch.add(path.parent, changed.set)
+        watch.add(path.parent, changed.set)  # it may be replaced
+        watch.add(path, changed.set)  # it may be written under another name, as where it is mounted
         with path.open("rb"):
             sink.covered()
         while True:

@@ -220,6 +220,21 @@ async def test_a_file_that_is_cut_or_replaced_is_read_anew(tmp_path: Path) -> No
     assert [line.sequence for line in heard.lines] == [3, 4]
 
 
+async def test_a_file_that_is_written_under_another_name_is_heard(tmp_path: Path) -> None:
+    """As where it is mounted into a container: its folder there hears nothing of the writer's."""
+    (tmp_path / "host").mkdir()
+    (tmp_path / "container").mkdir()
+    host, mounted = tmp_path / "host" / "kmsg", tmp_path / "container" / "kmsg"
+    host.write_text(record(1, "x"))
+    mounted.hardlink_to(host)
+
+    async with following(mounted) as heard:
+        await heard.until(lambda: heard.sequence == 1)
+        with host.open("a") as file:
+            file.write(record(2, XID.format(79)))
+        await heard.until(lambda: heard.sequence == 2)
+
+
 async def test_a_missing_device_is_blind_with_the_reason(tmp_path: Path) -> None:
     async with following(tmp_path / "kmsg") as heard:
         await heard.until(lambda: bool(heard.coverage))
