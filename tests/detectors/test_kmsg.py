@@ -230,6 +230,7 @@ async def test_a_file_that_is_written_under_another_name_is_heard(tmp_path: Path
 
     async with following(mounted) as heard:
         await heard.until(lambda: heard.sequence == 1)
+        await asyncio.sleep(0.1)  # until it only waits
         with host.open("a") as file:
             file.write(record(2, XID.format(79)))
         await heard.until(lambda: heard.sequence == 2)
