@@ -52,13 +52,20 @@ def python() -> Path:
         pytest.fail(str(error))
 
 
-@pytest.mark.parametrize("own_line", [False, True], ids=["built-in recipe", "recipe with the program's line"])
+@pytest.mark.parametrize(
+    ("line", "verified", "by"),
+    [
+        pytest.param("", "SeenInLog", "FLAGS(name=", id="built-in recipe, by Paddle's own line"),
+        pytest.param(f"{READ_BACK} {{version}}: naive_best_fit", "SeenInLog", READ_BACK, id="own recipe"),
+        pytest.param("a line that nobody prints", "SeenBySteps", "makes steps", id="own recipe, by steps"),
+    ],
+)
 async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and_trains_to_the_end(
-    tmp_path: Path, python: Path, own_line: bool
+    tmp_path: Path, python: Path, line: str, verified: str, by: str
 ) -> None:
     async with raised(tmp_path, nodes=3, mode="recover", shape=OFFERED) as stage:
-        if own_line:
-            await verified_by_the_read_back_line(stage)
+        if line:
+            await verified_by(stage, line)
         await stage.cluster.apply(paddle_job(Training(SHARE, CONFLICT_AT), JOB, free_port(), python))
         await wait_for_step(stage, 5)
         assert [read_back(log) for log in logs(stage)] == ["auto_growth"] * 2
@@ -71,8 +78,8 @@ async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and
         assert (use.name, use.outcome, use.env) == (RECIPE, RecipeOutcome.APPLIED, {FLAG: "naive_best_fit"})
         assert "Cannot allocate 762.939697MB memory on GPU 0" in use.seen
         (verdict,) = [c for c in recovery.status.conditions if c.type == "RecipeVerified"]
-        reason = "SeenInLog" if own_line else "SeenBySteps"
-        assert (verdict.status, verdict.reason) == ("True", reason), verdict.message
+        assert (verdict.status, verdict.reason) == ("True", verified), verdict.message
+        assert by in verdict.message
         assert [read_back(log) for log in logs(stage)] == ["naive_best_fit"] * 2
         assert [PADDLES_OWN_LINE in log for log in logs(stage)] == [True] * 2
         resumed = ledger.resumed_where_chosen(recovery)
@@ -109,10 +116,10 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
         assert "2 restarts for application without a step of progress" in await why(stage)
 
 
-async def verified_by_the_read_back_line(stage: Stage) -> None:
+async def verified_by(stage: Stage, line: str) -> None:
     """People's own recipe takes the place of the built-in one, and its agents know it."""
     recipe = to_object(built_in()[RECIPE])
-    recipe["spec"]["verify"]["log"] = [f"{READ_BACK} {{version}}: naive_best_fit"]
+    recipe["spec"]["verify"]["log"] = [line]
     await stage.client.create(RECIPES, recipe)
     await until(
         stage,
