@@ -113,6 +113,11 @@ class Context(msgspec.Struct, frozen=True):
         deadline = self.status.deadline
         return deadline is not None and self.now >= deadline
 
+    def left_s(self) -> float | None:
+        """Until the phase's deadline, after which to look again; None where it has none."""
+        deadline = self.status.deadline
+        return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
+
     def about_gang(self) -> dict[str, str]:
         ref = self.gang.ref
         return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)

@@ -40,7 +40,7 @@ def resuming(ctx: Context) -> Step:
         )
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
         return _no_capacity(ctx, pods, running)
-    return Step(writes=remove_scans(ctx), look_again_s=_left(ctx))
+    return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
 
 
 def _start(ctx: Context) -> Step:
@@ -57,7 +57,7 @@ def _start(ctx: Context) -> Step:
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
         )
     if living:
-        return Step(look_again_s=_left(ctx))
+        return Step(look_again_s=ctx.left_s())
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
     environment = _environment(ctx, gang)
     instead = instead_of_start(ctx, mark, environment)
@@ -90,7 +90,7 @@ def _not_taken(ctx: Context) -> Step:
 def _not_startable(ctx: Context) -> Step:
     """It goes on by itself as soon as the framework's controller has done its part."""
     if not ctx.expired():
-        return Step(look_again_s=_left(ctx))
+        return Step(look_again_s=ctx.left_s())
     message = f"the controller of {ctx.gang.ref} has not prepared it for a start: does it run?"
     return Step(
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.FRAMEWORK_SILENT),
@@ -154,9 +154,3 @@ def _no_capacity(ctx: Context, pods: list[Pod], running: int) -> Step:
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
-
-
-def _left(ctx: Context) -> float | None:
-    if ctx.status.deadline is None:
-        return None
-    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())

@@ -74,7 +74,7 @@ def stopping(ctx: Context) -> Step:
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
-    return Step(writes=(*rest, *_beside(ctx)), look_again_s=_left(ctx)) if rest else _waited(ctx)
+    return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s()) if rest else _waited(ctx)
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
@@ -123,7 +123,7 @@ def _waited(ctx: Context) -> Step:
         names = ", ".join(f"{pod.name} on {pod.node}" for pod in living[:5])
         message = f"{len(living)} pod(s) have not ended in time: {names}"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK))
-    return Step(look_again_s=_left(ctx))
+    return Step(look_again_s=ctx.left_s())
 
 
 def fencing(ctx: Context) -> Step:
@@ -144,7 +144,7 @@ def fencing(ctx: Context) -> Step:
     if writes:
         return Step(writes=tuple(writes))
     if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
-        return Step(look_again_s=_left(ctx))
+        return Step(look_again_s=ctx.left_s())
     nodes = ", ".join(sorted({pod.node for pod in unproven}))
     message = (
         f"{nodes}: no proof that the machine is off, and its pods may still write to their volumes. "
@@ -159,12 +159,6 @@ def fencing(ctx: Context) -> Step:
 def _ended(ctx: Context) -> RecoveryStatus:
     message = "all old pods have ended; choosing the checkpoint"
     return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
-
-
-def _left(ctx: Context) -> float | None:
-    if ctx.status.deadline is None:
-        return None
-    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())
 
 
 def _proof(ctx: Context, pod: Pod) -> str:

@@ -46,7 +46,7 @@ def verifying(ctx: Context) -> Step:
         return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
     if ctx.expired():
         return _no_steps(ctx)
-    return Step(writes=remove_scans(ctx), look_again_s=_left(ctx))
+    return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
 
 
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
@@ -232,9 +232,3 @@ def _unproven(ctx: Context, why: str) -> Step:
         status=moved(ctx, Phase.SUCCEEDED, message, reason=reason, status=status),
         writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message, warning=True),),
     )
-
-
-def _left(ctx: Context) -> float | None:
-    if ctx.status.deadline is None:
-        return None
-    return max(0.01, (ctx.status.deadline - ctx.now).total_seconds())
