@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-test frameworks bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,11 @@ demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machin
 test: $(STAMP) ## All tests that need nothing but this machine
 	$(BIN)/python -m pytest
 
-test-all: lint test rungs frameworks ## All of it: lint, test, a real control plane (built the first time: minutes), real frameworks
+test-all: lint test rungs frameworks cluster-test ## All of it; the last part, real nodes, needs root
 
-rungs: $(STAMP) ## The tests on a real control plane; a rung that does not exist yet says so
+rungs: $(STAMP) ## The tests on a real control plane, built the first time: minutes (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster tests/chart
-	@echo "rung 4, real nodes, needs root: make cluster-test"
 
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
@@ -49,16 +48,29 @@ cluster-up: $(STAMP) ## Three real nodes on this machine, until make cluster-dow
 cluster-down: $(STAMP) ## End them, however they were left
 	$(BIN)/python -m tests.cluster.down
 
-cluster-test: $(STAMP) ## The tests on three real nodes (as root, some 3 minutes)
+cluster-demo: $(STAMP) ## A PyTorch gang outlives a GPU on three real nodes, told from helm install to helm uninstall (as root)
 	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m chaos.torch_training.environment
+	$(BIN)/python -m tests.cluster.demo
+
+cluster-test: $(STAMP) ## The tests on three real nodes of this machine (as root)
+	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m chaos.torch_training.environment
 	$(BIN)/python -m tests.cluster.product
 	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s -m real_nodes tests/cluster
+
+parts: $(STAMP) ## What test-all is made of beside Python: Kubernetes from Go's modules, PyTorch, PaddlePaddle (once, as root)
+	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m chaos.torch_training.environment
+	$(BIN)/python -m chaos.paddle_training.environment
+	$(BIN)/python -m tests.cluster.product
 
 frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)
 	$(BIN)/python -m chaos.torch_training.environment
 	$(BIN)/python -m chaos.paddle_training.environment
 	REKINDLE_TORCH=1 REKINDLE_PADDLE=1 \
-		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py
+		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py \
+		tests/detectors/validation/test_torch_checks.py
 
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build

@@ -13,56 +13,48 @@ from rich.table import Table
 
 from chaos.demo import perform, slowly
 from chaos.play import Verdict
-from chaos.report import as_json
+from chaos.report import plain
 from chaos.scenario import Scenario, load, packaged
+from detectors.command_line import told_to_choose
+from detectors.exit_status import Exit, closing
 from detectors.settings import SettingsError
+from recover.command_line import HELP_NAMES, answered, run
+from recover.output import OUTPUT_HELP, Output, print_data
 
 __all__ = ["bench", "chaos", "demo"]
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 
 _chaos = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Injects faults into a training on the demo cluster, and gives a verdict.",
-    epilog="Exit status: 0 passed, 1 failed, 2 wrong usage or scenario, 130 interrupted.",
+    rich_markup_mode=None,
+    context_settings=HELP_NAMES,
+    help="Inject faults into a training on the demo cluster, and give a verdict.",
 )
-_demo = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def demo(args: list[str]) -> int:
-    return _run(_demo, "rekindle demo", args)
+    """The command's exit status."""
+    return run(_demo, args, "demo")
 
 
 def chaos(args: list[str]) -> int:
-    return _run(_chaos, "rekindle chaos", args)
+    """The command's exit status."""
+    try:
+        return answered(_chaos, args, "chaos")
+    except SettingsError as error:
+        print(f"rekindle chaos: {error}", file=sys.stderr)
+        return Exit.UNUSABLE
 
 
 def bench(args: list[str]) -> int:
-    """Measurements, each a subcommand with its own --help."""
+    """Measurements, each a command with its own --help. The exit status."""
     from chaos.bench import BENCHES  # noqa: PLC0415  (measuring needs its imports only when it is asked for)
 
     if args and args[0] in BENCHES:
         return BENCHES[args[0]].run(args[1:])
-    wanted = "-h" in args or "--help" in args
-    print(
-        f"usage: rekindle bench {{{','.join(BENCHES)}}} [--help]", file=sys.stdout if wanted else sys.stderr
-    )
-    return 0 if wanted else EXIT_USAGE
-
-
-def _run(app: typer.Typer, name: str, args: list[str]) -> int:
-    try:
-        app(args, prog_name=name)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    except SettingsError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    return 0
+    about = "Measure what Rekindle costs, and tell on which machine."
+    return told_to_choose("bench", about, {name: bench.ABOUT for name, bench in BENCHES.items()}, args)
 
 
 def _performed(
@@ -76,22 +68,20 @@ def _performed(
         return perform(scenario, console, keep=keep, quiet=quiet)
     except KeyboardInterrupt:
         print("interrupted; nothing was left behind", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
 
 
-@_demo.command(
-    help="A real 4-rank training loses a GPU while a checkpoint is being written, then crashes by itself. "
-    "Rekindle restarts it each time from its last complete checkpoint. Ends with the time of each phase and "
-    "the proof that the final weights equal an undisturbed run's, bit for bit.",
-    epilog="Exit status: 0 both stories ended well, 1 not, 130 interrupted.",
-)
-def _demo_command(
+def _demo(
     slow: Annotated[bool, typer.Option("--slow", help="At a pace that people can follow.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
     ] = False,
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Play it N times; one line each.")] = 1,
 ) -> None:
+    """Break a real training on purpose, and watch it recover. Its four ranks lose a GPU while a checkpoint is
+    being written, then one crashes by itself; each time it is restarted from its last complete checkpoint. At
+    the end stand the time of each phase and the proof that the final weights equal an undisturbed run's, bit
+    for bit. It needs no cluster and no GPU."""
     console = Console()
     scenario = packaged()["demo"]
     if slow:
@@ -100,7 +90,7 @@ def _demo_command(
         ok = _passed(_performed(scenario, console, keep=keep))
     else:
         ok = _repeated(scenario, console, repeat)
-    raise typer.Exit(0 if ok else EXIT_FAILED)
+    raise typer.Exit(0 if ok else Exit.BAD)
 
 
 def _passed(verdict: Verdict | None) -> bool:
@@ -125,8 +115,9 @@ def _repeated(scenario: Scenario, console: Console, times: int) -> bool:
     return passed == times
 
 
-@_chaos.command("list", help="The scenarios that come with Rekindle.")
+@_chaos.command("list", epilog=closing("chaos list"), context_settings=HELP_NAMES)
 def _list() -> None:
+    """List the scenarios that come with Rekindle."""
     table = Table(box=None)
     for column in ("scenario", "what happens"):
         table.add_column(column)
@@ -135,18 +126,33 @@ def _list() -> None:
     Console().print(table)
 
 
-@_chaos.command("run", help="Plays SCENARIO, a name from `rekindle chaos list` or a YAML file.")
+@_chaos.command(
+    "run", epilog=closing("chaos run", "rekindle chaos run demo -o json"), context_settings=HELP_NAMES
+)
 def _play(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO")],
-    json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON and nothing else.")] = False,
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Its name, or a YAML file.")],
+    output: Annotated[
+        Output,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORM",
+            help=f"{OUTPUT_HELP} With the last two the verdict is printed and nothing else.",
+            show_default=False,
+        ),
+    ] = Output.TABLE,
+    json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
     ] = False,
 ) -> None:
-    verdict = _performed(_named(scenario), Console(stderr=json), keep=keep, quiet=json)
-    if json and verdict is not None:
-        print(as_json(verdict))
-    raise typer.Exit(0 if _passed(verdict) else EXIT_FAILED)
+    """Play a scenario, and judge what came of it."""
+    output = Output.JSON if json else output
+    quiet = output is not Output.TABLE
+    verdict = _performed(_named(scenario), Console(stderr=quiet), keep=keep, quiet=quiet)
+    if quiet and verdict is not None:
+        print_data(plain(verdict), output)
+    raise typer.Exit(0 if _passed(verdict) else Exit.BAD)
 
 
 def _named(name: str) -> Scenario:

@@ -13,7 +13,7 @@ from chaos.cluster.kinds import Object
 from chaos.manifests import NAMESPACE
 from chaos.scenario import Fault, LogLine, When, Xid
 from chaos.stage import Stage
-from recover.kube.cluster import PODS
+from recover.resources import PODS
 
 __all__ = ["inject", "rank_pod", "wait_for"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from chaos.job_objects import indexed_job, paddlejob, pytorchjob, replica_index, resume_source
 from chaos.scenario import Job, JobKind
 
 __all__ = ["CHECKPOINTS", "NAMESPACE", "training_job"]
@@ -33,57 +34,24 @@ def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
 
 
 def _pytorchjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
-    template = {"spec": _pod_spec(job, port, container="pytorch")}
-    replicas: dict[str, Any] = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}}
-    if job.ranks > 1:
-        replicas["Worker"] = {
-            "replicas": job.ranks - 1,
-            "restartPolicy": "OnFailure",
-            "template": template,
-        }
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": metadata,
-        "spec": {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": replicas},
-    }
+    return pytorchjob(metadata, _pod_spec(job, port, container="pytorch"), ranks=job.ranks)
 
 
 def _paddlejob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
-    """A collective of workers. The operator tells how many they are but no ranks, and there is no Paddle here
-    to give them out: each worker takes its index."""
+    """There is no Paddle here to give out ranks: each worker takes its index."""
     spec = _pod_spec(job, port, container="paddle")
     container = spec["containers"][0]
     container["args"] += ["--world-size=$(PADDLE_NNODES)", "--rank=$(INDEX)", "--master-addr=127.0.0.1"]
-    index = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
-    container["env"] = [{"name": "INDEX", "valueFrom": index}]
-    workers = {"replicas": job.ranks, "restartPolicy": "OnFailure", "template": {"spec": spec}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PaddleJob",
-        "metadata": metadata,
-        "spec": {"runPolicy": {"suspend": False}, "paddleReplicaSpecs": {"Worker": workers}},
-    }
+    container["env"] = [replica_index()]
+    return paddlejob(metadata, spec, ranks=job.ranks)
 
 
 def _indexed_job(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
     spec = _pod_spec(job, port, container="train")
     container = spec["containers"][0]
     container["args"] += [f"--world-size={job.ranks}", "--master-addr=127.0.0.1"]
-    # A Job's template cannot take the source later, so its author puts it in from the start.
-    container["envFrom"] = [{"configMapRef": {"name": f"{metadata['name']}-rekindle", "optional": True}}]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": job.ranks,
-            "parallelism": job.ranks,
-            "backoffLimit": 6,
-            "template": {"spec": {**spec, "restartPolicy": "Never"}},
-        },
-    }
+    container["envFrom"] = [resume_source(metadata["name"])]
+    return indexed_job(metadata, spec, ranks=job.ranks)
 
 
 def _pod_spec(job: Job, port: int, *, container: str) -> dict[str, Any]:

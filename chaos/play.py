@@ -21,8 +21,8 @@ from chaos.training.launch import free_port, run_reference
 from chaos.watching import Told, Watcher
 from detectors.resource import Resource
 from recover.api import Phase, Recovery
-from recover.kube.cluster import INCIDENTS, NODES, PODS, RECOVERIES
-from recover.model import Mode
+from recover.modes import Mode
+from recover.resources import INCIDENTS, NODES, PODS, RECOVERIES
 from recover.workloads import WORKLOADS
 
 __all__ = ["Struck", "Verdict", "play"]

@@ -13,7 +13,7 @@ from chaos.play import Verdict
 from chaos.watching import Told
 from recover.api import Recovery
 
-__all__ = ["as_json", "print_line", "print_verdict"]
+__all__ = ["plain", "print_line", "print_verdict"]
 
 _STYLES = {"FAULT": "bold red", "controller": "cyan", "job": "bold", "stage": "dim"}
 
@@ -73,6 +73,6 @@ def _costs(recoveries: tuple[Recovery, ...]) -> dict[str, list[str]]:
     }
 
 
-def as_json(verdict: Verdict) -> str:
-    document = {"passed": verdict.ok, **msgspec.to_builtins(verdict)}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+def plain(verdict: Verdict) -> dict[str, Any]:
+    """For programs."""
+    return {"passed": verdict.ok, **msgspec.to_builtins(verdict)}

@@ -23,9 +23,8 @@ from chaos.manifests import CLAIM, NAMESPACE
 from detectors.contract import CoverageState, Source
 from detectors.kubeapi import Resource
 from recover.crds import manifests
-from recover.kube.cluster import NAMESPACES, NODEHEALTHS
 from recover.kube.lease import LEASE
-from recover.resources import LEASES
+from recover.resources import LEASES, NAMESPACES, NODEHEALTHS
 from recover.settings import Settings
 
 __all__ = ["CONTROLLER", "Stage", "StageError", "raised"]

@@ -11,7 +11,7 @@ import msgspec
 from chaos.cluster.kinds import Object
 from chaos.stage import Stage
 from recover.api import Phase
-from recover.kube.cluster import INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from recover.resources import INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
 __all__ = ["Told", "Watcher"]
 

@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from detectors.clocks import WallClock
 from detectors.contract import CoverageState, NodeHealth, Source
 from detectors.core import AgentCore, Dirty
 from detectors.extra import Catalogues
@@ -27,6 +28,7 @@ from detectors.publish import Publisher
 from detectors.recipe_lines import RecipeLines
 from detectors.settings import AgentSettings
 from detectors.sources import inventory, kmsg
+from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
 
@@ -54,12 +56,13 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
     metrics = Metrics()
     catalogues = Catalogues.load(options.settings.catalogue)
     for problem in catalogues.problems:
-        _log.error("catalogue row skipped", problem=problem)
+        _log.error("catalogue: not used, the rest is", problem=problem)
     core = AgentCore(
         options.settings,
         boot_id=_boot_id(options.host_root),
         xids=catalogues.xids,
         log_errors=catalogues.log_errors,
+        catalogue_problems=catalogues.problems,
     )
     async with KubeApi(options.credentials, user_agent="rekindle-agent") as api:
         agent = _Agent(options, core, metrics, api)
@@ -86,6 +89,7 @@ class _Agent:
         self._metrics = metrics
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
             api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
@@ -113,10 +117,11 @@ class _Agent:
         if stored is not None:
             self._core.restore(stored.status)
             self._core.spec(stored.spec)
+            self._nvml.hands_off(stored.spec.hands_off)
         self._recipes.changed()
-        self._take(inventory.from_proc(self._options.host_root))
+        self.take(inventory.from_proc(self._options.host_root))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._inventory(), name="inventory")
+            tasks.create_task(self._nvml.run(), name="nvml")
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._logs.run(), name="pod_logs")
@@ -131,6 +136,11 @@ class _Agent:
         self._core.cover(source, state, datetime.now(UTC), why=why)
         self.changed()
 
+    def take(self, found: inventory.Inventory) -> None:
+        if found.devices or found.driver_version:
+            self._core.inventory(found.devices, found.driver_version, found.parents)
+            self.changed()
+
     async def _kmsg(self) -> None:
         path = self._options.host_root / "dev/kmsg"
         if not self._core.boot_id:
@@ -142,49 +152,29 @@ class _Agent:
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
-    async def _inventory(self) -> None:
-        settings = self._settings.nvml
-        if not settings.enabled:
-            self.cover(Source.NVML, CoverageState.BLIND, "switched off by the setting nvml.enabled")
-            return
-        retry_s = settings.retry_s
-        told = ""
-        while True:
-            try:
-                found = await inventory.from_nvml(settings.deadline_s)
-            except (inventory.InventoryError, OSError) as error:
-                self._core.device_memory(None)
-                if str(error) != told:
-                    told = str(error)
-                    _log.error("NVML is blind", why=told, next_try_s=retry_s)
-                self.cover(Source.NVML, CoverageState.BLIND, told)
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, settings.refresh_s)
-            else:
-                self._take(found)
-                self._core.device_memory(found.free_device_bytes)
-                told, retry_s = "", settings.retry_s
-                self.cover(Source.NVML, CoverageState.COVERED)
-                await asyncio.sleep(settings.refresh_s)
-
     async def _tick(self) -> None:
         longest_s = 0.0
+        clock = WallClock(time.time(), time.monotonic())
         while True:
             before_s = time.monotonic()
             await asyncio.sleep(_TICK_S)
             longest_s = max(longest_s, time.monotonic() - before_s - _TICK_S)
             self._metrics.loop_stall_s_max.set(longest_s)
             self._metrics.findings.set(sum(finding.cleared_at is None for finding in self._core.findings))
+            if step_s := clock.set_by_s(time.time(), time.monotonic()):
+                _log.warning("the clock was set", by_s=round(step_s, 1))
+                self._core.clock_set(timedelta(seconds=step_s), datetime.now(UTC))
             self._core.tick(datetime.now(UTC))
             self.changed()
 
-    def _take(self, found: inventory.Inventory) -> None:
-        if found.devices or found.driver_version:
-            self._core.inventory(found.devices, found.driver_version, found.parents)
-            self.changed()
+    def prefer(self) -> None:
+        """Logs of pods that hold devices, or that the controller has named."""
+        self._logs.prefer(self._core.first_pods)
 
     def _heard(self, reply: NodeHealth) -> None:
         self._logs.reread(self._core.spec(reply.spec))
+        self.prefer()
+        self._nvml.hands_off(reply.spec.hands_off)
         self._recipes.changed()
         self.changed()
 
@@ -231,6 +221,30 @@ class _KernelEvents:
         self._agent.cover(Source.KMSG, CoverageState.BLIND, why)
 
 
+class _NvmlEvents:
+    """NVML's sink."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def found(self, found: inventory.Inventory) -> None:
+        self._agent.take(found)
+        self._agent.core.device_memory(found.free_device_bytes)
+
+    def not_found(self) -> None:
+        self._agent.core.device_memory(None)
+
+    def let_go(self, step: str) -> None:
+        self._agent.core.let_go(step)
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.NVML, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.NVML, CoverageState.BLIND, why)
+
+
 class _LogEvents:
     """The pod logs' sink."""
 
@@ -249,18 +263,25 @@ class _LogEvents:
         self._agent.core.pod_removed(pod)
         self._agent.recipes.forget(pod)
 
+    def pod_left(self, pod: PodRef) -> None:
+        self._agent.core.pod_left(pod)
+        self._agent.recipes.forget(pod)
+
+    def is_silent(self, pod: PodRef) -> bool:
+        return self._agent.core.is_silent(pod)
+
     def is_open(self, pod: PodRef) -> bool:
         return self._agent.core.was_open(pod)
 
     def pods_changed(self) -> None:
         self._agent.devices.look_again()
 
-    def scanned(self) -> None:
-        self._agent.core.logs_scanned(datetime.now(UTC))
+    def scanned(self, left_out: frozenset[PodRef]) -> None:
+        self._agent.core.logs_scanned(datetime.now(UTC), left_out)
         self._agent.changed()
 
-    def covered(self) -> None:
-        self._agent.cover(Source.LOGS, CoverageState.COVERED)
+    def covered(self, why: str) -> None:
+        self._agent.cover(Source.LOGS, CoverageState.COVERED, why)
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.LOGS, CoverageState.BLIND, why)
@@ -274,6 +295,7 @@ class _DeviceEvents:
 
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         self._agent.core.pods_listed(pods, there)
+        self._agent.prefer()
         self._agent.changed()
 
     def covered(self) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from detectors.agent import AgentOptions
 from detectors.agent import run as run_agent
+from detectors.command_line import Parser
 from detectors.kubeapi import Credentials
 from detectors.settings import AgentSettings, SettingsError, load
 from detectors.strict import BadValueError
@@ -22,7 +23,7 @@ __all__ = ["run"]
 
 
 def run(args: list[str]) -> int:
-    """Watches one node: its kernel log, its GPUs, the logs of its training pods. Runs until stopped."""
+    """The daemon, until a signal ends it. Its exit status."""
     try:
         options = _options(_parser().parse_args(args))
     except (SettingsError, ValueError) as error:
@@ -49,33 +50,57 @@ async def _until_told(options: AgentOptions) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rekindle agent", description=run.__doc__)
+    parser = Parser(
+        "agent",
+        "Watch one node: its kernel log, its GPUs, the logs of its training pods. It runs until it is "
+        "stopped, and writes only the NodeHealth of that node.",
+    )
     parser.add_argument(
-        "--node", default=os.environ.get("NODE_NAME", ""), help="this node's name (default $NODE_NAME)"
+        "--node",
+        metavar="NAME",
+        default=os.environ.get("NODE_NAME", ""),
+        help="This node's name (default: $NODE_NAME).",
     )
     parser.add_argument(
         "--host-root",
+        metavar="DIR",
         type=Path,
         default=Path("/"),
-        help="folder of the node's proc, sys, dev and var/log (default /)",
+        help="The folder with the node's proc, sys, dev and var/log (default: /).",
     )
     parser.add_argument(
-        "--server", default="", help="URL of the API server (default: as a pod of the cluster)"
+        "--server", metavar="URL", default="", help="An API server (default: that of the pod's cluster)."
     )
     parser.add_argument(
-        "--token-file", default="", help="file with the bearer token; read again for each call"
+        "--token-file", metavar="FILE", default="", help="The token for --server; read again for each call."
     )
-    parser.add_argument("--ca-file", default="", help="file with the API server's CA certificates")
-    parser.add_argument("--settings", type=Path, default=None, help="TOML file of settings")
+    parser.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        default="",
+        help="The certificate authority of --server (default: the system's).",
+    )
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        type=Path,
+        default=None,
+        help="Settings as TOML (docs/reference/settings.md).",
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         dest="overrides",
         metavar="GROUP.FIELD=VALUE",
-        help="one setting",
+        help="One setting, as nvml.enabled=false; may be repeated.",
     )
-    parser.add_argument("--listen", default="0.0.0.0:9101", help="address of /healthz, /readyz and /metrics")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="0.0.0.0:9101",
+        help="Where /healthz, /readyz and /metrics are served (default: %(default)s).",
+    )
     return parser
 
 

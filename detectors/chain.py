@@ -6,6 +6,7 @@ Memory is bounded by the number of devices and codes, never by the number of lin
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any
@@ -27,7 +28,7 @@ from detectors.contract import (
 from detectors.facts import Draft, KernelLine, cut
 from detectors.settings import Chain as ChainSettings
 
-__all__ = ["Chain", "Change", "worth"]
+__all__ = ["Chain", "Change", "least", "repeats"]
 
 _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
@@ -101,11 +102,16 @@ class Chain:
         self._open.clear()
         return Change.EDGE if had else Change.NOTHING
 
+    def repaired(self) -> None:
+        """A repair works on the devices, or has: what a line tells from now on is news, however often it was
+        told before."""
+        self._open.clear()
+
     def add(self, draft: Draft, line: KernelLine) -> Change:
         if draft.clears:
             return self._clear(draft, line)
         known = self._open.get((draft.code, draft.subject))
-        if known is not None and line.at - known.last_seen < self._repeat:
+        if known is not None and abs(line.at - known.last_seen) < self._repeat:  # the clock may be set back
             known.last_seen = max(known.last_seen, line.at)
             if known.finding in self._findings:
                 return self._repeated(known.finding, draft, line)
@@ -123,7 +129,7 @@ class Chain:
                 continue
             named = bool(draft.caused_by) and draft.caused_by in (finding.code, *finding.chain)
             window = self._repeat if named else self._consequence
-            if finding.code == draft.code or line.at - finding.first_seen >= window:
+            if finding.code == draft.code or abs(line.at - finding.first_seen) >= window:
                 continue
             if (draft.verdict and _is_hardware(finding)) or named or _gravity(draft) <= _gravity(finding):
                 return finding
@@ -148,9 +154,9 @@ class Chain:
         self._findings[finding.id] = finding
         self._track(draft, finding.id, line.at)
         while len(self._findings) > FINDINGS_MAX:
-            least = min(self._findings.values(), key=worth)
-            del self._findings[least.id]
-            self._fold(least.code, least.count, least.last_seen)
+            missed_least = least(self._findings.values())
+            del self._findings[missed_least.id]
+            self._fold(missed_least.code, missed_least.count, missed_least.last_seen)
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
     def _joined(self, head: Finding, draft: Draft, line: KernelLine) -> Change:
@@ -165,7 +171,9 @@ class Chain:
 
     def _repeated(self, finding_id: str, draft: Draft, line: KernelLine) -> Change:
         finding = self._findings[finding_id]
-        changes: dict[str, Any] = {"count": finding.count + 1, "last_seen": max(finding.last_seen, line.at)}
+        renews = _is_hardware(draft) or not _is_hardware(finding)  # else a program could do so at will
+        last_seen = max(finding.last_seen, line.at) if renews else finding.last_seen
+        changes: dict[str, Any] = {"count": finding.count + 1, "last_seen": last_seen}
         if draft.verdict:
             changes |= _raised(finding, draft)
         self._findings[finding_id] = msgspec.structs.replace(finding, **changes)
@@ -226,6 +234,34 @@ def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
     return changes
 
 
-def worth(finding: Finding) -> tuple[bool, tuple[bool, int, bool], datetime]:
-    """Least first: the ended, then what no node is taken out for, then the oldest."""
-    return finding.cleared_at is None, _gravity(finding), finding.last_seen
+def repeats(findings: Iterable[Finding]) -> frozenset[str]:
+    """Ids of those that neither begin nor end a row of the same code on the same subject: they tell no more
+    than that it went on."""
+    rows: dict[tuple[str, Subject], list[str]] = {}
+    for finding in findings:
+        if finding.cleared_at is None:
+            rows.setdefault((finding.code, finding.subject), []).append(finding.id)
+    return frozenset(id_ for ids in rows.values() for id_ in ids[1:-1])
+
+
+def least(findings: Collection[Finding]) -> Finding:
+    """The one that is missed least, of findings oldest first: the ended, then those in the middle of a row,
+    then what no node is taken out for, then the oldest that was not the first on its subject. What was seen
+    first stays: it is the likeliest cause of all that came after."""
+    in_row = repeats(findings)
+    first_of: dict[Subject, str] = {}
+    for finding in findings:
+        first_of.setdefault(finding.subject, finding.id)
+
+    def worth(numbered: tuple[int, Finding]) -> tuple[bool, bool, tuple[bool, int, bool], bool, int]:
+        number, finding = numbered
+        was_first = first_of[finding.subject] == finding.id
+        return (
+            finding.cleared_at is None,
+            finding.id not in in_row,
+            _gravity(finding),
+            was_first,
+            -number if was_first else number,
+        )
+
+    return min(enumerate(findings), key=worth)[1]

@@ -3,36 +3,72 @@
 from __future__ import annotations
 
 import difflib
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
 
 from detectors import __version__
+from detectors.standard_output import ends_with_its_reader
 
 __all__ = ["GROUP", "main"]
 
 GROUP = "rekindle.commands"
 EXIT_INTERRUPTED = 130
+_DAEMONS = frozenset({"agent", "controller"})
+"""Their standard output is a log."""
 
 _HELP = {
-    "agent": "watch one node: kernel log, GPUs, logs of its training pods",
-    "controller": "find culprits, quarantine nodes, restart gangs from their last complete checkpoint",
-    "status": "what is broken, and what is being done",
-    "why": "why a job or a node is in the state it is in",
-    "enable": "print a job's manifest as it must be for the job to be restarted",
-    "doctor": "what will not work when a job fails, told before it does, with the fix",
-    "checkpoints": "which checkpoints are complete, and which one would be resumed from",
-    "recipes": "known issues: list them, write your own, try one on a log",
-    "crds": "print the custom resource definitions",
-    "demo": "break a real training on purpose, and watch it recover",
-    "chaos": "run a fault scenario and judge the outcome",
-    "bench": "measure what Rekindle itself costs",
+    "Ask a cluster": {
+        "status": "Show what is broken, and what is being done.",
+        "why": "Tell why a job or a node is in the state it is in.",
+        "doctor": "Tell what will not work: of Rekindle as it is installed, or of a job when it fails.",
+    },
+    "Prepare a job": {
+        "enable": "Print a job's manifest as it must be for the job to be restarted.",
+        "checkpoints": "List checkpoints, and tell which one would be resumed from.",
+        "recipes": "List known issues, check your own, try one on a log.",
+    },
+    "Try it without a cluster": {
+        "demo": "Break a real training on purpose, and watch it recover.",
+        "chaos": "Play a fault scenario, and judge what came of it.",
+        "bench": "Measure what Rekindle costs.",
+    },
+    "Run by the chart": {
+        "controller": "Find culprits, quarantine nodes, restart gangs from their last complete checkpoint.",
+        "agent": "Watch one node: its kernel log, its GPUs, the logs of its training pods.",
+        "validate": "Check whether this node may be used again.",
+        "reset-devices": "Reset GPUs of this node that nobody uses any more.",
+        "leave": "End the controllers, and take back what they have written on nodes, before a removal.",
+        "crds": "Print the CustomResourceDefinitions.",
+    },
 }
+_HEAD = """\
+Usage: rekindle COMMAND [ARGS]...
+
+  Keep long training jobs alive on Kubernetes.
+
+First steps:
+  rekindle demo                  See it work on this machine, without a cluster.
+  rekindle doctor                Tell what does not work of an installation, or how to install it.
+  rekindle enable -f job.yaml    Make a job one that is restarted.
+  rekindle doctor NAMESPACE/JOB  Tell what will not work when that job fails.
+  rekindle status                Show what is broken, and what is being done."""
 
 
 def main() -> int:
     """The console script. A command is a callable that takes its arguments and returns an exit status."""
     commands = {point.name: point for point in entry_points(group=GROUP)}
     name, args = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    # A container's first process hears no signal that it has no handler for. The daemons have their own.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if name not in _DAEMONS:
+        ends_with_its_reader()
+    status = _answered(commands, name, args)
+    sys.stdout.flush()
+    return status
+
+
+def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> int:
     if name in ("-h", "--help", "help"):
         print(_overview(commands))
         return 0
@@ -49,9 +85,16 @@ def main() -> int:
 
 
 def _overview(commands: dict[str, EntryPoint]) -> str:
-    order = [*(name for name in _HELP if name in commands), *sorted(commands.keys() - _HELP.keys())]
-    lines = [f"  {name:<12} {_HELP.get(name) or _docstring(commands[name])}" for name in order]
-    return "\n".join(["Usage: rekindle COMMAND [ARGS]", "", *lines, "", "rekindle COMMAND --help says more."])
+    ours = {name for group in _HELP.values() for name in group}
+    theirs = {name: _docstring(commands[name]) for name in sorted(commands.keys() - ours)}
+    groups = {**_HELP, "Of other packages": theirs}
+    lines = [_HEAD]
+    for title, group in groups.items():
+        told = [f"  {name:<13}  {words}" for name, words in group.items() if name in commands]
+        lines += ["", f"{title}:", *told] if told else []
+    return "\n".join(
+        [*lines, "\nrekindle COMMAND --help says more; rekindle --version says which one this is."]
+    )
 
 
 def _docstring(point: EntryPoint) -> str:

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 __all__ = [
     "API_VERSION",
+    "DEVICES_MAX",
     "DEVICE_PODS_MAX",
     "EVIDENCE_BYTES_MAX",
     "FINDINGS_MAX",
@@ -25,6 +26,8 @@ __all__ = [
     "KNOWN_LINES_MAX",
     "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
+    "PROBLEMS_MAX",
+    "PROBLEM_BYTES_MAX",
     "TAIL_BYTES_MAX",
     "VERSION",
     "Coverage",
@@ -58,13 +61,16 @@ GROUP = "rekindle.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+DEVICES_MAX = 64
 DEVICE_PODS_MAX = 64
 FINDINGS_MAX = 32
 EVIDENCE_BYTES_MAX = 256
 KNOWN_LINES_MAX = 8
 LINE_BYTES_MAX = 512
 TAIL_BYTES_MAX = 2048
-OBJECT_BYTES_MAX = 16 * 1024
+PROBLEMS_MAX = 4
+PROBLEM_BYTES_MAX = 256
+OBJECT_BYTES_MAX = 30 * 1024
 
 
 def key(name: str) -> str:
@@ -213,7 +219,8 @@ class Finding(_Wire, frozen=True, kw_only=True):
         str, Meta(description="the first line, cut to 256 bytes of UTF-8", max_length=EVIDENCE_BYTES_MAX)
     ] = ""
     chain: Annotated[
-        list[str], Meta(description="codes that followed on the same subject, in order", max_length=16)
+        list[Annotated[str, Meta(max_length=63)]],
+        Meta(description="codes that followed on the same subject, in order", max_length=16),
     ] = []
     cleared_at: Annotated[datetime | None, Meta(description="when a reset or recovery verdict ended it")] = (
         None
@@ -325,13 +332,23 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     agent_version: Annotated[str, Meta(max_length=32)] = ""
     driver_version: Annotated[str, Meta(max_length=32)] = ""
     observed_at: Annotated[datetime | None, Meta(description="time of this write")] = None
-    devices: Annotated[list[Device], Meta(max_length=64)] = []
+    devices: Annotated[list[Device], Meta(max_length=DEVICES_MAX)] = []
     coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
     folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
     pods: Annotated[list[PodProgress], Meta(max_length=64)] = []
     kmsg: LogPosition | None = None
+    catalogue_problems: Annotated[
+        list[Annotated[str, Meta(max_length=PROBLEM_BYTES_MAX)]],
+        Meta(
+            description="what of the user's own catalogue is not used, and why; the rest of it is",
+            max_length=PROBLEMS_MAX,
+        ),
+    ] = []
     served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""
+    hands_off: Annotated[
+        str, Meta(description="the spec's handsOff, once the agent holds no device any more", max_length=63)
+    ] = ""
 
 
 class PodSettings(_Wire, frozen=True, kw_only=True):
@@ -361,6 +378,14 @@ class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
         list[Signature], Meta(description="beside those that every agent knows", max_length=32)
     ] = []
     request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
+    hands_off: Annotated[
+        str,
+        Meta(
+            description="id of the step of a repair for which the agent lets go of the node's devices; it "
+            "reads this at its next ask: within 30 s while a device is broken, else within 5 minutes",
+            max_length=63,
+        ),
+    ] = ""
 
 
 class NodeHealth(_Wire, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ agent.py feeds it from the sources and hands its status to the publisher; a simu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import IntEnum
 
@@ -17,6 +17,9 @@ from detectors.catalog.signatures import SignatureRow, packaged_signatures
 from detectors.catalog.xid import XidCatalog
 from detectors.chain import Chain, Change
 from detectors.contract import (
+    DEVICES_MAX,
+    PROBLEM_BYTES_MAX,
+    PROBLEMS_MAX,
     Coverage,
     CoverageState,
     Device,
@@ -25,20 +28,18 @@ from detectors.contract import (
     LogPosition,
     NodeHealthSpec,
     NodeHealthStatus,
-    PodProgress,
     Source,
 )
 from detectors.facts import HostFacts, KernelLine, PodRef, cut
 from detectors.holders import HeldDevices, Holders
+from detectors.pod_folds import PodFolds
 from detectors.pods import PodFold
 from detectors.rules import signatures
 from detectors.rules.signatures import Signatures
 from detectors.settings import AgentSettings
-from detectors.size import pod_worth
 
 __all__ = ["AgentCore", "Dirty"]
 
-_PODS_MAX = 64
 _WHY_BYTES_MAX = 256
 
 
@@ -63,22 +64,24 @@ class AgentCore:
         xids: XidCatalog | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
+        catalogue_problems: tuple[str, ...] = (),
     ) -> None:
         self._settings = settings
         self._xids = xids or XidCatalog.packaged()
-        self._log_errors = packaged_log_errors() if log_errors is None else log_errors
         self._recipes = packaged_signatures() if recipes is None else recipes
         self._sought = signatures.signatures_of(self._recipes)
+        self._catalogue_problems = [
+            cut(text, PROBLEM_BYTES_MAX) for text in catalogue_problems[:PROBLEMS_MAX]
+        ]
         self._host = HostFacts(boot_id=boot_id)
         self._holders = Holders()
         self._free_device_bytes: int | None = None
         self._driver_version = ""
         self._chain = Chain(settings.chain, boot_id)
         self._coverage: dict[Source, Coverage] = {}
-        self._pods: dict[PodRef, PodFold] = {}
-        self._restored: dict[tuple[str, str, int], PodProgress] = {}
-        self._gone: set[PodRef] = set()
+        self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
         self._spec = NodeHealthSpec()
+        self._hands_off = ""
         self._sequence = -1
         self._dirty = Dirty.NOTHING
 
@@ -118,7 +121,7 @@ class AgentCore:
             return
         self._chain.restore(status.findings, status.folded)
         self._holders.restore(status.devices)
-        self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in status.pods}
+        self._pods.restore(status.pods)
         if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
             self._sequence = max(self._sequence, status.kmsg.sequence)
             # read on from there without a gap, the kernel log was covered all the while
@@ -126,7 +129,7 @@ class AgentCore:
 
     def was_open(self, ref: PodRef) -> bool:
         """Whether an earlier run of this agent published a container as not ended."""
-        published = self._published_before(ref)
+        published = self._pods.published_before(ref)
         return published is not None and published.edge is not Edge.ENDED
 
     def new_boot(self, boot_id: str) -> None:
@@ -141,7 +144,7 @@ class AgentCore:
     ) -> None:
         """`parents`: MIG device -> its GPU, where they are known."""
         before = self._devices(), self._driver_version
-        self._host = msgspec.structs.replace(self._host, devices=tuple(devices))
+        self._host = msgspec.structs.replace(self._host, devices=tuple(devices)[:DEVICES_MAX])
         self._driver_version = driver_version
         if parents is not None:
             self._holders.parents(parents)
@@ -158,6 +161,13 @@ class AgentCore:
     def device_memory(self, free_bytes: int | None) -> None:
         """The least free memory of a device, as just read; None where it is not known. No news by itself."""
         self._free_device_bytes = free_bytes
+
+    def let_go(self, step: str) -> None:
+        """For this step of a repair no process of the agent has a device open; empty when that is over."""
+        if step != self._hands_off:
+            self._hands_off = step
+            self._chain.repaired()
+            self._mark(Dirty.EDGE)
 
     def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
         """A source is read from now on, or is blind. Saying the same again changes nothing."""
@@ -194,24 +204,28 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:
-        """Its log is gone. What was published stays a while: the controller may still want the tail."""
-        if pod in self._pods:
-            self._gone.add(pod)
+        """Its log is gone."""
+        self._pods.removed(pod)
 
-    def logs_scanned(self, now: datetime) -> None:
+    def pod_left(self, pod: PodRef) -> None:
+        """It is not followed any more, though it runs."""
+        if self._pods.left(pod):
+            self._mark(Dirty.EDGE)
+
+    def is_silent(self, pod: PodRef) -> bool:
+        """Whether nothing is published of this container."""
+        return self._pods.is_silent(pod)
+
+    @property
+    def first_pods(self) -> frozenset[str]:
+        """Uids of the pods whose logs matter most: they were given devices, or the controller names them."""
+        return self._holders.uids | {pod.uid for pod in self._spec.pods}
+
+    def logs_scanned(self, now: datetime, left_out: Collection[PodRef] = ()) -> None:
         """All logs of this node have been found: what was published before and has none any more is over."""
-        known = {(ref.uid, ref.container, ref.instance) for ref in self._pods}
-        for key, published in self._restored.items():
-            if key not in known:
-                ref = PodRef(
-                    published.namespace,
-                    published.name,
-                    published.uid,
-                    published.container,
-                    published.instance,
-                )
-                self.pod_ended(ref, now)
-                self._gone.add(ref)
+        for ref in self._pods.vanished(left_out):
+            self.pod_ended(ref, now)
+            self._pods.removed(ref)
 
     def spec(self, spec: NodeHealthSpec) -> list[PodRef]:
         """Takes the controller's wishes; returns containers whose log must be read again from its start.
@@ -223,38 +237,32 @@ class AgentCore:
         if spec.signatures != self._spec.signatures:
             self._sought = signatures.signatures_of(self._recipes, spec.signatures)
         self._spec = spec
-        wanted = {pod.uid: pod for pod in spec.pods}
-        return [
-            ref
-            for ref, fold in self._pods.items()
-            if ref.uid in wanted and fold.job_settings(wanted[ref.uid])
-        ]
+        return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime) -> None:
         """Finds stalls, and forgets containers that ended long ago where newer ones need the room."""
-        for fold in self._pods.values():
-            if fold.tick(now):
-                self._mark(Dirty.EDGE)
-        keep = timedelta(seconds=self._settings.logs.ended_keep_s)
-        for ref, fold in list(self._pods.items()):
-            over = fold.ended_at is not None and now - fold.ended_at > keep
-            if over and (ref in self._gone or self._superseded(ref)):
-                del self._pods[ref]
-                self._gone.discard(ref)
-                self._mark(Dirty.COARSE)
-            elif over and fold.drop_tail():
-                self._mark(Dirty.COARSE)
+        if self._pods.stalled(now):
+            self._mark(Dirty.EDGE)
+        if self._pods.tidied(now):
+            self._mark(Dirty.COARSE)
 
-    def busy(self, now: datetime) -> bool:
-        """Whether the controller may want something of us soon."""
-        recent = timedelta(seconds=self._settings.publishing.ask_busy_for_s)
-        return any(fold.stalled for fold in self._pods.values()) or any(
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        """Forwards or back, since the last tick. `now` is by the new time."""
+        self._pods.clock_set(by, now)
+
+    def ask_every_s(self, now: datetime) -> float:
+        """The sooner the controller may want something of us, the more often its wishes are asked for."""
+        publishing = self._settings.publishing
+        recent = timedelta(seconds=publishing.ask_busy_for_s)
+        is_busy = self._pods.any_stalled or any(
             finding.cleared_at is None and now - finding.last_seen < recent
             for finding in self._chain.findings
         )
+        if is_busy or self._hands_off:
+            return publishing.ask_busy_s
+        return publishing.ask_broken_s if self._chain.device_broken else publishing.ask_s
 
     def status(self, now: datetime) -> NodeHealthStatus:
-        pods = [published for fold in self._pods.values() if (published := fold.published()) is not None]
         return NodeHealthStatus(
             boot_id=self.boot_id,
             agent_version=__version__,
@@ -264,9 +272,11 @@ class AgentCore:
             coverage=[self._coverage[source] for source in Source if source in self._coverage],
             findings=self._chain.findings,
             folded=self._chain.folded,
-            pods=sorted(sorted(pods, key=pod_worth)[-_PODS_MAX:], key=lambda pod: pod.at),
+            pods=self._pods.published(),
             kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
+            catalogue_problems=self._catalogue_problems,
             served_request=self._spec.request,
+            hands_off=self._hands_off,
         )
 
     def _devices(self) -> tuple[Device, ...]:
@@ -275,25 +285,7 @@ class AgentCore:
         return self._holders.placed(devices) if self._chain.device_broken else devices
 
     def _pod(self, ref: PodRef) -> PodFold:
-        fold = self._pods.get(ref)
-        if fold is None:
-            fold = self._pods[ref] = PodFold(ref, self._settings.logs, self._log_errors)
-            job = next((job for job in self._spec.pods if job.uid == ref.uid), None)
-            if job is not None:
-                fold.job_settings(job)
-            published = self._published_before(ref)
-            if published is not None:
-                fold.restore(published, self._sought)
-        return fold
-
-    def _published_before(self, ref: PodRef) -> PodProgress | None:
-        return self._restored.get((ref.uid, ref.container, ref.instance))
-
-    def _superseded(self, ref: PodRef) -> bool:
-        return any(
-            other.uid == ref.uid and other.container == ref.container and other.instance > ref.instance
-            for other in self._pods
-        )
+        return self._pods.fold(ref, self._spec.pods, self._sought)
 
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)

@@ -33,9 +33,11 @@ class PciAddress(msgspec.Struct, frozen=True):
 
 
 def parse_pci(text: str) -> PciAddress | None:
-    """Reads `0000:38:00`, `0000:38:00.0` and NVML's `00000000:38:00.0`."""
+    """Reads `0000:38:00`, `0000:38:00.0`, NVML's `00000000:38:00.0`, and lspci's `38:00.0` of domain 0."""
     address, dot, function = text.partition(".")
     parts = address.split(":")
+    if len(parts) == 2:
+        parts = ["0", *parts]
     if len(parts) != 3 or (dot and not _is_hex(function, 1)):
         return None
     if not (_is_hex(parts[0], 8) and _is_hex(parts[1], 2) and _is_hex(parts[2], 2)):

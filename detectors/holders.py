@@ -59,6 +59,11 @@ class Holders:
         self._gone: dict[str, None] = {}
         self._parents: Mapping[str, str] = {}
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """Of the pods that were given devices, of any kind."""
+        return frozenset(self._held)
+
     def restore(self, devices: Iterable[Device]) -> None:
         """Goes on from what an earlier run of the agent published."""
         pods: dict[str, DevicePod] = {}

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from detectors.listening import bound
 from detectors.metrics import Metrics
 
 __all__ = ["serve"]
@@ -35,7 +36,7 @@ async def serve(host: str, port: int, metrics: Metrics, *, ready: Callable[[], b
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.SockSite(runner, bound(host, port)).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

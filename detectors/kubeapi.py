@@ -108,6 +108,8 @@ class KubeApi:
         self._user_agent = user_agent
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
+        self.date = ""
+        """The server's own clock at its last answer, as its header `Date` says it: in whole seconds."""
 
     async def __aenter__(self) -> KubeApi:
         self._session = aiohttp.ClientSession(
@@ -148,6 +150,7 @@ class KubeApi:
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             ) as response:
                 payload = await response.read()
+                self.date = response.headers.get("Date", "")
                 if response.status >= 300:
                     raise self._refusal(response, payload)
                 if not payload or not _is_json(response):

@@ -35,6 +35,9 @@ TABLE = (
     ),
     Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log is followed."),
     Metric(
+        "rekindle_agent_containers_left_out", "gauge", "Containers that run and are not followed: too many."
+    ),
+    Metric(
         "rekindle_agent_source_covered",
         "gauge",
         "1 while a source is read, 0 while it is blind.",
@@ -68,6 +71,7 @@ class Metrics:
         self.log_bytes_skipped = counter["rekindle_agent_log_bytes_skipped_total"]
         self.log_signatures = counter["rekindle_log_signature_total"]
         self.containers_followed = gauge["rekindle_agent_containers_followed"]
+        self.containers_left_out = gauge["rekindle_agent_containers_left_out"]
         self.source_covered = gauge["rekindle_agent_source_covered"]
         self.api_calls = counter["rekindle_agent_api_calls_total"]
         self.loop_stall_s_max = gauge["rekindle_agent_loop_stall_seconds_max"]

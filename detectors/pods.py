@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
@@ -40,6 +40,10 @@ class PodFold:
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
         self._held_back = False
+        self._clock_set = timedelta(0)
+        """By how much, since the last step."""
+        self._is_fresh = False
+        """It has come since the last tick."""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -103,6 +107,7 @@ class PodFold:
             return False
         before = self._progress
         self._progress = progress.observe(before, steps[-1], at, first=steps[0])
+        self._clock_set, self._is_fresh = timedelta(0), True
         if self._progress is before or self._edge is Edge.ENDED:
             return False
         if self._edge in (None, Edge.STARTED):
@@ -111,6 +116,7 @@ class PodFold:
 
     def tick(self, now: datetime) -> bool:
         """True if the container has stalled just now."""
+        self._is_fresh = False
         last_at = self._progress.last_step_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
@@ -122,9 +128,15 @@ class PodFold:
             stall_factor=self._settings.stall_factor,
             hang_timeout_s=self._job.hang_timeout_s,
         )
-        if limit_s is None or (now - last_at).total_seconds() < limit_s:
+        if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
             return False
         return self._turn(Edge.STALLED, now)
+
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        """The node's clock was set: no more and no less time went by since the last step. Of a step since the
+        last tick nobody knows by which time it was dated; it has only just come."""
+        last_at = self._progress.last_step_at
+        self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
 
     def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
         """True if this is news, and news that is published. The memory is as last read before now."""

@@ -84,6 +84,8 @@ class Publisher:
         self._on_reply = on_reply
         self._wake = asyncio.Event()
         self._written = b""
+        self._stored_at: datetime | None = None
+        """When the status was written that the API holds, by its own word."""
         self._written_at_s = time.monotonic()
         self._answered_at_s: float | None = None
         self._object_answered = False
@@ -138,16 +140,16 @@ class Publisher:
             await self._spread()
             return
         try:
-            await asyncio.wait_for(self._wake.wait(), self._next_due_s())
+            # Not by wait_for: before Python 3.12 it forgets a cancellation that comes with the event.
+            async with asyncio.timeout(self._next_due_s()):
+                await self._wake.wait()
         except TimeoutError:
             return
         await self._spread()
 
     def _next_due_s(self) -> float:
         now_s = time.monotonic()
-        busy = self._core.busy(datetime.now(UTC))
-        ask_s = self._settings.ask_busy_s if busy else self._settings.ask_s
-        due_s = (self._answered_at_s or 0.0) + ask_s
+        due_s = (self._answered_at_s or 0.0) + self._core.ask_every_s(datetime.now(UTC))
         if self._core.dirty is Dirty.COARSE:
             due_s = min(due_s, self._written_at_s + self._settings.refresh_s)
         return max(0.0, due_s - now_s)
@@ -204,8 +206,18 @@ class Publisher:
         self._answered_at_s, self._object_answered = time.monotonic(), True
         reply = _decode(payload)
         if reply is not None:
+            self._see(reply.status, is_ours=bool(body))
             self._on_reply(reply)
         return reply or NodeHealth()
+
+    def _see(self, status: NodeHealthStatus, *, is_ours: bool) -> None:
+        """Whoever deletes a Node takes its NodeHealth along, and a backup brings back an older one: then the
+        controller does not know what we have written."""
+        if not is_ours and self._written and status.observed_at != self._stored_at:
+            _log.warning("our NodeHealth is not as we wrote it, writing all of it again")
+            self._written = b""
+            self._core.owe()
+        self._stored_at = status.observed_at
 
     def _attempts(self, *, retry_missing: bool = True) -> tenacity.AsyncRetrying:
         def again(error: BaseException) -> bool:

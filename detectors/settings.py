@@ -22,16 +22,21 @@ __all__ = [
     "Logs",
     "Nvml",
     "PodResources",
+    "PositiveSeconds",
     "Publishing",
+    "Seconds",
     "SettingsError",
     "load",
 ]
 
 T = TypeVar("T")
 
-Seconds = Annotated[float, Meta(ge=0)]
-PositiveSeconds = Annotated[float, Meta(gt=0)]
-Bytes = Annotated[int, Meta(ge=1024)]
+_SECONDS_MAX = 1e9
+"""30 years: an infinite time is no time that Python's clocks can add to another."""
+
+Seconds = Annotated[float, Meta(ge=0, le=_SECONDS_MAX)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=_SECONDS_MAX)]
+Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
 
 
 class SettingsError(Exception):
@@ -53,8 +58,11 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stall_min_s: PositiveSeconds = 600.0
     """No pod is called stalled before this: evaluation and checkpoints take minutes."""
-    stall_factor: Annotated[float, Meta(ge=2)] = 10.0
+    stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
     """... nor before this many times the median step."""
+    containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
+    """So many containers are followed at once. Of more, those whose pods hold devices or are named by the
+    controller come first; what is left out is told in the NodeHealth's coverage."""
     read_bytes: Bytes = 256 * 1024
     """Read of one file at a time, so that a pod that prints gigabytes starves nobody."""
     read_pause_s: PositiveSeconds = 0.1
@@ -82,6 +90,9 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a good inventory is read again."""
     retry_s: PositiveSeconds = 60.0
     """First wait after a failure; doubled up to `refresh_s`."""
+    hands_off_max_s: PositiveSeconds = 3600.0
+    """NVML is left alone while a repair has asked for the devices, but for no step of it longer than this,
+    which is longer than any step may take."""
 
 
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,10 +118,13 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask_s: PositiveSeconds = 300.0
     """An empty patch, which writes nothing, brings the spec this often."""
     ask_busy_s: PositiveSeconds = 5.0
-    """The same while a pod is stalled or a finding of ours is open."""
+    """The same while a pod is stalled, a finding of ours is open, or a repair has our devices."""
     ask_busy_for_s: Seconds = 3600.0
     """A finding counts as open for the line above this long; the controller has settled it by then."""
-    burst_writes: Annotated[int, Meta(ge=1)] = 20
+    ask_broken_s: PositiveSeconds = 30.0
+    """The same after that, as long as a device of the node is broken: its repair may have waited for pods to
+    end, and then asks for the device."""
+    burst_writes: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """Edges written at once within `burst_window_s`; more of them wait and go out together."""
     burst_window_s: PositiveSeconds = 10.0
     missing_retry_s: PositiveSeconds = 3.0
@@ -149,7 +163,7 @@ def load(path: Path | None, overrides: list[str], type_: type[T]) -> T:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # a number may be too long, or a list too deep
             raise SettingsError(f"{file}: not valid TOML: {error}") from error
         _convert(data, type_, file)
     for override in overrides:
@@ -177,5 +191,5 @@ def _apply(data: dict[str, Any], override: str) -> None:
         data = inner
     try:
         data[field] = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         data[field] = text

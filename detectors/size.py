@@ -1,9 +1,10 @@
 """Keeps a status within its size bound. Pure; called by publish.py just before a write.
 
-What is dropped first is what is missed least: tails of logs, lines of recipes that another container shows as
-well, evidence, all lines of recipes, the words of errors, which pods hold which devices (all may, then), the
-findings that are not fatal, pods, and last the fatal findings. Logs are tenants' own words: they must not
-crowd out what the hardware says.
+What is dropped first is what is missed least: bad rows of the user's catalogue but the first, tails of logs,
+lines of recipes that another container shows as well, findings that only repeat others, evidence, all lines
+of recipes, the words of errors, which pods hold which devices (all may, then), the findings that are not
+fatal, pods, and last the fatal findings. Logs are tenants' own words: they must not crowd out what the
+hardware says.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.chain import worth
+from detectors.chain import least, repeats
 from detectors.contract import (
     OBJECT_BYTES_MAX,
     Edge,
@@ -35,12 +36,16 @@ _WORTH = {Edge.STARTED: 0, Edge.ENDED: 1}
 
 def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> NodeHealthStatus:
     """`status` itself where it fits."""
+    if not _fits(status, bytes_max):
+        status = msgspec.structs.replace(status, catalogue_problems=status.catalogue_problems[:1])
     for tail_bytes in (1024, 512, 256, 0):
         if _fits(status, bytes_max):
             return status
         status = msgspec.structs.replace(status, pods=[_shorter_tail(pod, tail_bytes) for pod in status.pods])
     while not _fits(status, bytes_max) and (repeating := _repeating(status.pods)) is not None:
         status = _without_lines(status, repeating)
+    while repeats(status.findings) and not _fits(status, bytes_max):
+        status = _fold_least(status)
     for evidence_bytes in (128, 64, 0):
         if _fits(status, bytes_max):
             return status
@@ -122,16 +127,16 @@ def _may_go(finding: Finding) -> bool:
 
 
 def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
-    least = min(status.findings, key=worth)
+    gone = least(status.findings)
     folded = {entry.code: entry for entry in status.folded}
-    before = folded.get(least.code)
-    folded[least.code] = FoldedFindings(
-        code=least.code,
-        count=least.count + (before.count if before else 0),
-        last_seen=max(least.last_seen, before.last_seen) if before else least.last_seen,
+    before = folded.get(gone.code)
+    folded[gone.code] = FoldedFindings(
+        code=gone.code,
+        count=gone.count + (before.count if before else 0),
+        last_seen=max(gone.last_seen, before.last_seen) if before else gone.last_seen,
     )
     kept = sorted(folded.values(), key=lambda entry: entry.last_seen)[-_FOLDED_MAX:]
-    findings = [finding for finding in status.findings if finding is not least]
+    findings = [finding for finding in status.findings if finding is not gone]
     return msgspec.structs.replace(status, findings=findings, folded=kept)
 
 

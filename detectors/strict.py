@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["BadValueError", "bad_value", "convert"]
+__all__ = ["BadValueError", "bad_value", "convert", "shown"]
 
 T = TypeVar("T")
 
@@ -18,6 +18,8 @@ _PATH = re.compile(r" - at `\$([^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `([^`]*)`")
 _UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
 _GOT = re.compile(r"got `([a-z]+)`$")
+_KEY = re.compile(r" - at `key` in `\$([^`]*)`$")
+_NO_CHOICE = re.compile(r"^Invalid enum value '(.*)'$", re.DOTALL)
 _KINDS = {
     str: "str",
     int: "int",
@@ -61,6 +63,9 @@ def bad_value(error: msgspec.ValidationError, data: Any, *, file: str, where: st
 
 
 def _explain(message: str, data: Any) -> tuple[str, str, str]:
+    if of_key := _KEY.search(message):
+        path, text = of_key.group(1).lstrip("."), message[: of_key.start()]
+        return path, shown(_lookup(data, path)), f"a name in it: {text[:1].lower()}{text[1:]}"
     at = _PATH.search(message)
     path = at.group(1).lstrip(".") if at else ""
     text = (message[: at.start()] if at else message).replace(" | null`", "`")
@@ -68,9 +73,9 @@ def _explain(message: str, data: Any) -> tuple[str, str, str]:
         return _join(path, missing.group(1)), "(none)", "this field is required"
     if unknown := _UNKNOWN.match(text):
         name = _join(path, unknown.group(1))
-        return name, _shown(_lookup(data, name)), "no such field; check its spelling"
+        return name, shown(_lookup(data, name)), "no such field; check its spelling"
     field, value = _entry(data, path, text)
-    return field, _shown(value), text[:1].lower() + text[1:]
+    return field, shown(value), text[:1].lower() + text[1:]
 
 
 def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
@@ -80,23 +85,27 @@ def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
     holder = _lookup(data, head) if head else data
     if not is_entry:
         return path, holder
-    got = _GOT.search(text)
+    got, no_choice = _GOT.search(text), _NO_CHOICE.match(text)
     for key, inner in holder.items() if isinstance(holder, dict) else ():
         field, value = _entry(inner, rest.lstrip("."), text)
-        if got is not None and _KINDS.get(type(value)) == got.group(1):
+        is_kind = got is not None and _KINDS.get(type(value)) == got.group(1)
+        if is_kind or (no_choice is not None and value == no_choice.group(1)):
             return f"{head}[{key}]{'.' if field else ''}{field}", value
     return path, None
 
 
 def _choices(type_: Any, path: str) -> str:
-    """What the enum at `path` may be, where only structs lie on the way to it."""
+    """What the enum at `path` may be, where only structs and mappings of enums lie on the way to it."""
     kind = msgspec.inspect.type_info(type_)
-    for part in path.split("."):
+    head, is_entry, _ = path.partition("[")
+    for part in head.split("."):
         fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
         found = next((field for field in fields if field.encode_name == part), None)
         if found is None:
             return ""
         kind = found.type
+    if is_entry and isinstance(kind, msgspec.inspect.DictType):
+        kind = kind.value_type
     if not isinstance(kind, msgspec.inspect.EnumType):
         return ""
     return "expected one of " + ", ".join(repr(str(member.value)) for member in kind.cls)
@@ -115,6 +124,10 @@ def _lookup(data: Any, path: str) -> Any:
     return data
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def shown(value: Any) -> str:
+    """A value in a message, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        text = "(a number that is too long to be written)"
     return text if len(text) <= _VALUE_CHARS_MAX else text[:_VALUE_CHARS_MAX] + "..."

@@ -1,11 +1,13 @@
 """What of the chart is generated: the table of values in its README, from the comments in values.yaml, and in
-values.schema.json the same descriptions and the daemons' settings, from their structs. For generate.py.
+values.schema.json the same descriptions, the daemons' settings, from their structs, and the names of the
+alerts. For generate.py.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,13 @@ import yaml
 from detectors.settings import AgentSettings
 from recover.settings import Settings
 
-__all__ = ["CHART", "readme", "schema", "values"]
+__all__ = ["CHART", "alerts", "readme", "repair_templates", "schema", "values"]
 
 CHART = Path(__file__).parents[1] / "charts" / "rekindle"
 BEGIN = "<!-- values: written by `make docs` from values.yaml -->\n"
 END = "<!-- end of values -->\n"
 DECIDED_BY_THE_RELEASE = {
-    "controllerSettings": {"mode", "namespace", "images"},
+    "controllerSettings": {"mode", "modes", "namespace", "images", "scheduling_gates"},
     "agentSettings": {"catalogue"},
 }
 """Settings that follow from other values, and so are none of their own."""
@@ -70,11 +72,29 @@ def schema() -> str:
             for key in value.path:
                 place = place["properties"][key]
             place["description"] = value.meaning
+    document["properties"]["alerts"]["properties"]["rules"]["properties"] = {
+        alert["alert"]: {"$ref": "#/definitions/alert"} for alert in alerts()
+    }
     document["definitions"] = {
+        "alert": document["definitions"]["alert"],
         "controllerSettings": _settings(Settings, "controllerSettings"),
         "agentSettings": _settings(AgentSettings, "agentSettings"),
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def alerts() -> list[dict[str, Any]]:
+    """The alerts as Prometheus reads them."""
+    text = (CHART / "files" / "alerts" / "rules.yaml").read_text(encoding="utf-8")
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def repair_templates() -> dict[Path, str]:
+    """The packaged pod templates, which the chart gives to the controller unless there are others."""
+    packaged = files("recover.repair").joinpath("templates")
+    return {
+        CHART / "files" / "repair" / one.name: one.read_text(encoding="utf-8") for one in packaged.iterdir()
+    }
 
 
 def _values(node: yaml.MappingNode, lines: list[str], path: tuple[str, ...]) -> Iterator[Value]:

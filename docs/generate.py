@@ -1,30 +1,35 @@
 """Writes what is generated from the code: the pages of docs/reference, the agent's catalogue of the lines
-that recipes look for, and what the chart says of its values. `make docs` does it; a test fails when one is
-stale."""
+that recipes look for, what the chart says of its values, and what `rekindle doctor` knows of the chart.
+`make docs` does it; a test fails when one is stale."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import msgspec
+from prometheus_client.metrics import MetricWrapperBase
 
 import detectors.catalog
 import detectors.metrics
 import detectors.settings
+import recover.doctor.installation
 import recover.settings
 import recover.telemetry
-from docs import chart
+from docs import admission, chart
+from docs.dashboard import dashboard
 from docs.recipes import recipes_page
+from docs.shipped import shipped_file
 from docs.signatures import signatures_file
 from docs.structs import field_name, fields_of, one_line
 from recover.reasons import reference
 
 REFERENCE = Path(__file__).parent / "reference"
 CATALOGUE = Path(detectors.catalog.__file__).parent
+DOCTOR = Path(recover.doctor.installation.__file__).parent
 
 
 _ALERTS = """
@@ -60,8 +65,12 @@ def pages() -> dict[Path, str]:
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
         CATALOGUE / "signatures.toml": signatures_file(),
+        DOCTOR / "shipped.yaml": shipped_file(),
         chart.CHART / "README.md": chart.readme(),
         chart.CHART / "values.schema.json": chart.schema(),
+        chart.CHART / "files" / "policies" / "warnings.yaml": admission.policies(),
+        chart.CHART / "files" / "dashboards" / "rekindle.json": dashboard(),
+        **chart.repair_templates(),
     }
 
 
@@ -74,17 +83,35 @@ def _metrics() -> str:
         "",
         "## The controller",
         "",
-        "| metric | type | meaning |",
-        "|---|---|---|",
+        *_table_of_metrics(controller_metrics()),
+        "",
+        "## The agent",
+        "",
+        *_table_of_metrics(detectors.metrics.TABLE),
     ]
-    for family in recover.telemetry.Metrics().registry.collect():
-        suffix = "_total" if family.type == "counter" else ""
-        lines.append(f"| `{family.name}{suffix}` | {family.type} | {family.documentation} |")
-    lines += ["", "## The agent", "", "| metric | type | labels | meaning |", "|---|---|---|---|"]
-    for row in detectors.metrics.TABLE:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
-        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
     return "\n".join(lines) + "\n" + _ALERTS
+
+
+def controller_metrics() -> list[detectors.metrics.Metric]:
+    """Those of the controller, as the agent's table has its own."""
+    found = []
+    for metric in vars(recover.telemetry.Metrics()).values():
+        if isinstance(metric, MetricWrapperBase):
+            (family,) = metric.describe()
+            suffix = "_total" if family.type == "counter" else ""
+            labels = tuple(metric._labelnames)
+            found.append(
+                detectors.metrics.Metric(family.name + suffix, family.type, family.documentation, labels)
+            )
+    return found
+
+
+def _table_of_metrics(metrics: Iterable[detectors.metrics.Metric]) -> Iterator[str]:
+    yield "| metric | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for row in metrics:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        yield f"| `{row.name}` | {row.kind} | {labels} | {row.help} |"
 
 
 def _settings() -> str:
@@ -105,18 +132,15 @@ def _groups(module: ModuleType) -> Iterator[str]:
     source = ast.parse(inspect.getsource(module))
     classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef) and fields_of(node)}
     (root,) = (name for name in classes if name.endswith("Settings"))
-    tables = {
-        str(field.annotation and ast.unparse(field.annotation)): field_name(field)
-        for field, _ in fields_of(classes[root])
-    }
-    for name in [root, *(n for n in tables if n in classes)]:
+    tables = dict(_tables(classes, root))
+    for name in [root, *tables]:
         yield f"### {'Top level' if name == root else f'`[{tables[name]}]`'}"
         yield ""
         if text := ast.get_docstring(classes[name]):
             yield one_line(text)
             yield ""
         struct = getattr(module, name)
-        defaults = {f.name: msgspec.json.encode(f.default).decode() for f in msgspec.structs.fields(struct)}
+        defaults = {f.name: _default(f) for f in msgspec.structs.fields(struct)}
         yield "| field | default | meaning |"
         yield "|---|---|---|"
         for field, meaning in fields_of(classes[name]):
@@ -124,6 +148,21 @@ def _groups(module: ModuleType) -> Iterator[str]:
                 default = defaults[field_name(field)]
                 yield f"| `{field_name(field)}` | `{default}` | {one_line(meaning)} |"
         yield ""
+
+
+def _tables(classes: dict[str, ast.ClassDef], name: str, path: str = "") -> Iterator[tuple[str, str]]:
+    """The struct of each group with the name of its table; a group within a group is `outer.inner`."""
+    for field, _ in fields_of(classes[name]):
+        inner = ast.unparse(field.annotation)
+        if inner in classes:
+            table = f"{path}{field_name(field)}"
+            yield inner, table
+            yield from _tables(classes, inner, f"{table}.")
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    is_made = field.default_factory is not msgspec.NODEFAULT
+    return msgspec.json.encode(field.default_factory() if is_made else field.default).decode()
 
 
 if __name__ == "__main__":

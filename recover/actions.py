@@ -11,7 +11,7 @@ import msgspec
 
 from detectors.resource import MergePatch, PatchType, Resource
 
-__all__ = ["Action", "Create", "Delete", "Emit", "Ensure", "Patch", "Plan"]
+__all__ = ["Action", "Ask", "Create", "Delete", "Emit", "Ensure", "Patch", "Plan"]
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
@@ -26,6 +26,8 @@ class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
     body: dict[str, Any]
     namespace: str = ""
     status: dict[str, Any] | None = None
+    strict: bool = False
+    """For what people wrote: a field that the API server does not know is refused, and not dropped."""
 
 
 class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
@@ -78,7 +80,15 @@ class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
     """Makes the Event's name: the same key on the same object is the same Event."""
 
 
-Action = Create | Ensure | Patch | Delete | Emit
+class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
+    """A request to a machine outside, which takes the same `id` once however often it comes."""
+
+    what: str
+    id: str
+    body: dict[str, Any]
+
+
+Action = Create | Ensure | Patch | Delete | Emit | Ask
 
 
 class Plan(msgspec.Struct, frozen=True):

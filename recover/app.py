@@ -18,7 +18,8 @@ from recover.actions import Plan
 from recover.errors import Transient
 from recover.execute import Executor
 from recover.expiry import expire
-from recover.kube.cluster import INCIDENTS, NODES, RECOVERIES, Cluster
+from recover.gauges import derive
+from recover.kube.cluster import Cluster
 from recover.kube.limiter import Urgency
 from recover.loops.recovery import Recoveries
 from recover.loops.whole import WholeWorld
@@ -26,9 +27,14 @@ from recover.mode import ModeKeeper
 from recover.model import World
 from recover.nodehealths import upkeep
 from recover.observe import Observer
+from recover.outside import Outside
 from recover.plan import plan
 from recover.recipe_status import tell
+from recover.repair.plan import repair
+from recover.repair_templates import load_means
+from recover.resources import INCIDENTS, NODES, RECOVERIES
 from recover.settings import Settings
+from recover.spares import keep_spares
 from recover.telemetry import Clock, Metrics
 from recover.workloads import WORKLOADS
 
@@ -45,19 +51,28 @@ FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
 
 class Controller:
     """Runs until cancelled. `ready` is set once every kind has been listed; `leading`, by whoever gives it,
-    once this controller may write."""
+    once this controller may write; `may_send` raises where it may not, for what goes past the cluster. Raises
+    SettingsError for what a repair is made of, if that is unusable."""
 
     def __init__(
-        self, cluster: Cluster, settings: Settings, metrics: Metrics, clock: Clock, leading: asyncio.Event
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        leading: asyncio.Event,
+        may_send: Callable[[], None] | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self.leading = leading
         self.metrics = metrics
         self._cluster = cluster
         self._begun = False
-        self._mode = ModeKeeper(cluster, settings, clock)
         self.observer = Observer(cluster, settings, self._wake)
-        self._executor = executor = Executor(cluster, self.observer, metrics, clock)
+        self._modes = ModeKeeper(cluster, self.observer, settings, clock)
+        outside = Outside(settings.repair.webhook, may_send)
+        self._executor = executor = Executor(cluster, self.observer, metrics, clock, outside)
+        means = load_means(settings.repair)
 
         def triage(world: World, now: datetime) -> Plan:
             return plan(world, settings, now)
@@ -65,17 +80,22 @@ class Controller:
         def keep_up(world: World, _now: datetime) -> Plan:
             return upkeep(world)
 
+        def mend(world: World, now: datetime) -> Plan:
+            return repair(world, settings, means, now)
+
         def expiry(world: World, now: datetime) -> Plan:
             return expire(world, settings.retention, now)
 
-        shared = (self.observer, executor, self._mode, metrics, clock)
+        shared = (self.observer, executor, self._modes, metrics, clock)
         self._woken = (
             WholeWorld("triage", triage, *shared),
             WholeWorld("upkeep", keep_up, *shared),
+            WholeWorld("spares", keep_spares, *shared),
             WholeWorld("recipes", tell, *shared),
+            WholeWorld("repair", mend, *shared),
         )
         self._by_time = WholeWorld("expiry", expiry, *shared)
-        self._recoveries = Recoveries(self.observer, executor, self._mode, settings, metrics, clock)
+        self._recoveries = Recoveries(self.observer, executor, self._modes, settings, metrics, clock)
 
     def _wake(self) -> None:
         if self._begun:
@@ -97,10 +117,11 @@ class Controller:
             await self.leading.wait()
             if follows_another:
                 await _until_answered(self._catch_up)
-            await _until_answered(self._mode.load)
+            await _until_answered(self._modes.load)
             self._begun = True
             for loop in (*self._woken, self._by_time):
                 group.create_task(loop.run())
+            group.create_task(self._modes.run())
             group.create_task(self._recoveries.run())
             self._recoveries.wake()
 
@@ -125,7 +146,7 @@ class Controller:
                 return
 
     def _sizes(self) -> dict[str, int]:
-        world = self.observer.world(self._mode.mode, self._mode.since)
+        world = self.observer.world(self._modes.now())
         return {
             "nodes": len(world.nodes),
             "gangs": len(world.gangs),
@@ -135,20 +156,13 @@ class Controller:
 
     def refresh_gauges(self) -> None:
         """Called before the metrics are read: gauges are derived, never kept in step."""
-        world = self.observer.world(self._mode.mode, self._mode.since)
+        world = self.observer.world(self._modes.now())
         self.metrics.leader.set(self.leading.is_set())
         self.metrics.writes_in_flight.set(self._executor.limiter.in_flight)
         waiting = self._executor.limiter.waiting()
         for urgency in Urgency:
             self.metrics.writes_waiting.labels(urgency=urgency.name.lower()).set(waiting[urgency])
-        self.metrics.recoveries.clear()
-        for recovery in world.recoveries.values():
-            self.metrics.recoveries.labels(phase=recovery.status.phase).inc()
-        self.metrics.incidents.clear()
-        for incident in world.incidents.values():
-            if incident.status.closed_at is None:
-                self.metrics.incidents.labels(fault=incident.spec.fault).inc()
-        self.metrics.quarantined.set(sum(1 for n in world.nodes.values() if n.quarantine is not None))
+        derive(self.metrics, world)
         self.metrics.unreadable.clear()
         for kind, count in self.observer.unreadable().items():
             self.metrics.unreadable.labels(kind=kind).set(count)

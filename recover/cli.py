@@ -1,49 +1,42 @@
-"""`rekindle status` and `rekindle why`: reads the API objects (lookup.py), tells them (stories/), prints.
-
-Exit status: 0 answered, 1 the cluster cannot be read, 2 wrong usage, 3 no such job or node, or several.
-"""
+"""`rekindle status` and `rekindle why`: reads the API objects (lookup.py), tells them (stories/), prints."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from detectors.exit_status import Exit
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.settings import SettingsError
+from recover.command_line import (
+    CaFile,
+    Context,
+    Format,
+    Kubeconfig,
+    Namespace,
+    Server,
+    TokenFile,
+    run,
+)
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
 from recover.lookup import CannotTell, NotFound, Snapshot, find, read
+from recover.output import Output, print_data
 from recover.stories.job import why_job
 from recover.stories.node import why_node
 from recover.stories.overview import Overview, Table, overview
 from recover.stories.words import Command, Line, Story, Tone, printable
 
-__all__ = [
-    "CaFile",
-    "Context",
-    "Format",
-    "Kubeconfig",
-    "Namespace",
-    "Output",
-    "Server",
-    "TokenFile",
-    "print_story",
-    "status",
-    "why",
-]
+__all__ = ["print_story", "status", "why"]
 
-EXIT_UNREADABLE = 1
-EXIT_NOT_FOUND = 3
 _ROWS_MAX = 50
 _PIPED_COLUMNS = 160
 """Without a terminal there is no width to ask for; tables stay readable in a file of this width."""
@@ -55,43 +48,16 @@ _STYLES = {
     Tone.WAITING: "yellow",
     Tone.DETAIL: "dim",
 }
-_EPILOG = "Exit status: 0 answered, 1 the cluster cannot be read, 2 wrong usage"
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Only jobs of this namespace.")]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")]
-Kubeconfig = Annotated[str, typer.Option(metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")]
-Context = Annotated[str, typer.Option(help="A context of the kubeconfig.")]
-Server = Annotated[str, typer.Option(metavar="URL", help="An API server, instead of a kubeconfig.")]
-TokenFile = Annotated[str, typer.Option(metavar="FILE", help="The token for --server.")]
-CaFile = Annotated[
-    str, typer.Option(metavar="FILE", help="The certificate authority of --server (default: the system's).")
-]
 
 
 def status(args: list[str]) -> int:
     """The command's exit status."""
-    return _run(_status, args, "rekindle status", _EPILOG)
+    return run(_status, args, "status")
 
 
 def why(args: list[str]) -> int:
     """The command's exit status."""
-    return _run(_why, args, "rekindle why", f"{_EPILOG}, 3 no such job or node, or several")
-
-
-def _run(command: Callable[..., None], args: list[str], name: str, epilog: str) -> int:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(epilog=epilog)(command)
-    try:
-        app(args, prog_name=name)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+    return run(_why, args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
 
 
 def _status(
@@ -103,7 +69,7 @@ def _status(
     token_file: TokenFile = "",
     ca_file: CaFile = "",
 ) -> None:
-    """Shows what is wrong, what is being done, what was refused, and where Rekindle is blind."""
+    """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
     snapshot = _read(
         namespace,
         load_credentials(
@@ -119,15 +85,16 @@ def _status(
         datetime.now(UTC),
         hidden=snapshot.hidden,
     )
-    if output is Output.JSON:
-        _print_json(shown)
-    else:
+    if output is Output.TABLE:
         _print_overview(shown)
+    else:
+        print_data(shown, output)
 
 
 def _why(
     subject: Annotated[
-        str, typer.Argument(metavar="JOB|NODE", help="NAME, NAMESPACE/NAME, KIND/NAME or node/NAME.")
+        str,
+        typer.Argument(metavar="JOB|NODE", help="Asked for as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."),
     ],
     namespace: Namespace = "",
     output: Format = Output.TABLE,
@@ -137,7 +104,7 @@ def _why(
     token_file: TokenFile = "",
     ca_file: CaFile = "",
 ) -> None:
-    """Tells why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
+    """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
     snapshot = _read(
         namespace,
         load_credentials(
@@ -148,18 +115,23 @@ def _why(
     try:
         found = find(subject, snapshot, namespace)
     except NotFound as error:
-        raise _failed(error, EXIT_NOT_FOUND) from error
+        raise _failed(error, Exit.NO_ANSWER) from error
     now = datetime.now(UTC)
     if isinstance(found, str):
         story = why_node(
-            found, snapshot.nodes.get(found), snapshot.health.get(found), snapshot.incidents, now
+            found,
+            snapshot.nodes.get(found),
+            snapshot.health.get(found),
+            snapshot.incidents,
+            now,
+            hidden=snapshot.hidden,
         )
     else:
         story = why_job(found, snapshot.recoveries, snapshot.incidents, now)
-    if output is Output.JSON:
-        _print_json(story)
-    else:
+    if output is Output.TABLE:
         print_story(story)
+    else:
+        print_data(story, output)
 
 
 def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool) -> Snapshot:
@@ -171,23 +143,21 @@ def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool) -> Snaps
 
     try:
         snapshot = asyncio.run(connected())
-    except (CannotTell, SettingsError) as error:
-        raise _failed(error, EXIT_UNREADABLE) from error
+    except CannotTell as error:
+        raise _failed(error, Exit.NO_ANSWER) from error
+    except SettingsError as error:
+        raise _failed(error, Exit.UNUSABLE) from error
     for note in snapshot.notes:
         print(f"rekindle: {note}", file=sys.stderr)
     return snapshot
 
 
-def _failed(error: Exception, code: int) -> typer.Exit:
+def _failed(error: Exception, code: Exit) -> typer.Exit:
     print(f"rekindle: {error}", file=sys.stderr)
     return typer.Exit(code)
 
 
 # --- printing ---------------------------------------------------------------------------------------------
-
-
-def _print_json(answer: Story | Overview) -> None:
-    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
 
 
 def _console() -> Console:

@@ -1,4 +1,5 @@
-"""May this gang be touched? Pure: labels and annotations of the job and its namespace, the mode, holds.
+"""May this gang, or this node, be touched? Pure: labels and annotations of the job and its namespace, the
+modes, holds.
 
 The job's word beats its namespace's. Where label and annotation of one object disagree, the more careful one
 counts. An unknown value counts as `observe`: it was meant to say something.
@@ -6,19 +7,37 @@ counts. An unknown value counts as `observe`: it was meant to say something.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
 from detectors.contract import key
-from recover.model import Gang, Mode, NamespaceView
+from recover.model import Gang, NamespaceView, Node, World
+from recover.modes import InForce, Mode, Standing, lowest
 
-__all__ = ["AUTO_RECOVERY", "ON_TERMINAL", "Hold", "OptIn", "held", "may_recreate", "opt_in", "within_mode"]
+__all__ = [
+    "AUTO_RECOVERY",
+    "MODE",
+    "ON_TERMINAL",
+    "Hold",
+    "OptIn",
+    "frozen",
+    "frozen_gang",
+    "held",
+    "in_force_for",
+    "in_force_on",
+    "may_recreate",
+    "opt_in",
+    "within_mode",
+    "word_of",
+]
 
 AUTO_RECOVERY = key("auto-recovery")
+MODE = key("mode")
 ON_TERMINAL = key("on-terminal")
+_MANAGED = key("managed")
 _HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
 
 
@@ -61,9 +80,44 @@ def may_recreate(annotations: Mapping[str, str]) -> bool:
 
 def within_mode(mode: Mode, namespace: NamespaceView | None) -> Mode:
     """The namespace may lower the cluster's mode, never raise it."""
-    if namespace is not None and namespace.annotations.get(key("mode")) == Mode.OBSERVE:
-        return Mode.OBSERVE
-    return mode
+    said = word_of(namespace) if namespace is not None else None
+    return mode if said is None else min(mode, said)
+
+
+def word_of(namespace: NamespaceView) -> Mode | None:
+    """What its people allow at most. A value that is no mode lowers nothing, and they are told."""
+    return next((mode for mode in Mode if mode == namespace.annotations.get(MODE)), None)
+
+
+def in_force_on(world: World, node: Node) -> InForce:
+    """The cluster's mode, lowered by the node's pool."""
+    return lowest(world.modes.cluster, _pools(world, [node]))
+
+
+def in_force_for(world: World, gang: Gang) -> InForce:
+    """The cluster's mode, lowered by the gang's namespace and by the pool of each node where a rank of it
+    stands: where nodes are not to be touched yet, what runs on them is not stopped either."""
+    lowering = list(_namespace(world, gang.ref.namespace))
+    if world.modes.pools:
+        names = sorted({pod.node for pod in world.pods(gang.ref.uid)} & world.nodes.keys())
+        lowering += _pools(world, [world.nodes[name] for name in names])
+    return lowest(world.modes.cluster, lowering)
+
+
+def _pools(world: World, nodes: Iterable[Node]) -> Iterator[tuple[str, Standing]]:
+    pools = {node.labels.get(world.pool_label) for node in nodes} & world.modes.pools.keys()
+    for pool in sorted(pools, key=str):
+        yield f"pool {pool}", world.modes.pools[str(pool)]
+
+
+def _namespace(world: World, name: str) -> Iterator[tuple[str, Standing]]:
+    """Its word counts from the moment when it is there; that it is gone, from when that was kept."""
+    standing, view = world.modes.namespaces.get(name), world.namespaces.get(name)
+    if standing is not None:
+        yield f"namespace {name}", standing
+    said = word_of(view) if view is not None else None
+    if said is not None:
+        yield f"namespace {name}", Standing(said)
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -71,6 +125,30 @@ class Hold(msgspec.Struct, frozen=True):
 
     until: datetime | None
     reason: str
+
+    def of(self, what: str) -> str:
+        """Plain words; `what` is the object's name."""
+        end = f" until {self.until:%Y-%m-%d %H:%M}" if self.until else ""
+        return f"a person froze {what}{end}" + (f": {self.reason}" if self.reason else "")
+
+
+def frozen(node: Node, now: datetime) -> str:
+    """What keeps everybody from touching the node, in words; empty where nothing does."""
+    if node.labels.get(_MANAGED) == "false":
+        return f"{node.name} has the label {_MANAGED}=false"
+    hold = held(node.annotations, now)
+    return hold.of(node.name) if hold is not None else ""
+
+
+def frozen_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> str:
+    """The same of a gang; a hold on its namespace holds it too."""
+    for what, notes in (
+        (str(gang.ref), gang.annotations),
+        (f"namespace {gang.ref.namespace}", namespace.annotations if namespace else {}),
+    ):
+        if (hold := held(notes, now)) is not None:
+            return hold.of(what)
+    return ""
 
 
 def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import structlog
 
+from detectors.command_line import Parser
+from detectors.exit_status import Exit
 from detectors.kubeapi import KubeApi
 from detectors.settings import SettingsError, load
 from recover.app import Controller
-from recover.kube.auth import load_credentials
+from recover.kube.arguments import add_connection, connection
 from recover.kube.fenced import Fenced
 from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
@@ -26,14 +28,14 @@ from recover.web import serve
 
 __all__ = ["run"]
 
-EXIT_LEASE_LOST = 3
+EXIT_LEASE_LOST = Exit.NO_ANSWER
 
 log = structlog.get_logger(__name__)
 
 
 def run(args: list[str]) -> int:
-    """The controller. Exit 0 after SIGTERM or SIGINT, 2 for settings that cannot be used, 3 at once when
-    another controller may lead."""
+    """The daemon, until a signal ends it. Its exit status; EXIT_LEASE_LOST at once when another controller
+    may lead."""
     options = _parser().parse_args(args)
     configure_logs(options.log_level)
     try:
@@ -46,46 +48,44 @@ def run(args: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rekindle controller",
-        description="Names the culprit, quarantines its node, restarts the whole gang from its last complete "
-        "checkpoint, and proves by new steps that it resumed. Mode `observe` (the default) only says what it "
-        "would do.",
+    parser = Parser(
+        "controller",
+        "Name the culprit of a fault, quarantine its node, restart the whole gang from its last complete "
+        "checkpoint, and prove by new steps that it resumed. Mode observe (the default) only says what would "
+        "be done.",
+        example="rekindle controller --kubeconfig FILE --set mode=observe",
     )
-    parser.add_argument("--settings", metavar="FILE", type=Path, help="TOML; see docs/reference/settings.md")
+    parser.add_argument(
+        "--settings", metavar="FILE", type=Path, help="Settings as TOML (docs/reference/settings.md)."
+    )
     parser.add_argument(
         "--set",
         metavar="GROUP.FIELD=VALUE",
         action="append",
         default=[],
-        help="overrides one setting, for example mode=recover or timing.settle_s=1",
+        help="One setting, as mode=recover or timing.settle_s=1; may be repeated.",
     )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", default="", help="default: in-cluster, or $KUBECONFIG"
-    )
-    parser.add_argument("--context", default="", help="context of the kubeconfig")
-    parser.add_argument("--server", metavar="URL", default="", help="an API server, instead of a kubeconfig")
-    parser.add_argument("--token-file", metavar="FILE", default="", help="the token for --server")
-    parser.add_argument(
-        "--ca-file",
-        metavar="FILE",
-        default="",
-        help="the certificate authority of --server (default: the system's)",
-    )
+    add_connection(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default="0.0.0.0:9100",
-        help="health and metrics (default %(default)s; port 0 takes a free one)",
+        help="Where /healthz, /readyz and /metrics are served; port 0 is a free one (default: %(default)s).",
     )
     parser.add_argument(
         "--identity",
         metavar="NAME",
         default="",
-        help="who holds the lease: the pod's name (default: host name and a random suffix). A controller "
-        "started anew under the same name leads at once, so no two that may live at once can share one",
+        help="Who holds the lease: the pod's name (default: host name and a random suffix). A controller "
+        "started anew under the same name leads at once, so no two that may live at once can share one.",
     )
-    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="What is logged: debug, info (default), warning or error.",
+    )
     return parser
 
 
@@ -99,20 +99,14 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
     host, _, port = options.listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
-    credentials = await load_credentials(
-        kubeconfig=options.kubeconfig,
-        context=options.context,
-        server=options.server,
-        token_file=options.token_file,
-        ca_file=options.ca_file,
-    )
+    credentials = await connection(options)
     identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     sender = f"rekindle-controller/{identity}"
     async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=sender) as own:
         elector = Elector(RestCluster(own), settings, identity, WallClock())
         async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:
             fenced = Fenced(RestCluster(api), elector)
-            controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading)
+            controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading, elector.check)
             try:
                 runner = await serve(controller, host or "0.0.0.0", int(port))
             except OSError as error:

@@ -7,7 +7,6 @@ so the wire and the schema cannot drift apart.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import msgspec
 import yaml
 
+from detectors.command_line import Parser
 from detectors.contract import GROUP, VERSION, NodeHealth
 from detectors.kubeapi import Resource
 from recover.api import Incident, Recovery
-from recover.kube.cluster import INCIDENTS, NODEHEALTHS, RECOVERIES
 from recover.recipes.objects import RecipeObject
-from recover.resources import RECIPES
+from recover.resources import INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
 from recover.structural import Schema, structural
 
 __all__ = ["files", "manifests", "run", "schemas"]
@@ -77,6 +76,7 @@ _DEFINITIONS = (
             Column("Job", ".spec.gang.name"),
             Column("Blame", ".status.blame"),
             Column("Phase", ".status.phase"),
+            Column("Repair", ".status.repair.phase"),
             Column("Summary", ".status.summary", wide=True),
             _AGE,
         ),
@@ -184,11 +184,18 @@ def _yaml(manifest: dict[str, Any]) -> str:
 
 
 def run(args: list[str]) -> int:
-    """`rekindle crds`: prints the CRDs, or writes one file each."""
-    parser = argparse.ArgumentParser(
-        prog="rekindle crds", description="Print the CustomResourceDefinitions, for kubectl apply -f -."
+    """`rekindle crds`: prints the CRDs, or writes one file each. The exit status."""
+    parser = Parser(
+        "crds",
+        "Print the CustomResourceDefinitions of Rekindle.",
+        example="rekindle crds | kubectl apply --server-side -f -",
     )
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write one file per kind there")
+    parser.add_argument(
+        "--output-dir",
+        type=Path,
+        metavar="DIR",
+        help="Write a file for each kind there, and print nothing.",
+    )
     directory: Path | None = parser.parse_args(args).output_dir
     if directory is None:
         sys.stdout.write("---\n".join(files().values()))

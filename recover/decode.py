@@ -1,12 +1,13 @@
 """API bytes -> views of the model. Pure; reads only the fields that a decision needs.
 
 Other people's objects may hold anything: unknown fields are ignored, and an object that cannot be read raises
-msgspec.MsgspecError, which observe.py reports and skips.
+msgspec.MsgspecError, which table.py reports and skips.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +35,7 @@ __all__ = [
     "JOBSET_UID",
     "QUARANTINE",
     "RELEASED",
+    "REPAIR_OF",
     "SCAN_OF",
     "UNHEALTHY",
     "namespace",
@@ -47,14 +49,19 @@ UNHEALTHY = key("unhealthy")
 QUARANTINE = key("quarantined-by")
 """Annotation on a node: who quarantined it, and what undoes it."""
 RELEASED = key("released-at")
-"""Annotation on a node: when a person last released it."""
+"""Annotation on a node: when a person last released it, or a repair gave it back."""
 SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""
+REPAIR_OF = key("repair")
+"""Label on a Job of a repair, and on its pod, in our own namespace: the Incident whose node it mends."""
 EXCLUDED = key("excluded")
 """Annotation on a scan pod: the steps that it must not choose, since they failed to load."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
+"""Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
+the share of a card in per cent."""
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -65,16 +72,9 @@ class _Condition(msgspec.Struct, rename="camel"):
     last_transition_time: datetime | None = None
 
 
-class _Taint(msgspec.Struct, rename="camel"):
-    key: str
-    effect: str
-    value: str = ""
-    time_added: str = ""
-
-
 class _NodeSpec(msgspec.Struct):
     unschedulable: bool = False
-    taints: list[_Taint] = []
+    taints: tuple[Taint, ...] = ()
 
 
 class _NodeInfo(msgspec.Struct):
@@ -98,6 +98,8 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
     wire = msgspec.json.decode(raw, type=_Node)
     meta = wire.metadata
     ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
+    allocatable = _counts(wire.status.allocatable, accelerators)
+    capacity = _counts(wire.status.capacity, accelerators)
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -105,7 +107,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         labels=meta.labels,
         annotations=meta.annotations,
         unschedulable=wire.spec.unschedulable,
-        taints=tuple(Taint(t.key, t.effect, t.value, t.time_added) for t in wire.spec.taints),
+        taints=wire.spec.taints,
         ready=ready is not None and ready.status == "True",
         ready_since=ready.last_transition_time if ready else None,
         boot_id=wire.status.node_info.boot_id,
@@ -115,12 +117,10 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         ),
         quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
         released_at=_time(meta.annotations.get(RELEASED, "")),
+        allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
+        capacity=capacity,
+        accelerators=_accelerators(wire.status.capacity, accelerators),
     )
-
-
-_HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
-"""Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
-the share of a card in per cent."""
 
 
 def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
@@ -129,16 +129,18 @@ def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
 
 def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> int:
     """How many accelerators these quantities mean. Part of one counts as one."""
-    total = 0
+    counts = _counts(quantities, names).items()
+    return sum(-(-count // 100) if name in _HUNDREDTHS else count for name, count in counts)
+
+
+def _counts(quantities: dict[str, str | int], names: tuple[str, ...]) -> dict[str, int]:
+    """The accelerator resources among these; one that is no whole number is left out."""
+    found = {}
     for name, quantity in quantities.items():
-        if not _is_accelerator(name, names):
-            continue
-        try:
-            count = int(quantity)
-        except ValueError:
-            continue
-        total += -(-count // 100) if name in _HUNDREDTHS else count
-    return total
+        if _is_accelerator(name, names):
+            with suppress(ValueError):
+                found[name] = int(quantity)
+    return found
 
 
 def _quarantine(text: str) -> Quarantine | None:

@@ -19,15 +19,17 @@ import structlog
 import tenacity
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.actions import Action, Ask, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
-from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
+from recover.guard import QUARANTINE_NODE
+from recover.kube.cluster import Cluster
 from recover.kube.limiter import Limiter, Urgency
 from recover.model import Gang, Node, Refusal
 from recover.objects import shortened
 from recover.observe import Observer
-from recover.resources import RECIPES
+from recover.outside import Outside
+from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
 from recover.table import Table
 from recover.telemetry import Clock, Metrics
 
@@ -38,6 +40,12 @@ LOOK_AGAIN_S = 0.2
 
 STALE_S = 0.02
 """After a failed precondition: the object has been read again, so the next decision can be made at once."""
+
+NOTE_BYTES_MAX = 1024
+"""The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
+
+WORDS_CHARS_MAX = 400
+"""Of an API server's refusal, in the log and in what becomes of it."""
 
 CONFLICTS_MAX = 3
 """A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
@@ -58,8 +66,16 @@ class _Object(msgspec.Struct):
 
 
 class Executor:
-    def __init__(self, cluster: Cluster, observer: Observer, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        metrics: Metrics,
+        clock: Clock,
+        outside: Outside | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._outside = outside
         self._observer = observer
         self._metrics = metrics
         self._clock = clock
@@ -72,7 +88,12 @@ class Executor:
         if not chains:
             return plan.look_again_s
         seen = {id(a): self._seen(a) for a in plan.actions if isinstance(a, Patch)}
-        outcomes = await asyncio.gather(*(self._chain(chain, seen) for chain in chains))
+        taking = {a.name for a in plan.actions if isinstance(a, Patch) and a.what == QUARANTINE_NODE}
+        self._observer.taking |= taking
+        try:
+            outcomes = await asyncio.gather(*(self._chain(chain, seen) for chain in chains))
+        finally:
+            self._observer.taking -= taking
         waits = [wait for wait in (*outcomes, plan.look_again_s) if wait is not None]
         return min(waits, default=None)
 
@@ -96,13 +117,17 @@ class Executor:
         return None
 
     def _note(self, action: Action, error: Transient | Permanent) -> None:
-        if isinstance(action, Create):
-            may_pass = isinstance(error, Transient)
+        may_pass = isinstance(error, Transient)
+        # A patch that only has to be made anew, for a newer version, is none that was refused.
+        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and not may_pass):
             self._observer.refused(action, Refusal(self._clock.now(), str(error), may_pass=may_pass))
 
     async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
         if isinstance(action, Emit):
             await self._emit(action, slot)
+            return
+        if isinstance(action, Ask):
+            await self._ask(action)
             return
         outcome = "unfinished"
         try:
@@ -124,14 +149,26 @@ class Executor:
             there = await self._read_again(action)
             stale = error.not_found or (error.stale and not _is_invalid(error, action, there))
             outcome = "stale" if stale else "refused"
+            words = _without_values(str(error))
             if stale:
-                raise Transient(str(error), retry_in_s=STALE_S) from error
+                raise Transient(words, retry_in_s=STALE_S) from error
             if _may_pass(error):
-                raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
-            raise Permanent(str(error)) from error
+                raise Transient(words, retry_in_s=LOOK_AGAIN_S) from error
+            raise Permanent(words) from error
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
+
+    async def _ask(self, request: Ask) -> None:
+        """Of a machine outside; sent again at a later look until it is taken."""
+        assert self._outside is not None, "a plan asks only where a webhook is set"
+        outcome = "refused"
+        try:
+            await self._outside.ask(request.id, request.body)
+            outcome = "done"
+        finally:
+            self._metrics.writes.labels(what=request.what, outcome=outcome).inc()
+        log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
 
     async def _apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> None:
         match action:
@@ -163,7 +200,9 @@ class Executor:
         a status that it has: it may say more, and the next look brings it up to date."""
         unwritten = True
         try:
-            raw = await self._cluster.create(action.resource, action.body, action.namespace)
+            raw = await self._cluster.create(
+                action.resource, action.body, action.namespace, strict=action.strict
+            )
         except ApiError as error:
             if not error.exists:
                 raise
@@ -198,7 +237,9 @@ class Executor:
                     raise
                 await self._read_again(action)
                 now = self._seen(action)
-                if now is None or msgspec.structs.replace(seen, version=now.version) != now:
+                if now is None or now.version == action.version:  # what was refused is the change itself
+                    raise
+                if msgspec.structs.replace(seen, version=now.version) != now:
                     raise
                 log.info("conflict over what no decision reads, writing again", what=action.what)
                 action = msgspec.structs.replace(action, version=now.version)
@@ -248,7 +289,7 @@ class Executor:
             "eventTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
-            "note": event.message[:1024],
+            "note": event.message.encode()[:NOTE_BYTES_MAX].decode(errors="ignore"),
             "action": event.reason,
             "regarding": about,
             "reportingController": "rekindle.dev/controller",
@@ -271,12 +312,27 @@ def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
 
 
+def _without_values(words: str) -> str:
+    """What the API server says of a field that it refuses, without what stands there: that may be a whole pod
+    template, with the secrets that people write into its variables."""
+    if len(words) <= WORDS_CHARS_MAX:
+        return words
+    head, found, rest = words.partition("Invalid value: ")
+    return (
+        f"{head}{found}(...){rest[rest.rfind(': ') :]}"[:WORDS_CHARS_MAX]
+        if found
+        else words[:WORDS_CHARS_MAX]
+    )
+
+
 def _may_pass(error: BaseException) -> bool:
     return isinstance(error, ApiError) and (error.status == 429 or error.status >= 500)
 
 
 def _urgency(action: Action) -> Urgency:
     """Incidents, Events and the removal of old objects tell what was done; the rest does it."""
+    if isinstance(action, Ask):
+        return Urgency.ACT
     if isinstance(action, Emit) or action.resource == INCIDENTS:
         return Urgency.REPORT
     if action.resource in (NODEHEALTHS, RECIPES):
@@ -293,6 +349,8 @@ def _what(action: Action) -> str:
 def _target(action: Action) -> str:
     if isinstance(action, Emit):
         return action.regarding["name"]
+    if isinstance(action, Ask):
+        return action.id
     return _path(action.resource, action.namespace, action.name)
 
 

@@ -1,8 +1,8 @@
 """Old Incidents and Recoveries go: by age, and the oldest beyond a cap; so do scans without Recovery. Pure.
 
-Only what is over goes. While a job exists, those of its Recoveries stay that number the next one, carry the
-running totals, tell pods that ended in earlier attempts from new ones, and say what recipes have changed.
-Long history is Prometheus' task.
+Only what is over goes, and no Incident that a node is still out for, as one on hold may be. While a job
+exists, those of its Recoveries stay that number the next one, carry the running totals, tell pods that ended
+in earlier attempts from new ones, and say what recipes have changed. Long history is Prometheus' task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ AT_ONCE_MAX = 100
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
     """What to delete now. Looked at again after `look_again_s`, since age comes without any change."""
-    closed = [i.metadata for i in world.incidents.values() if i.status.phase is IncidentPhase.CLOSED]
+    standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
+    closed = [
+        incident.metadata
+        for name, incident in world.incidents.items()
+        if incident.status.phase is IncidentPhase.CLOSED and name not in standing
+    ]
     needed = {
         r.metadata.uid for uid in world.recoveries_of if uid in world.gangs for r in _needed(world, uid)
     }

@@ -14,9 +14,10 @@ import msgspec
 
 from detectors.contract import Fault, key
 from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
-from recover.consent import OptIn, held, may_recreate, opt_in, within_mode
+from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
 from recover.diagnose.model import Diagnosis
-from recover.model import Gang, Mode, Node, World
+from recover.model import Gang, Node, World
+from recover.modes import InForce, Mode
 from recover.reasons import Reason
 from recover.settings import Budgets, Settings
 
@@ -65,6 +66,14 @@ class Brake(msgspec.Struct, frozen=True):
     until: datetime
     nodes: int
 
+    @property
+    def words(self) -> str:
+        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
+        return (
+            f"{self.fault} on {seen} since {self.since:%H:%M:%S}: too many at once to be single faults; "
+            f"nothing disruptive until {self.until:%H:%M:%S}"
+        )
+
 
 class Guard:
     """Built for one plan from one world; `take` keeps what the plan has used up so far."""
@@ -75,8 +84,9 @@ class Guard:
         self._window_s = settings.timing.recovery_window_s
         self._now = now
         self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
-        self._quarantined = {n.name for n in self._nodes if n.quarantine is not None}
-        self._recent = self._recent_quarantines()
+        quarantined = {n.name for n in self._nodes if n.quarantine is not None}
+        self._quarantined = quarantined | set(world.taking)
+        self._recent = self._recent_quarantines() + len(self._quarantined - quarantined)
         self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
 
     def _recent_quarantines(self) -> int:
@@ -98,21 +108,16 @@ class Guard:
 
     def may_quarantine(self, node: Node, diagnosis: Diagnosis) -> Verdict:
         """Asks, and on Allowed takes the budget."""
-        world = self._world
-        if diagnosis.stale:
-            return Denied(
-                Reason.STALE_EVIDENCE,
-                f"seen at {diagnosis.detected_at:%Y-%m-%d %H:%M:%S}, before {world.mode} mode began",
-            )
-        if world.mode is Mode.OBSERVE:
-            return Denied(Reason.OBSERVE_MODE, f"would take {node.name} out of service", would=True)
-        if node.labels.get(key("managed")) == "false":
-            return Denied(Reason.HELD, f"{node.name} has the label {key('managed')}=false")
-        if (hold := held(node.annotations, self._now)) is not None:
-            return Denied(Reason.HELD, _held(node.name, hold.until, hold.reason))
-        brake = next((b for b in self.brakes), None)
-        if brake is not None:
-            return Denied(Reason.FLEET_BRAKE, _braked(brake))
+        mode = in_force_on(self._world, node)
+        if diagnosis.seen_at < mode.acting_since:
+            return _stale(diagnosis, mode)
+        if mode.mode is Mode.OBSERVE:
+            words = f"would take {node.name} out of service{mode.because}"
+            return Denied(Reason.OBSERVE_MODE, words, would=True)
+        if why := frozen(node, self._now):
+            return Denied(Reason.HELD, why)
+        if self.brakes:
+            return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         exhausted = self._exhausted(node)
         if exhausted:
             return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
@@ -151,17 +156,18 @@ class Guard:
         touch = may_touch(self._world, gang, self._now)
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
-        if diagnosis.stale:
-            return Denied(
-                Reason.STALE_EVIDENCE,
-                f"seen at {diagnosis.detected_at:%Y-%m-%d %H:%M:%S}, before {self._world.mode} mode began",
-            )
+        mode = in_force_for(self._world, gang)
+        if diagnosis.seen_at < mode.acting_since:
+            return _stale(diagnosis, mode)
         if isinstance(touch, Denied):
             return touch
         if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
             return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
         if not dead and self.brakes:
-            return Denied(Reason.FLEET_BRAKE, _braked(self.brakes[0]))
+            return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
+        if not dead and gang.done_ranks and not may_recreate(gang.annotations):
+            ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"
+            return Denied(Reason.RANKS_ENDED, f"{ended}, and the others may still do so")
         return self._within_attempts(gang)
 
     def _within_attempts(self, gang: Gang) -> Verdict:
@@ -183,14 +189,12 @@ def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
     consent = opt_in(gang, namespace)
     if consent is OptIn.DISABLED:
         return Denied(Reason.NOT_OPTED_IN, f"{gang.ref} did not ask for automatic recovery")
-    if consent is OptIn.OBSERVE or within_mode(world.mode, namespace) is Mode.OBSERVE:
-        return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}", would=True)
-    for what, notes in (
-        (str(gang.ref), gang.annotations),
-        (f"namespace {gang.ref.namespace}", namespace.annotations if namespace else {}),
-    ):
-        if (hold := held(notes, now)) is not None:
-            return Denied(Reason.HELD, _held(what, hold.until, hold.reason))
+    mode = in_force_for(world, gang)
+    if consent is OptIn.OBSERVE or mode.mode is Mode.OBSERVE:
+        because = mode.because if mode.mode is Mode.OBSERVE else ""
+        return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}{because}", would=True)
+    if why := frozen_gang(gang, namespace, now):
+        return Denied(Reason.HELD, why)
     if gang.unsupported:
         return Denied(Reason.UNSUPPORTED, f"{gang.ref}: {gang.unsupported}")
     if gang.foreign_owner:
@@ -268,15 +272,12 @@ def _share(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
 
-def _held(what: str, until: datetime | None, reason: str) -> str:
-    end = f" until {until:%Y-%m-%d %H:%M}" if until else ""
-    return f"a person froze {what}{end}" + (f": {reason}" if reason else "")
-
-
-def _braked(brake: Brake) -> str:
-    return (
-        f"{brake.fault} on {brake.nodes} nodes since {brake.since:%H:%M:%S}: too many at once to be single "
-        f"faults; nothing disruptive until {brake.until:%H:%M:%S}"
+def _stale(diagnosis: Diagnosis, mode: InForce) -> Denied:
+    """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it."""
+    acting = min(mode.mode, Mode.RECOVER)
+    return Denied(
+        Reason.STALE_EVIDENCE,
+        f"seen at {diagnosis.seen_at:%Y-%m-%d %H:%M:%S}, before {acting} mode began",
     )
 
 

@@ -29,9 +29,10 @@ from recover.guard import BRAKE, RESTART_GANG, Brake, is_brake
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
 from recover.reasons import EventReason
-from recover.resources import INCIDENTS
+from recover.repair.state import RepairPhase
+from recover.resources import INCIDENTS, NODES
 
-__all__ = ["advised", "brakes", "closings", "explain", "missing", "superseded"]
+__all__ = ["advised", "brakes", "closings", "explain", "merged_records", "missing", "superseded", "update"]
 
 APPLY_RECIPE = "apply-recipe"
 ADVICE_PER_NAMESPACE_MAX = 50
@@ -54,7 +55,7 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
         yield _create(diagnosis.name, spec, status)
         yield from _announce(world, diagnosis)
     elif existing.status.phase is IncidentPhase.OPEN:
-        yield from _update(existing, _status(existing.status, diagnosis, records), "explain-incident")
+        yield from update(existing, _status(existing.status, diagnosis, records), "explain-incident")
 
 
 def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tuple[Action, ...]]:
@@ -123,12 +124,13 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
         evidence=_timed(before.evidence, diagnosis.evidence),
         suspects=list(diagnosis.suspects),
         victims=list(victims.values())[:VICTIMS_MAX],
-        actions=_merged(before.actions, records),
+        actions=merged_records(before.actions, records),
         superseded_by=before.superseded_by,
+        repair=before.repair,
     )
 
 
-def _merged(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
+def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
     """The latest word on each act; an unchanged one keeps its time, so that nothing is written for it."""
     latest = {(r.action, r.target): r for r in before}
     for record in records:
@@ -170,20 +172,26 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
         yield _create(spec.incident, about, status)
 
 
-def superseded(world: World, diagnosis: Diagnosis, unexplained: set[str], now: datetime) -> Iterator[Action]:
-    """A gang's own incident that proves to be this node's fault points here, and closes. `unexplained` are
-    the uids of gangs whose failure no node's fault explains."""
-    if not diagnosis.node:
-        return
-    dead = {harm.gang.ref.uid for harm in diagnosis.harms if harm.dead} - unexplained
-    for incident in world.incidents.values():
-        gang = incident.spec.gang
-        if gang is not None and gang.uid in dead and incident.status.phase is IncidentPhase.OPEN:
-            yield from _close(incident, now, superseded_by=diagnosis.name)
+def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> Iterator[Action]:
+    """A gang's own incident that proves to be a node's fault says so, points there, and closes."""
+    for name, fault in proved.items():
+        incident = world.incidents[name]
+        before = incident.status
+        words = f"{fault.summary[:256]}, as is known by now. What was said at first: {before.summary}"
+        status = msgspec.structs.replace(
+            before,
+            phase=IncidentPhase.CLOSED,
+            closed_at=before.closed_at or now,
+            summary=words[:512],
+            blame=fault.blame,
+            blamed_node=fault.node,
+            superseded_by=fault.name,
+        )
+        yield from update(incident, status, "correct-blame")
 
 
 def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
-    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery."""
+    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair."""
     quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
     recovering = {
         name
@@ -194,8 +202,24 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
     for name, incident in world.incidents.items():
         if incident.status.phase is IncidentPhase.CLOSED or is_brake(incident):
             continue
-        if name not in live and name not in quarantining and name not in recovering:
-            yield from _close(incident, now)
+        node = incident.spec.node
+        if (
+            name not in live
+            and name not in quarantining
+            and name not in recovering
+            and node not in world.unread.get(NODES, ())
+            and not _needed(world, incident)
+        ):
+            yield from _close(incident, now, unanswered=bool(node) and world.has_no_node(node))
+
+
+def _needed(world: World, incident: Incident) -> bool:
+    """By its repair; or by a person who was called to a node that is still silent."""
+    repair = incident.status.repair
+    if repair is None:
+        return False
+    node = world.nodes.get(incident.spec.node)
+    return repair.active or (repair.phase is RepairPhase.HANDED_OVER and node is not None and not node.ready)
 
 
 def brakes(world: World, tripped: Iterable[Brake], now: datetime) -> Iterator[Action]:
@@ -238,7 +262,7 @@ def _create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
     )
 
 
-def _update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
+def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
     change = merge_diff(builtins(incident.status), builtins(status))
     if change:
         yield Patch(
@@ -252,10 +276,8 @@ def _update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[P
         )
 
 
-def _close(incident: Incident, now: datetime, superseded_by: str = "") -> Iterator[Action]:
-    change: Mapping[str, str] = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
-    if superseded_by:
-        change = {**change, "supersededBy": superseded_by}
+def _close(incident: Incident, now: datetime, *, unanswered: bool = False) -> Iterator[Action]:
+    change = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
     yield Patch(
         what="close-incident",
         resource=INCIDENTS,
@@ -263,7 +285,7 @@ def _close(incident: Incident, now: datetime, superseded_by: str = "") -> Iterat
         uid=incident.metadata.uid,
         version=incident.metadata.resource_version,
         subresource="status",
-        body={"status": dict(change)},
+        body={"status": {**change, "unanswered": True} if unanswered else change},
     )
 
 

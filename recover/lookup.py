@@ -18,10 +18,12 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover import decode
 from recover.api import GangRef, Incident, Recovery
 from recover.consent import opt_in
-from recover.kube.cluster import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES, Cluster
+from recover.kube.cluster import Cluster
 from recover.model import Gang, NamespaceView, Node
+from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from recover.settings import Settings
 from recover.stories.annotations import misread_on_job
+from recover.stories.groups import largest
 from recover.stories.job import Job
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
@@ -82,8 +84,15 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
         every(NAMESPACES, decode.namespace),
         all_jobs(),
     )
+    known = {one.name for one in namespaces}
+    if namespace and namespace not in known and NAMESPACES.plural not in hidden:
+        raise CannotTell(f"no namespace {namespace!r}{_near(namespace, known)}")
     if hidden.issuperset(resource.plural for resource in _OURS):
-        raise CannotTell(f"you may list nothing of what Rekindle writes: {notes[0]}")
+        first = next(note for note in notes if note.startswith(_OURS[0].plural))
+        raise CannotTell(
+            f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
+            "chart gives that right"
+        )
     return Snapshot(
         nodes={node.name: node for node in nodes},
         health={one.metadata.name: one for one in health},
@@ -125,8 +134,9 @@ def _refused(resource: Resource, error: ApiError, notes: list[str]) -> None:
     if error.not_found:
         if resource in _OURS:
             raise CannotTell(
-                f"this cluster does not know {resource.plural}.{resource.group}: install the CRDs with "
-                "`rekindle crds | kubectl apply -f -`"
+                f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not installed "
+                "here, or its CRDs are gone. `rekindle doctor` tells which; `rekindle crds | kubectl apply "
+                "-f -` brings the CRDs alone"
             ) from error
         return  # a framework that is not installed has no jobs
     if error.status == 401:
@@ -142,11 +152,16 @@ def _parsed(
 ) -> list[T]:
     """One object that cannot be read does not hide the others."""
     found = []
+    left_out = []
     for raw in raws:
         try:
             found.append(parse(bytes(raw)))
         except msgspec.MsgspecError as error:
-            notes.append(f"{resource.kind} {_name(raw)} left out: {error}")
+            left_out.append((str(error), _name(raw)))
+    for group in largest(left_out):
+        many = f"{len(group.names)} objects of kind {resource.kind} left out ({group.who})"
+        one = f"{resource.kind} {group.names[0]} left out"
+        notes.append(f"{one if len(group.names) == 1 else many}: {group.why}")
     return found
 
 
@@ -227,14 +242,24 @@ def _identity(ref: GangRef) -> tuple[str, str, str]:
 
 
 def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
+    space = asked.partition("/")[0]
     names: dict[str, list[str]] = {}
     for job in _jobs(snapshot):
         names.setdefault(job.ref.name, []).append(f"{job.ref.namespace}/{job.ref.name}")
     for node in snapshot.nodes:
         names.setdefault(node, []).append(f"node/{node}")
     near = [full for close in get_close_matches(name, names, n=3) for full in names[close]]
+    if snapshot.hidden and not near:
+        left = some(sorted(snapshot.hidden), 3)
+        return f"no job or node {asked!r} is among what you may read; left out: {left}"
     hint = f"did you mean {some(near, 3)}?" if near else "`rekindle status` lists what Rekindle knows"
-    return f"no job or node {asked!r}: {hint}"
+    is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
+    return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 def _several(asked: str, jobs: list[Job], node: str, command: str) -> str:

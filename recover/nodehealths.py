@@ -1,5 +1,5 @@
-"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, and which
-log lines people's own recipes look for.
+"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, which log
+lines people's own recipes look for, and when to let go of its devices for a repair.
 
 Agents may not create their own object: it is made here, owned by the Node, so that it goes with it. Pure.
 """
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from detectors.contract import NodeHealth, NodeHealthSpec, PodSettings, key
+from detectors.contract import CoverageState, NodeHealth, NodeHealthSpec, PodSettings, Source, key
 from recover.actions import Action, Create, Patch, Plan
+from recover.consent import OptIn, opt_in
 from recover.durations import parse_s
 from recover.model import Gang, Node, Pod, World
 from recover.objects import body, builtins
+from recover.repair.state import StepKind
 from recover.resources import NODEHEALTHS, NODES
 
 __all__ = ["HANG_TIMEOUT", "STEP_TEMPLATE", "upkeep", "usable_template"]
@@ -27,31 +29,59 @@ def upkeep(world: World) -> Plan:
     chains: list[tuple[Action, ...]] = []
     signatures = list(world.signatures)
     known = signatures
+    hands_off = _hands_off(world)
     for node in world.nodes.values():
         if not node.is_accelerated:
             continue
         pods = sorted(_pods(world, node.name), key=lambda p: p.uid)[:64]
-        spec = NodeHealthSpec(pods=pods, signatures=signatures)
+        step = hands_off.get(node.name, "")
+        spec = NodeHealthSpec(pods=pods, signatures=signatures, hands_off=step)
         health = world.health.get(node.name)
         if health is None:
             chains.append((_create(node, spec),))
             continue
         if health.spec.signatures is not known and health.spec.signatures == signatures:
             known = health.spec.signatures  # the same list in most nodes: it is compared once
-        if health.spec.pods != pods or health.spec.signatures is not known:
+        told = health.spec
+        if told.pods != pods or told.signatures is not known or told.hands_off != step:
             chains.append((_update(health, spec),))
     return Plan(chains=tuple(chains))
 
 
+def _hands_off(world: World) -> dict[str, str]:
+    """Node -> the reset under way there: until its end the agent holds no device."""
+    found = {}
+    for incident in world.incidents.values():
+        repair = incident.status.repair
+        step = repair.step if repair is not None and repair.active else None
+        if step is not None and step.kind is StepKind.RESET:
+            found[incident.spec.node] = step.job
+    return found
+
+
 def _pods(world: World, node: str) -> Iterator[PodSettings]:
-    """Only pods whose job says something: the agent knows the common forms by itself."""
+    """Only pods whose job says something: the agent knows the common forms by itself. Where it cannot follow
+    all logs, those of all jobs that opted in: whom it is told of comes first."""
+    crowded = _is_crowded(world.health.get(node))
     for uid in world.gangs_on.get(node, ()):
         gang = world.gangs.get(uid)
-        if gang is None or not (STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations):
+        if gang is None:
+            continue
+        says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations
+        namespace = world.namespaces.get(gang.ref.namespace)
+        if not says and not (crowded and opt_in(gang, namespace) is OptIn.ENABLED):
             continue
         for pod in world.pods(uid):
             if pod.node == node and not pod.ended:
                 yield _settings(gang, pod)
+
+
+def _is_crowded(health: NodeHealth | None) -> bool:
+    """Whether its agent leaves out some logs."""
+    coverage = health.status.coverage if health is not None else ()
+    return any(
+        one.source is Source.LOGS and one.state is CoverageState.COVERED and bool(one.why) for one in coverage
+    )
 
 
 def usable_template(text: str) -> bool:
@@ -92,4 +122,6 @@ def _changes(old: NodeHealthSpec, new: NodeHealthSpec) -> dict[str, Any]:
         changes["pods"] = [builtins(pod) for pod in new.pods]
     if old.signatures != new.signatures:
         changes["signatures"] = [builtins(signature) for signature in new.signatures]
+    if old.hands_off != new.hands_off:
+        changes["handsOff"] = new.hands_off or None
     return changes

@@ -3,7 +3,7 @@
 A cordon is `spec.unschedulable` plus our taint; degraded nodes get the taint alone, as PreferNoSchedule. The
 annotation in the same patch holds what undoes it exactly. Taints are one atomic list, so every patch carries
 the version of the node that was seen. People win: whoever uncordons the node, or removes our taint, releases
-it, and what was seen before that no longer acts.
+it, and what was seen before that no longer acts. A repair gives it back in the same way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,19 @@ from recover.objects import regarding
 from recover.policy import QuarantineLevel
 from recover.reasons import EventReason
 from recover.resources import NODES
+from recover.taints import as_written
 
-__all__ = ["is_stronger", "quarantine", "releases", "words"]
+__all__ = [
+    "close",
+    "give_back",
+    "is_released",
+    "is_stronger",
+    "quarantine",
+    "releases",
+    "takes_no_pods",
+    "undone_by",
+    "words",
+]
 
 _HEALTH = key("health")
 _EFFECTS = {QuarantineLevel.CORDON: "NoSchedule", QuarantineLevel.PREFER: "PreferNoSchedule"}
@@ -32,17 +43,29 @@ _HEALTH_WORDS = {QuarantineLevel.CORDON: "faulted", QuarantineLevel.PREFER: "deg
 
 
 def quarantine(node: Node, diagnosis: Diagnosis, level: QuarantineLevel, now: datetime) -> Patch:
-    cordons = level is QuarantineLevel.CORDON and (
-        not node.unschedulable or (node.quarantine is not None and node.quarantine.cordoned)
-    )
+    cordons = level is QuarantineLevel.CORDON and _may_cordon(node)
     note = Quarantine(incident=diagnosis.name, fault=diagnosis.fault, at=now, cordoned=cordons)
+    return _quarantined(node, note, level)
+
+
+def close(node: Node) -> Patch:
+    """Of a node that is out already, but takes pods where nothing else is free: before its repair it takes
+    none."""
+    assert node.quarantine is not None, "only what is ours is closed"
+    note = msgspec.structs.replace(node.quarantine, cordoned=_may_cordon(node))
+    return _quarantined(node, note, QuarantineLevel.CORDON)
+
+
+def _may_cordon(node: Node) -> bool:
+    """A person's cordon stays theirs."""
+    return not node.unschedulable or (node.quarantine is not None and node.quarantine.cordoned)
+
+
+def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
     spec: dict[str, Any] = {
-        "taints": [
-            *_others(node),
-            {"key": UNHEALTHY, "value": str(diagnosis.fault), "effect": _EFFECTS[level]},
-        ]
+        "taints": as_written([*_others(node), Taint(UNHEALTHY, _EFFECTS[level], note.fault)])
     }
-    if cordons:
+    if note.cordoned:
         spec["unschedulable"] = True
     return _patch(
         node,
@@ -51,6 +74,11 @@ def quarantine(node: Node, diagnosis: Diagnosis, level: QuarantineLevel, now: da
         health=_HEALTH_WORDS[level],
         spec=spec,
     )
+
+
+def takes_no_pods(node: Node) -> bool:
+    """By our own taint: only pods that tolerate it are let in."""
+    return any(t.key == UNHEALTHY and t.effect == _EFFECTS[QuarantineLevel.CORDON] for t in node.taints)
 
 
 def is_stronger(level: QuarantineLevel, node: Node) -> bool:
@@ -65,48 +93,59 @@ def words(level: QuarantineLevel, diagnosis: Diagnosis) -> str:
     return f"cordoned and tainted {taint}" if level is QuarantineLevel.CORDON else f"tainted {taint}"
 
 
+def undone_by(node: str, note: Quarantine) -> str:
+    """The command by which a person releases it."""
+    return f"kubectl uncordon {node}" if note.cordoned else f"kubectl taint node {node} {UNHEALTHY}-"
+
+
 def releases(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
     """Completes what a person began: after an uncordon, or our taint's removal, nothing of ours stays."""
     for node in world.nodes.values():
         note = node.quarantine
-        if note is None or not _released(node, note):
+        if note is None or not is_released(node):
             continue
-        spec: dict[str, Any] = {"taints": _others(node) or None}
-        if note.cordoned:
-            spec["unschedulable"] = None
-        release = _patch(
-            node,
-            "release-node",
-            annotations={QUARANTINE: None, RELEASED: now.isoformat()},
-            health=None,
-            spec=spec,
-        )
-        event = Emit(
-            reason=EventReason.NODE_RELEASED,
-            message=f"A person released {node.name}; incident {note.incident} no longer acts on it",
-            regarding=regarding("v1", "Node", node.name, node.uid),
-            key=f"{note.incident}-released",
-        )
-        yield release, event
+        message = f"A person released {node.name}; incident {note.incident} no longer acts on it"
+        yield _release(node, note, message, now)
 
 
-def _released(node: Node, note: Quarantine) -> bool:
-    uncordoned = note.cordoned and not node.unschedulable
+def give_back(node: Node, message: str, decided_at: datetime) -> tuple[Action, ...]:
+    """After a repair: the node is as it was before its quarantine, and what was seen before that was decided
+    no longer acts."""
+    assert node.quarantine is not None, "only what is ours is given back"
+    return _release(node, node.quarantine, message, decided_at)
+
+
+def is_released(node: Node) -> bool:
+    """A person has uncordoned a quarantined node, or taken our taint off."""
+    note = node.quarantine
+    uncordoned = note is not None and note.cordoned and not node.unschedulable
     untainted = not any(taint.key == UNHEALTHY for taint in node.taints)
     return uncordoned or untainted
 
 
-def _others(node: Node) -> list[dict[str, str]]:
-    """Everybody else's taints, as they were."""
-    return [
-        {name: value for name, value in _fields(taint).items() if value}
-        for taint in node.taints
-        if taint.key != UNHEALTHY
-    ]
+def _release(node: Node, note: Quarantine, message: str, at: datetime) -> tuple[Action, ...]:
+    spec: dict[str, Any] = {"taints": as_written(_others(node))}
+    if note.cordoned:
+        spec["unschedulable"] = None
+    release = _patch(
+        node,
+        "release-node",
+        annotations={QUARANTINE: None, RELEASED: at.isoformat()},
+        health=None,
+        spec=spec,
+    )
+    event = Emit(
+        reason=EventReason.NODE_RELEASED,
+        message=message,
+        regarding=regarding("v1", "Node", node.name, node.uid),
+        key=f"{note.incident}-released",
+    )
+    return release, event
 
 
-def _fields(taint: Taint) -> dict[str, str]:
-    return {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+def _others(node: Node) -> list[Taint]:
+    """Everybody else's taints."""
+    return [taint for taint in node.taints if taint.key != UNHEALTHY]
 
 
 def _patch(

@@ -7,36 +7,31 @@ A write's answer is absorbed here too, so a decision never acts on a view older 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from detectors.contract import NodeHealth, Signature
+from detectors.contract import GROUP, NodeHealth, Signature
 from detectors.kubeapi import Resource
 from recover import decode
-from recover.actions import Create
+from recover.actions import Ask, Create, Ensure, Patch
 from recover.api import Incident, Recovery
-from recover.kube.cluster import (
-    INCIDENTS,
-    JOBS,
-    NAMESPACES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    RECOVERIES,
-    Cluster,
-)
+from recover.consent import AUTO_RECOVERY
+from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.model import Gang, Mode, Node, Pod, Refusal, World
+from recover.model import Bystander, Gang, Node, Pod, Refusal, World
+from recover.modes import Mode, Modes
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
-from recover.resources import RECIPES
+from recover.repair.occupants import BACK_AFTER_A_REBOOT
+from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.scan_pod import scan_label
 from recover.settings import Settings
 from recover.table import Table
-from recover.workloads import WORKLOADS
+from recover.workloads import WORKLOADS, Workload
+from recover.workloads.patches import asks_for_device
 
 __all__ = ["Observer"]
 
@@ -46,11 +41,13 @@ DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
 REFUSED_MAX = 256
-"""Of scans: older ones belong to recoveries that have long gone on without."""
+"""Of scans and repairs: older ones belong to recoveries that have long gone on without."""
+OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
+"""What the chart writes on all pods of the release."""
 
 
 class Observer:
-    """All tables and reflectors. `changed` is called after every difference."""
+    """All tables and reflectors. `changed` is called after every difference that a decision may read."""
 
     def __init__(self, cluster: Cluster, settings: Settings, changed: Callable[[], None]) -> None:
         self._settings = settings
@@ -62,8 +59,12 @@ class Observer:
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
+        self._bystanders: dict[str, dict[str, Bystander]] = {}
+        self._repair_jobs: dict[str, Gang] = {}
         self._refused: dict[str, Refusal] = {}
-        self.nodes = Table(NODES, self._keep_node, self._any_change)
+        self.taking: set[str] = set()
+        """Nodes whose quarantine is being written."""
+        self.nodes = Table(NODES, self._keep_node, self._node_change)
         self._signatures: list[Signature] = []
         self._decode_health = msgspec.json.Decoder(NodeHealth).decode
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
@@ -73,8 +74,10 @@ class Observer:
         self._built_in = built_in()
         self._in_force = settle(self._built_in, ())
         self.recipes = Table(RECIPES, seen, self._recipe_change)
-        self.pods = Table(PODS, self._keep_pod, self._pod_change)
-        self.workloads = [Table(w.resource, w.parse, self._gang_change) for w in WORKLOADS]
+        self.pods: Table[Pod | Bystander] = Table(PODS, self._keep_pod, self._pod_change)
+        self.workloads = [
+            Table(w.resource, partial(self._keep_gang, w), self._gang_change) for w in WORKLOADS
+        ]
         tables: tuple[Table[Any], ...] = (
             self.nodes,
             self.health,
@@ -107,11 +110,12 @@ class Observer:
         if table is not None:
             table.absorb(raw)
 
-    def refused(self, action: Create, refusal: Refusal) -> None:
-        """One of our pods could not be created: no object tells of it, so it is kept here."""
-        if action.resource != PODS:
+    def refused(self, action: Create | Ensure | Patch | Ask, refusal: Refusal) -> None:
+        """What is no kind of ours could not be written, or asked for: no object tells of it, so it is kept
+        here."""
+        if not isinstance(action, Ask) and action.resource.group == GROUP:
             return
-        name = f"{action.namespace}/{action.name}"
+        name = f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"
         self._refused.pop(name, None)
         self._refused[name] = refusal
         if len(self._refused) > REFUSED_MAX:
@@ -129,10 +133,9 @@ class Observer:
             for pod in self._scans.values()
         )
 
-    def world(self, mode: Mode, mode_since: datetime) -> World:
+    def world(self, modes: Modes) -> World:
         return World(
-            mode=mode,
-            mode_since=mode_since,
+            modes=modes,
             nodes=self.nodes.rows,
             health=self.health.rows,
             gangs=self._gangs,
@@ -143,12 +146,17 @@ class Observer:
             recoveries=self.recoveries.rows,
             recoveries_of=self._recoveries_of,
             gangs_on=self._gangs_on,
+            bystanders=self._bystanders,
+            repair_jobs=self._repair_jobs,
             departed=self._departed,
             parts_of=self._parts_of,
             refused=self._refused,
+            taking=frozenset(self.taking),
             recipes=self._in_force.recipes,
             signatures=self._in_force.signatures,
             judged_recipes=self._in_force.judged,
+            unread={table.resource: table.unreadable.keys() for table in self._tables.values()},
+            pool_label=self._settings.budgets.pool_label,
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
@@ -166,14 +174,20 @@ class Observer:
         spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
         return msgspec.structs.replace(health, spec=spec)
 
-    def _keep_pod(self, raw: bytes) -> Pod | None:
-        """Ranks and scans. A gang's leader may have no accelerator; a Job's pods are all alike, and most Jobs
-        are no trainings. Of other owners' pods with accelerators, which are no gangs, also what they ask."""
+    def _keep_pod(self, raw: bytes) -> Pod | Bystander | None:
+        """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
+        alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
+        also what they ask."""
         pod = decode.pod(raw, self._settings.accelerators)
-        if decode.SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or decode.JOBSET_UID in pod.labels:
+        is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
+        if decode.SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or is_of_a_set:
             return pod
-        if not pod.accelerators or pod.owner_kind == JOBS.kind:
-            return pod if pod.accelerators else None
+        if self._is_of_a_repair(pod.namespace, pod.labels):
+            return pod
+        if not pod.accelerators:
+            return self._beside(pod)
+        if pod.owner_kind == JOBS.kind:
+            return pod
         uid = pod.owner_uid or pod.uid
         found = decode.outsider(raw)
         sibling = next(iter(self._pods_of.get(uid, {}).values()), None)
@@ -181,14 +195,51 @@ class Observer:
             found = sibling.outsider  # replicas are alike: one is kept for all
         return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
 
+    def _keep_gang(self, workload: Workload, raw: bytes) -> Gang | None:
+        """Of Jobs those that may be trainings: a cluster may hold 100,000 others, of 16 KB each. Devices that
+        admission gives to the pods alone do not stand in the template, and are seen by the pods."""
+        gang = workload.parse(raw)
+        if gang.resource != JOBS or gang.part_of or self._is_of_a_repair(gang.ref.namespace, gang.labels):
+            return gang
+        uid = gang.ref.uid
+        is_known = gang.mark is not None or uid in self._pods_of or uid in self._recoveries_of
+        says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
+        containers = (c for template in gang.templates.values() for c in template.containers)
+        return gang if is_known or says or any(map(asks_for_device, containers)) else None
+
+    def _beside(self, pod: Pod) -> Bystander | None:
+        """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A
+        controller of ours goes on where it is started next: waiting for itself, it would never reboot."""
+        is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
+        is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
+        if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:
+            return None
+        return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
+
+    def _is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Anybody may write that label, but nobody else may write into our own namespace."""
+        return decode.REPAIR_OF in labels and namespace == self._settings.namespace
+
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()
+
+    def _node_change(self, _key: str, old: Node | None, new: Node | None) -> None:
+        """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
+        decision reads anything new gives nobody cause to look."""
+        if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
+            self._notify()
 
     def _recipe_change(self, _key: str, _old: object, _new: object) -> None:
         self._in_force = settle(self._built_in, self.recipes.rows.values())
         self._notify()
 
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
+        if old is not None and self._is_of_a_repair(old.ref.namespace, old.labels):
+            self._repair_jobs.pop(old.ref.name, None)
+            old = None
+        if new is not None and self._is_of_a_repair(new.ref.namespace, new.labels):
+            self._repair_jobs[new.ref.name] = new
+            new = None
         if old is not None:
             self._gangs.pop(old.ref.uid, None)
             siblings = self._parts_of.get(old.part_of, {})
@@ -216,7 +267,17 @@ class Observer:
                 self._recoveries_of.setdefault(uid, {})[key] = new
         self._notify()
 
-    def _pod_change(self, key: str, old: Pod | None, new: Pod | None) -> None:
+    def _pod_change(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
+        is_news = old != new and (self._is_looked_at(old) or self._is_looked_at(new))
+        if isinstance(old, Bystander):
+            there = self._bystanders[old.node]
+            del there[old.uid]
+            if not there:
+                del self._bystanders[old.node]
+            old = None
+        if isinstance(new, Bystander):
+            self._bystanders.setdefault(new.node, {})[new.uid] = new
+            new = None
         if old is not None:
             self._scans.pop(key, None)
             siblings = self._pods_of.get(old.owner_uid, {})
@@ -233,7 +294,16 @@ class Observer:
         for pod in (old, new):
             if pod is not None and pod.node and pod.owner_uid:
                 self._index_place(pod.owner_uid, pod.node)
-        self._notify()
+        if is_news:
+            self._notify()
+
+    def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
+        """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks
+        for them; that the node was taken out for it is news by itself."""
+        if not isinstance(pod, Bystander):
+            return pod is not None
+        node = self.nodes.rows.get(pod.node)
+        return node is not None and node.quarantine is not None
 
     def _is_to_run(self, gang_uid: str) -> bool:
         gang = self._gangs.get(gang_uid)

@@ -7,14 +7,14 @@ them, or a second look, changes nothing. A running Recovery's own steps are phas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from recover import incidents, nodes
+from recover import incidents, nodes, remade
 from recover.actions import Action, Create, Emit, Plan
 from recover.advice import advise
 from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec
-from recover.diagnose import Diagnosis, GangState, Harm, diagnose, gang_states
+from recover.diagnose import Diagnosis, GangState, Harm, corrections, diagnose, gang_states
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import ranks
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
@@ -24,9 +24,10 @@ from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
 from recover.settings import Settings
+from recover.spares import LIFT_SPARE, would_lift
 from recover.witnesses import witnesses
 
-__all__ = ["plan"]
+__all__ = ["plan", "restart"]
 
 
 def plan(world: World, settings: Settings, now: datetime) -> Plan:
@@ -37,19 +38,22 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
     chains += nodes.releases(world, now)
     started: set[str] = set()
-    unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}
+    lost = remade.missing(world, {diagnosis.name for diagnosis in found}, now)
     for diagnosis in found:
-        records: list[ActionRecord] = []
+        records = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
+        records += _blind(world, diagnosis, now)
         chain = _node(world, diagnosis, guard, records, now)
         for harm in diagnosis.harms:
-            chain += _gang(world, diagnosis, harm, guard, records, started, now)
+            chain += restart(world, diagnosis, harm, guard, records, started, now)
         chain += incidents.explain(world, diagnosis, records)
         chains.append(tuple(chain))
-        chains += [(action,) for action in incidents.superseded(world, diagnosis, unexplained, now)]
+    proved = corrections(world, found, settings.timing)
+    chains += [(action,) for action in incidents.superseded(world, proved, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
     told = advise(world, now)
     chains += incidents.advised(world, told, now)
-    live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told}
+    live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told} | proved.keys()
+    chains += remade.remade(lost, live, now)
     chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),
@@ -75,6 +79,8 @@ def _node(
         return []
     verdict = guard.may_quarantine(node, diagnosis)
     records.append(_record(QUARANTINE_NODE, node.name, verdict, words, now))
+    if isinstance(verdict, Denied) and level is QuarantineLevel.CORDON:
+        records += would_lift(world, node, now) if verdict.would else _no_more(world, diagnosis, verdict, now)
     if not isinstance(verdict, Allowed):
         return []
     return [
@@ -89,10 +95,26 @@ def _node(
     ]
 
 
+def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[ActionRecord]:
+    """Nodes that may be to blame and cannot be judged stay in service; that is said of each."""
+    for name, why in diagnosis.blind.items():
+        node = world.nodes.get(name)
+        if node is not None and node.quarantine is None:
+            yield _record(QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
+
+
+def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
+    """A node that stays in service needs no spare: what was said in mode observe no longer holds."""
+    incident = world.incidents.get(diagnosis.name)
+    for record in incident.status.actions if incident is not None else ():
+        if record.action == LIFT_SPARE and record.outcome is Outcome.WOULD:
+            yield _record(LIFT_SPARE, record.target, denied, "", now)
+
+
 # --- the gang ---------------------------------------------------------------------------------------------
 
 
-def _gang(
+def restart(
     world: World,
     diagnosis: Diagnosis,
     harm: Harm,

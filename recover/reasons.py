@@ -32,6 +32,7 @@ class Reason(StrEnum):
     BUDGET_EXHAUSTED = "BudgetExhausted"
     FLEET_BRAKE = "FleetBrake"
     NO_CAPACITY = "NoCapacity"
+    NO_SPARE = "NoSpare"
     STALE_EVIDENCE = "StaleEvidence"
     BLIND = "Blind"
     FOREIGN_OWNER = "ForeignOwner"
@@ -39,6 +40,17 @@ class Reason(StrEnum):
     STILL_TRAINING = "StillTraining"
     CRASH_LOOP = "CrashLoop"
     UNSUPPORTED = "Unsupported"
+    # Why a repair waits, or was handed to a person.
+    NOT_IN_REPAIR_MODE = "NotInRepairMode"
+    PODS_OF_OTHERS = "PodsOfOthers"
+    COOLING_DOWN = "CoolingDown"
+    KEEPS_FAILING = "KeepsFailing"
+    NODE_SILENT = "NodeSilent"
+    NODE_GONE = "NodeGone"
+    NEEDS_PERSON = "NeedsPerson"
+    REPAIR_FAILED = "RepairFailed"
+    VALIDATION_FAILED = "ValidationFailed"
+    RELEASED_BY_PERSON = "ReleasedByPerson"
     # How a recovery stands or ended.
     CHECKPOINT_UNVERIFIED = "CheckpointUnverified"
     RESUMED_OLDER = "ResumedOlder"
@@ -49,6 +61,7 @@ class Reason(StrEnum):
     NEEDS_FENCING_PROOF = "NeedsFencingProof"
     FRAMEWORK_BACKOFF = "FrameworkBackoff"
     FRAMEWORK_SILENT = "FrameworkSilent"
+    STOP_REFUSED = "StopRefused"
     START_REFUSED = "StartRefused"
     RANKS_ENDED = "RanksEnded"
     DELETION_HELD = "DeletionHeld"
@@ -70,6 +83,11 @@ class EventReason(StrEnum):
     KNOWN_ISSUE = "KnownIssue"
     NODE_QUARANTINED = "NodeQuarantined"
     NODE_RELEASED = "NodeReleased"
+    SPARE_LIFTED = "SpareLifted"
+    SPARE_RETURNED = "SpareReturned"
+    NODE_REPAIR_STARTED = "NodeRepairStarted"
+    NODE_HANDED_OVER = "NodeHandedOver"
+    INCIDENT_REMADE = "IncidentRemade"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -95,7 +113,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on how much may be taken out, or on how often one job may be restarted, is used up.",
-        "Release repaired nodes, or raise the limit under budgets in the controller's settings.",
+        "Release repaired nodes, or raise the limit under budgets or repair in the controller's settings.",
     ),
     Reason.FLEET_BRAKE: Explanation(
         "The same fault appeared on many nodes at once. That points to a common cause such as a driver, a "
@@ -106,10 +124,16 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "There are not enough healthy nodes for the whole gang.",
         "Add or release nodes. The recovery goes on by itself once the gang fits.",
     ),
+    Reason.NO_SPARE: Explanation(
+        "No spare node of the same pool is free to stand in for the node that is out.",
+        "See what each does: rekindle status. The next one that is free is let in by itself; a further one "
+        "is made with kubectl label node NODE rekindle.dev/spare=true.",
+    ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the node's boot, the device's reset, a person's release or the present "
         "mode, so it no longer counts.",
-        "Nothing to do. If the fault comes back, it counts again.",
+        "If the fault comes back, or goes on for more than a minute, it counts again, within ten minutes. To "
+        "take the node out now: kubectl cordon NODE.",
     ),
     Reason.BLIND: Explanation(
         "A source that is needed to tell who is to blame was not readable, and being blind is not being "
@@ -137,6 +161,48 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Rekindle does not know how to stop and resume this kind of workload safely.",
         "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob or PaddleJob, or "
         "a JobSet, or restart it by hand.",
+    ),
+    Reason.NOT_IN_REPAIR_MODE: Explanation(
+        "The mode in force for this node does not allow repairs, or does no longer.",
+        "Mend and release the node by hand. What is found once mode repair holds for it is repaired.",
+    ),
+    Reason.PODS_OF_OTHERS: Explanation(
+        "Pods still run on the node, and none is evicted for a repair. Before a reset those count that hold "
+        "accelerators, before a reboot all but those of DaemonSets and of Rekindle itself.",
+        "Let them end, or move them. After repair.wait_for_others_s a person is called.",
+    ),
+    Reason.COOLING_DOWN: Explanation(
+        "The node was given back by a repair a moment ago.",
+        "Nothing to do. Its next repair begins when repair.cool_down_s has passed.",
+    ),
+    Reason.KEEPS_FAILING: Explanation(
+        "The node was repaired and given back several times within days, and has failed again.",
+        "Have the hardware looked at. The limit is repair.repairs_per_node_max.",
+    ),
+    Reason.NODE_SILENT: Explanation(
+        "Kubernetes does not hear from the node, so no Job of a repair can run there.",
+        "Restart the machine from its console. With repair.webhook or repair.maintenance set, somebody "
+        "outside reboots such nodes.",
+    ),
+    Reason.NODE_GONE: Explanation(
+        "The Node object was deleted during its repair.",
+        "Nothing to do. A machine that registers again is a new node.",
+    ),
+    Reason.NEEDS_PERSON: Explanation(
+        "Neither a reset nor a reboot is known to mend this fault.",
+        "Do what the message says, then release the node.",
+    ),
+    Reason.REPAIR_FAILED: Explanation(
+        "The reset or the reboot could not be done, and nothing is left to try.",
+        "The message and the Job's log tell why. Mend the node, then release it.",
+    ),
+    Reason.VALIDATION_FAILED: Explanation(
+        "After all that could be tried the checks still fail, so the node does not return.",
+        "The checks stand in the Incident. Mend the node, then release it.",
+    ),
+    Reason.RELEASED_BY_PERSON: Explanation(
+        "A person uncordoned the node or took its taint off during its repair.",
+        "Nothing to do. If the fault comes back, it counts again.",
     ),
     Reason.CHECKPOINT_UNVERIFIED: Explanation(
         "No checkpoint was verified before the resume; the training framework chose by its own logic.",
@@ -176,16 +242,21 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "own controller does not answer.",
         "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
     ),
+    Reason.STOP_REFUSED: Explanation(
+        "The API server does not take the job's stop: mostly a policy or a webhook refuses it.",
+        "The recovery has its words. Let the controller's ServiceAccount suspend jobs. It goes on once the "
+        "stop is taken.",
+    ),
     Reason.START_REFUSED: Explanation(
         "The API server does not take the job's start, or the ConfigMap that its ranks read.",
-        "Its words are in the controller's log. A quota on ConfigMaps, a ConfigMap `<job>-rekindle` that is "
-        "immutable, or a webhook may refuse it. The recovery goes on once it is taken.",
+        "The recovery has its words. A quota on ConfigMaps, a ConfigMap `<job>-rekindle` that is "
+        "immutable, a policy or a webhook may refuse it. The recovery goes on once it is taken.",
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "
-        "the gang can never be whole.",
-        "Submit the job again, with a training script that exits with another code when it is stopped; or "
-        "put the annotation rekindle.dev/on-terminal: recreate on the job.",
+        "the gang can never be whole. While the others train, they are not stopped.",
+        "Where it stays stopped, submit the job again, with a training script that exits with another code "
+        "when it is stopped; or put the annotation rekindle.dev/on-terminal: recreate on the job.",
     ),
     Reason.DELETION_HELD: Explanation(
         "The job is deleted to be made anew, and a finalizer keeps it from going.",
@@ -216,9 +287,15 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.KNOWN_ISSUE: "The workload shows a known issue; the message says what to change.",
     EventReason.NODE_QUARANTINED: "The node takes no new pods: cordoned, and tainted rekindle.dev/unhealthy.",
     EventReason.NODE_RELEASED: "The node takes pods again.",
+    EventReason.SPARE_LIFTED: "The spare takes pods in place of a node that is out.",
+    EventReason.SPARE_RETURNED: "The spare takes no new pods any more; what runs there stays.",
+    EventReason.NODE_REPAIR_STARTED: "The node, or a device of it, is being reset or rebooted.",
+    EventReason.NODE_HANDED_OVER: "A person must mend the node; the message says what to do.",
+    EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is made anew, and the "
+    "node stays out.",
 }
 
-NOT_GIVEN_YET = frozenset({Reason.BLIND, EventReason.FAULT_CLEARED})
+NOT_GIVEN_YET = frozenset({EventReason.FAULT_CLEARED})
 """Words that are settled, of features that are not there yet. A test holds this list to the code."""
 
 

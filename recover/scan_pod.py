@@ -2,7 +2,7 @@
 
 It runs in the job's namespace with only the volume that holds the checkpoints, as the gang's user, without
 token, Secret or host path; read-only, unless the job allows a repair. It is created when the gang is stopped,
-held by a scheduling gate, and released the moment the old pods have ended.
+held by a scheduling gate, and released the moment the old pods have ended; without gates, created only then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ __all__ = [
     "unloadable",
 ]
 
-MEMORY_LIMIT = "1Gi"
+MEMORY_LIMIT = "4Gi"
+"""What the largest index takes that is read; most need less than a tenth."""
 
 _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
@@ -87,6 +88,11 @@ def location(gang: Gang) -> Place:
             f"{place.at.path} lies on a volume of kind {place.volume.kind}; a scan mounts "
             f"{', '.join(_MOUNTABLE)} only"
         )
+    if place.mount.sub_path_expr:
+        raise Unscannable(
+            f"{place.at.path} is mounted with subPathExpr: {place.mount.sub_path_expr[:120]}; which folder "
+            "of the volume that is, only the job's own pods know"
+        )
     return place
 
 
@@ -103,7 +109,7 @@ def mounted(gang: Gang) -> Place:
     for template in gang.templates.values():
         for volume in template.volumes:
             for mount in volume.mounts:
-                inside = at.path == mount.path or at.path.startswith(mount.path.rstrip("/") + "/")
+                inside = f"{at.path}/".startswith(f"{mount.path.rstrip('/')}/")
                 if inside and (best is None or len(mount.path) > len(best.mount.path)):
                     best = Place(at=at, volume=volume, mount=mount, template=template)
     if best is None:
@@ -133,13 +139,15 @@ def scan_label(recovery: Recovery) -> str:
 
 
 def create(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
-    """The gated scan pod of this attempt; None where nothing can be scanned."""
-    return _create(scan_name(recovery), recovery, gang, world, settings, gates=[{"name": _GATE}])
+    """The scan pod of this attempt, gated where the API server can; None where nothing can be scanned."""
+    gates = [{"name": _GATE}] if settings.scheduling_gates else []
+    allowed = _allowed(gang)
+    return _create(scan_name(recovery), recovery, gang, world, settings, gates=gates, allowed=allowed)
 
 
 def create_later(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
-    """A scan beside the running gang; None where nothing can be scanned."""
-    return _create(later_name(recovery), recovery, gang, world, settings, gates=[])
+    """A scan beside the running gang, where nothing is changed; None where nothing can be scanned."""
+    return _create(later_name(recovery), recovery, gang, world, settings, gates=[], allowed=[])
 
 
 def _create(
@@ -150,12 +158,12 @@ def _create(
     settings: Settings,
     *,
     gates: list[dict[str, str]],
+    allowed: list[Repair],
 ) -> Create | None:
     try:
         place = location(gang)
     except Unscannable:
         return None
-    allowed = _allowed(gang) if gates else []  # beside running ranks nothing is changed
     exclude = unloadable(recovery, world)
     command = _command(place, recovery, exclude, allowed, settings.timing.scan_deadline_s * _SHARE)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed)}

@@ -11,15 +11,28 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from recover.model import Mode
+from detectors.settings import PositiveSeconds, Seconds
+from recover.modes import Mode
 
-__all__ = ["Budgets", "Images", "Lease", "Retention", "Settings", "Timing"]
+__all__ = [
+    "Budgets",
+    "Images",
+    "Lease",
+    "LowerModes",
+    "Maintenance",
+    "Repairs",
+    "Retention",
+    "Settings",
+    "Templates",
+    "Timing",
+    "Validation",
+    "Webhook",
+]
 
-Seconds = Annotated[float, Meta(ge=0)]
-PositiveSeconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 DnsLabel = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+LabelValue = Annotated[str, Meta(pattern="^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +57,7 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The checkpoint scan's limit; then the framework's own logic decides."""
     resume_deadline_s: Seconds = 600.0
     """All pods must run by then; afterwards the recovery is Blocked with the scheduler's reason."""
-    per_rank_s: Seconds = 0.3
+    per_rank_s: Annotated[float, Meta(ge=0, le=3600)] = 0.3
     """Stop and resume may take this long for each rank where that is longer than their deadlines: Kubernetes'
     own controllers send 20 requests a second, and a pod takes several (2,000 were not gone in 180 s)."""
     verify_deadline_s: Seconds = 2700.0
@@ -84,15 +97,17 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scan: str = "rekindle:latest"
     """Image of the scan pod: this package is all it needs."""
+    repair: str = ""
+    """Image of a repair's containers that name none; empty: the scan's."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long closed Incidents and ended Recoveries stay."""
 
-    days: Annotated[float, Meta(gt=0)] = 30.0
+    days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
     objects_max: Count = 5000
     """Of each of the two kinds; beyond it the oldest go first."""
-    look_again_s: Annotated[float, Meta(gt=0)] = 3600.0
+    look_again_s: PositiveSeconds = 3600.0
     """Age comes without any change, so it is looked for this often."""
 
 
@@ -100,7 +115,7 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long one controller may write, so that no second one does at the same time. Kubernetes' own values.
     `duration_s` less `renew_deadline_s` is also how long one write may take."""
 
-    duration_s: Count = 15
+    duration_s: Annotated[int, Meta(ge=1, le=3600)] = 15
     """A leader that fell silent is followed by another one after this. Whole seconds: the Lease says so."""
     renew_deadline_s: PositiveSeconds = 10.0
     """A leader without an answered renewal for this long sends no further write and ends itself."""
@@ -123,26 +138,138 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.renew_deadline_s / 4
 
 
+class LowerModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where less than the cluster's mode holds. A higher one than the cluster's changes nothing, and what was
+    seen before a pool or namespace was raised never acts there."""
+
+    pools: dict[LabelValue, Mode] = {}
+    """By the value of `budgets.pool_label` that the pool's nodes have. It holds for its nodes, and for gangs
+    with a rank on one of them."""
+    namespaces: dict[DnsLabel, Mode] = {}
+    """It holds for their gangs. A namespace's own annotation `rekindle.dev/mode` may lower it further."""
+
+
+class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files with the pod templates of a repair's steps, YAML with `metadata` and `spec` as a Job has them.
+    Empty: the packaged ones. docs/repair.md tells what a container is given and what it must leave behind."""
+
+    reset: str = ""
+    """Resets `REKINDLE_DEVICES`, or all; exit code 0 says that it did."""
+    reboot: str = ""
+    """Asks for the reboot; a new boot id proves it."""
+    validate: str = ""
+    """Leaves its report as termination message."""
+
+
+class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a node must show before it returns."""
+
+    required: tuple[str, ...] = ("devices", "kernel-log")
+    """Checks that must have been made: one of these that could not run keeps the node out, as one that failed
+    does. Others that could not run are only named in the Incident."""
+
+
+class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A machine outside that reboots nodes in place of a Job, as clouds and management boards can."""
+
+    url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    """It is sent a POST with `action`, `id`, `node`, `bootid` and more as JSON, and answers 2xx once it will
+    reboot the node. The same `id` may come again and must then do nothing more. Empty: reboots are Jobs."""
+    token_file: str = ""
+    """A file whose text is sent as `Authorization: Bearer`; read anew for each request."""
+    timeout_s: PositiveSeconds = 10.0
+    """Of one request; it is sent again every 10 s until it is taken or the reboot's deadline has passed."""
+
+
+class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An object by which another controller of the cluster reboots nodes, in place of a Job."""
+
+    plural: str = ""
+    """Of its kind, as `rebootnodes`: the controller needs the right to create and delete them."""
+    manifest: str = ""
+    """YAML; `{node}`, `{id}`, `{incident}` and `{fault}` in it are replaced. Its name is the step's id, and
+    it is deleted when the reboot is over. Empty: reboots are Jobs, or the webhook's."""
+
+
+class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In mode repair: how quarantined nodes are reset, rebooted, validated and returned."""
+
+    nodes_at_once_max: Count = 2
+    """Nodes on which something is done at a time; the smaller of this and `percent_at_once_max` counts."""
+    percent_at_once_max: Percent = 2.0
+    """Of the cluster's accelerator nodes, at least 1."""
+    resets_per_hour_max: Count = 10
+    """Of the whole cluster; so a template that does harm does it slowly."""
+    reboots_per_hour_max: Count = 5
+    """Of the whole cluster."""
+    repairs_per_node_max: Count = 2
+    """Of one node that returned within `repairs_window_s`; when it fails again after these, a person
+    decides."""
+    repairs_window_s: PositiveSeconds = 604_800.0
+    """How long a return is remembered against its node; a week."""
+    cool_down_s: Seconds = 600.0
+    """A node that was just returned is left alone this long before it is repaired again."""
+    wait_for_others_s: PositiveSeconds = 86_400.0
+    """Pods are never evicted for a repair. Where some still run after this long, a person decides."""
+    not_ready_s: PositiveSeconds = 600.0
+    """A node that Kubernetes does not hear from may come back by itself for this long."""
+    hands_off_s: Seconds = 60.0
+    """The node's agent has this long to let go of the devices before a reset; one that does not answer does
+    not hold it up for longer. While a device is broken it asks every 30 s."""
+    reset_deadline_s: PositiveSeconds = 600.0
+    """From the begin of the reset's Job to its end; then the node is rebooted."""
+    reboot_deadline_s: PositiveSeconds = 1200.0
+    """Until the node is Ready in a new boot; large servers take 15 min. Then a person is called."""
+    validate_deadline_s: PositiveSeconds = 1800.0
+    """Until the checks have reported, and the node's agent from the present boot; later they count as
+    failed."""
+    job_keep_s: Seconds = 86_400.0
+    """An ended Job stays this long, for its log; at least 10 min, so that its end is seen."""
+    templates: Templates = Templates()
+    validation: Validation = Validation()
+    webhook: Webhook = Webhook()
+    maintenance: Maintenance = Maintenance()
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
-    """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs."""
+    """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs; `repair` also
+    resets, reboots, validates and returns quarantined nodes."""
+    modes: LowerModes = LowerModes()
     namespace: DnsLabel = "rekindle-system"
     """Where the controller keeps its own ConfigMap and its Lease: that of the chart's release."""
+    scheduling_gates: bool = True
+    """The API server holds pods back by scheduling gates (Kubernetes 1.27 and later). Where it drops them,
+    the scan pod is created only once the old pods have ended, and its start is waited for."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
         "nvidia.com/mps-core",
+        "volcano.sh/vgpu-number",
         "tencent.com/vcuda-core",
         "huawei.com/Ascend910",
+        "huawei.com/Ascend910A",
+        "huawei.com/Ascend910B2",
+        "huawei.com/Ascend910B3",
+        "huawei.com/Ascend910B4",
+        "huawei.com/Ascend910B4-1",
+        "huawei.com/Ascend910C",
         "huawei.com/Ascend310",
         "huawei.com/Ascend310P",
         "huawei.com/npu",
+        "iluvatar.ai/gpu",
         "iluvatar.com/gpu",
+        "iluvatar.ai/BI-V100-vgpu",
+        "iluvatar.ai/BI-V150-vgpu",
+        "iluvatar.ai/MR-V50-vgpu",
+        "iluvatar.ai/MR-V100-vgpu",
         "amd.com/gpu",
     )
-    """Resources that make a node an accelerator node and a pod a rank; `nvidia.com/mig-*` always does."""
+    """Resources that make a node an accelerator node and a pod a rank; `nvidia.com/mig-*` always does. The
+    names of chips are HAMi's; what it offers beside them counts memory and cores."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     images: Images = Images()
     retention: Retention = Retention()
     lease: Lease = Lease()
+    repair: Repairs = Repairs()

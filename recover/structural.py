@@ -17,12 +17,17 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
+from detectors.contract import OBJECT_BYTES_MAX, NodeHealthStatus
 from recover.api import Condition
 from recover.recipes.model import KINDS, Clause, Test
+from recover.schema_size import at_most
 
 __all__ = ["Schema", "structural"]
 
 Schema = dict[str, Any]
+
+_TIME_CHARS_MAX = 35
+"""A time may have any number of digits behind the second, for all that its format says."""
 
 _GIVEN = f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}]"
 _RULES: dict[type[msgspec.Struct], Schema] = {
@@ -54,6 +59,8 @@ def structural(struct: type[msgspec.Struct]) -> Schema:
         schema["required"] = required
     if struct in _RULES:
         schema["x-kubernetes-validations"] = [_RULES[struct]]
+    if struct is NodeHealthStatus:
+        schema["x-kubernetes-validations"] = [at_most(OBJECT_BYTES_MAX, schema)]
     return schema
 
 
@@ -107,7 +114,7 @@ def _schema(kind: types.Type) -> Schema:
         case types.EnumType(cls=cls):
             return {"type": "string", "enum": [member.value for member in cls]}
         case types.DateTimeType():
-            return {"type": "string", "format": "date-time"}
+            return {"type": "string", "format": "date-time", "maxLength": _TIME_CHARS_MAX}
         case types.StrType(min_length=shortest, max_length=longest, pattern=pattern):
             return _known(type="string", minLength=shortest, maxLength=longest, pattern=pattern)
         case types.BoolType():

@@ -71,11 +71,65 @@ class Metrics:
         self.incidents = Gauge(
             "rekindle_incidents_open", "Open incidents by fault class.", ["fault"], registry=self.registry
         )
+        self.not_done = Gauge(
+            "rekindle_acts_not_done",
+            "What open incidents tell of as refused, or as what would have been done, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self.recoveries = Gauge(
             "rekindle_recoveries", "Recoveries by phase.", ["phase"], registry=self.registry
         )
+        self.recoveries_waiting = Gauge(
+            "rekindle_recoveries_waiting",
+            "Active recoveries that wait for something, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.phase_seconds = Gauge(
+            "rekindle_recovery_phase_seconds",
+            "Seconds that recoveries which are over spent in each phase, summed; with rekindle_recoveries it "
+            "gives their mean.",
+            ["phase"],
+            registry=self.registry,
+        )
+        self.lost_steps = Gauge(
+            "rekindle_lost_steps",
+            "Steps that were made twice, summed over the recoveries that are kept.",
+            registry=self.registry,
+        )
+        self.lost_gpu_seconds = Gauge(
+            "rekindle_lost_gpu_seconds",
+            "GPU-seconds without new progress, summed over the recoveries that are kept.",
+            registry=self.registry,
+        )
+        self.given_up = Gauge(
+            "rekindle_jobs_given_up",
+            "Jobs whose last recovery was escalated to a person, and that have not gone on since, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.accelerated = Gauge(
+            "rekindle_nodes_accelerated", "Nodes with accelerators.", registry=self.registry
+        )
         self.quarantined = Gauge(
             "rekindle_nodes_quarantined", "Nodes taken out by Rekindle.", registry=self.registry
+        )
+        self.nodes_for_people = Gauge(
+            "rekindle_nodes_waiting_for_person",
+            "Nodes that are out, or silent, until a person mends and releases them, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.repairs = Gauge(
+            "rekindle_repairs", "Repairs of nodes by their phase.", ["phase"], registry=self.registry
+        )
+        self.repair_seconds = Gauge(
+            "rekindle_repair_seconds",
+            "Seconds from the begin of a repair to its end, summed over those that are over, by their phase; "
+            "with rekindle_repairs it gives their mean.",
+            ["phase"],
+            registry=self.registry,
         )
         self.unreadable = Gauge(
             "rekindle_objects_unreadable",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from detectors.listening import bound
 from recover.app import Controller
 
 __all__ = ["serve"]
@@ -32,5 +33,5 @@ async def serve(controller: Controller, host: str, port: int) -> web.AppRunner:
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port).start()
+    await web.SockSite(runner, bound(host, port)).start()
     return runner

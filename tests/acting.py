@@ -6,17 +6,19 @@ pods stay away until a test starts them: so every moment in between can be looke
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from detectors.contract import Edge, ObjectMeta
 from recover.actions import Action, Create, Delete, Patch, Plan
 from recover.api import Incident, Phase, Recovery, RecoveryStatus
-from recover.decode import QUARANTINE, SCAN_OF
-from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from recover.decode import QUARANTINE, RELEASED, REPAIR_OF, SCAN_OF
 from recover.model import Container, Pod, PodPhase, Quarantine, Taint
 from recover.objects import builtins, merged
 from recover.phases import advance
 from recover.plan import plan
+from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK, mark_of
 from tests.builders import Worlds
@@ -181,7 +183,12 @@ def _apply(world: Worlds, action: Action) -> None:
         case Create(resource=resource) if resource == JOBS:
             told = {**action.body["metadata"], "uid": f"{action.name}-anew-uid", "resourceVersion": "20"}
             anew = Job().parse(msgspec.json.encode({**action.body, "metadata": told}))
-            world.gangs[anew.ref.uid] = anew
+            if REPAIR_OF in anew.labels:
+                world.repair_jobs.setdefault(action.name, anew)
+            else:
+                world.gangs[anew.ref.uid] = anew
+        case Delete(resource=resource) if resource == JOBS:
+            world.repair_jobs.pop(action.name)
         case _:
             pass
 
@@ -200,13 +207,17 @@ def _apply_gang(world: Worlds, action: Patch) -> None:
 
 def _apply_node(world: Worlds, action: Patch) -> None:
     node = world.nodes[action.name]
-    note = action.body["metadata"]["annotations"][QUARANTINE]
+    annotations = action.body["metadata"]["annotations"]
+    note = annotations[QUARANTINE]
     spec = action.body["spec"]
     world.nodes[action.name] = msgspec.structs.replace(
         node,
         quarantine=msgspec.json.decode(note, type=Quarantine) if note else None,
         taints=tuple(msgspec.convert(taint, Taint) for taint in spec["taints"] or ()),
         unschedulable=bool(spec.get("unschedulable", node.unschedulable)),
+        released_at=datetime.fromisoformat(annotations[RELEASED])
+        if RELEASED in annotations
+        else node.released_at,
     )
 
 

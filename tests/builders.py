@@ -17,6 +17,7 @@ from detectors.contract import (
     Fault,
     Finding,
     KnownLine,
+    LogError,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
@@ -28,12 +29,25 @@ from detectors.contract import (
     Subject,
     SubjectKind,
 )
+from detectors.resource import Resource
 from recover.actions import Create, Patch, Plan
 from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
-from recover.kube.cluster import INCIDENTS, PYTORCHJOBS, RECOVERIES
-from recover.model import Container, Gang, Mode, NamespaceView, Node, Pod, PodPhase, Refusal, Template, World
+from recover.model import (
+    Bystander,
+    Container,
+    Gang,
+    NamespaceView,
+    Node,
+    Pod,
+    PodPhase,
+    Refusal,
+    Template,
+    World,
+)
+from recover.modes import Mode, Modes, Standing, begun
 from recover.plan import plan
 from recover.recipes.load import built_in
+from recover.resources import INCIDENTS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
 
 __all__ = ["BOOT", "NOW", "Decision", "Worlds", "cluster", "gang"]
@@ -119,6 +133,9 @@ class Worlds:
         self.now = NOW
         self.mode = mode
         self.mode_since = NOW - timedelta(hours=1)
+        self.pools: dict[str, Standing] = {}
+        self.lowered: dict[str, Standing] = {}
+        """Namespaces whose mode the settings lower."""
         self.settings = Settings(mode=mode)
         self.nodes = {
             f"n{i}": Node(name=f"n{i}", uid=f"n{i}-uid", version="1", boot_id=BOOT) for i in range(nodes)
@@ -131,6 +148,10 @@ class Worlds:
         self.recoveries: dict[str, Recovery] = {}
         self.scans: dict[str, Pod] = {}
         self.refused: dict[str, Refusal] = {}
+        self.bystanders: dict[str, dict[str, Bystander]] = {}
+        self.repair_jobs: dict[str, Gang] = {}
+        self.taking: set[str] = set()
+        self.unread: dict[Resource, set[str]] = {}
         self.namespaces = {"ml": NamespaceView("ml")}
         self.recipes = built_in()
 
@@ -175,6 +196,7 @@ class Worlds:
         instance: int = 0,
         first_step: int = 1,
         last_step: int = 100,
+        first_error: LogError | None = None,
     ) -> None:
         health = self.health[pod.node]
         others = [p for p in health.status.pods if p.uid != pod.uid]
@@ -189,6 +211,7 @@ class Worlds:
             first_step_at=at,
             last_step=last_step,
             last_step_at=at,
+            first_error=first_error,
         )
         status = msgspec.structs.replace(health.status, pods=[*others, mine])
         self.health[pod.node] = msgspec.structs.replace(health, status=status)
@@ -317,8 +340,8 @@ class Worlds:
             for uid in (recovery.spec.gang.uid, recovery.gang_uid):
                 recoveries_of.setdefault(uid, {})[key] = recovery
         return World(
-            mode=self.mode,
-            mode_since=self.mode_since,
+            modes=Modes(begun(self.mode, self.mode_since), self.pools, self.lowered),
+            pool_label=self.settings.budgets.pool_label,
             nodes=self.nodes,
             health=self.health,
             gangs=self.gangs,
@@ -331,6 +354,10 @@ class Worlds:
             recoveries_of=recoveries_of,
             gangs_on=gangs_on,
             departed=self.departed,
+            bystanders=self.bystanders,
+            repair_jobs=self.repair_jobs,
+            taking=self.taking,
+            unread=self.unread,
             recipes=self.recipes,
         )
 

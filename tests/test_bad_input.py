@@ -29,16 +29,17 @@ from detectors.kubeapi import Resource, WatchEvent
 from detectors.settings import SettingsError
 from recover.api import Phase
 from recover.kube.auth import load_credentials
-from recover.kube.cluster import (
+from recover.resources import (
     INCIDENTS,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
+    PADDLEJOBS,
     PODS,
     PYTORCHJOBS,
+    RECIPES,
     RECOVERIES,
 )
-from recover.resources import PADDLEJOBS, RECIPES
 
 Captured = pytest.CaptureFixture[str]
 
@@ -54,7 +55,8 @@ Captured = pytest.CaptureFixture[str]
         (cli.chaos, ["run", "/none/my.yaml"], "/none/my.yaml: cannot be read: No such file or directory"),
         (cli.demo, ["please"], "Got unexpected extra argument"),
         (cli.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
-        (cli.bench, ["gpu"], "usage: rekindle bench {"),
+        (cli.bench, ["loop", "--kubeconfig", "/none"], "rekindle bench loop: kubeconfig /none: no such file"),
+        (cli.bench, ["gpu"], "No such command 'gpu': expected one of checkpoints, footprint, gang"),
     ],
 )
 def test_wrong_usage_is_told_on_standard_error_with_exit_status_2(
@@ -176,9 +178,18 @@ def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> Non
     ("settings", "told"),
     [
         ("moed = 'recover'", "field moed: value 'recover': no such field; check its spelling"),
-        ("mode = 'repair'", "field mode: value 'repair': expected one of 'observe', 'recover'"),
+        ("mode = 'reset'", "field mode: value 'reset': expected one of 'observe', 'recover', 'repair'"),
+        (
+            "[modes.pools]\na100 = 'off'",
+            "field modes.pools[a100]: value 'off': expected one of 'observe', 'recover', 'repair'",
+        ),
+        (
+            "[modes.namespaces]\nML = 'observe'",
+            "field modes.namespaces: value {'ML': 'observe'}: a name in it: ",
+        ),
         ("[budgets]\nbrake_percent = 'few'", "field budgets.brake_percent: value 'few': expected `float`"),
         ("[timing]\nsettle_s = -1", "field timing.settle_s: value -1: expected `float` >= 0.0"),
+        ("[timing]\nsettle_s = inf", "field timing.settle_s: value inf: expected `float` <= 1000000000.0"),
         ("[timing", "not valid TOML"),
     ],
 )

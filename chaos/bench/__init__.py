@@ -1,6 +1,6 @@
 """Measurements: each tells what it measured and on which machine, and judges nothing.
 
-A bench is one module with `run(arguments) -> exit status`, and one row of `BENCHES`.
+A bench is one module with `run(arguments) -> exit status` and what it is ABOUT, and one row of `BENCHES`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ __all__ = ["BENCHES", "Bench"]
 
 
 class Bench(Protocol):
+    ABOUT: str
+
     def run(self, args: list[str], /) -> int: ...
 
 

@@ -6,7 +6,9 @@ import argparse
 import os
 from collections.abc import Callable
 
-__all__ = ["add_cluster", "add_json", "count"]
+from recover.output import add_output
+
+__all__ = ["add_cluster", "add_count"]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -14,21 +16,29 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        default=os.environ.get("KUBECONFIG", ""),
-        help="of the throwaway control plane, whose user has a token (default $KUBECONFIG)",
+        default=os.environ.get("KUBECONFIG"),
+        required="KUBECONFIG" not in os.environ,
+        help="A kubeconfig of the throwaway control plane, whose user has a token (default: $KUBECONFIG).",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="GROUP.FIELD=VALUE", help="a setting of the controller"
+        "--set",
+        action="append",
+        default=[],
+        metavar="GROUP.FIELD=VALUE",
+        help="One setting of the controller; may be repeated.",
     )
-    add_json(parser)
+    add_output(parser)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+def add_count(
+    parser: argparse.ArgumentParser, name: str, what: str, *, least: int, most: int, default: int
+) -> None:
+    """A whole number within these limits."""
+    text = f"{what} (default: %(default)s)."
+    parser.add_argument(name, type=_count(least, most), default=default, metavar="N", help=text)
 
 
-def count(least: int, most: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number within these limits."""
+def _count(least: int, most: int) -> Callable[[str], int]:
 
     def parsed(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:

@@ -22,12 +22,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from chaos.bench.arguments import add_json, count
+from chaos.bench.arguments import add_count
 from chaos.bench.figures import Machine, Row, machine, row, shown, table
+from detectors.command_line import Parser
 from recover.checkpoints.rekindle_sharded import MARKER, RekindleSharded
 from recover.checkpoints.scan import scan
+from recover.output import add_output
 
-__all__ = ["Checkpoints", "Touched", "counted", "measure", "run", "tell"]
+__all__ = ["ABOUT", "Checkpoints", "Touched", "counted", "measure", "run", "tell"]
+
+ABOUT = "Measure how soon the newest complete checkpoint of many is found."
 
 STEPS_BETWEEN = 100
 
@@ -63,31 +67,23 @@ def run(args: list[str]) -> int:
     except OSError as error:
         print(f"rekindle bench checkpoints: {error}", file=sys.stderr)
         return 1
-    shown(found, tell, as_json=options.json)
+    shown(found, tell, options.output)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rekindle bench checkpoints",
-        description="Measures how long it takes to find the newest complete checkpoint among many, and "
-        "counts the files touched: where the newest is complete, and where some newer ones are not.",
-        epilog="Exit status: 0 measured, 1 not measurable, 2 usage.",
+    parser = Parser(
+        "bench checkpoints",
+        f"{ABOUT} The files that are touched are counted, where the newest is complete, and where some newer "
+        "ones are not.",
+        row="bench",
     )
-    parser.add_argument("--checkpoints", type=count(2, 20_000), default=1000, metavar="N", help="%(default)s")
-    parser.add_argument(
-        "--shards", type=count(1, 10_000), default=512, metavar="N", help="%(default)s of each"
-    )
-    parser.add_argument(
-        "--broken",
-        type=count(1, 500),
-        default=3,
-        metavar="N",
-        help="newest that are not complete: %(default)s",
-    )
-    parser.add_argument("--rounds", type=count(1, 1000), default=5, metavar="N", help="%(default)s")
-    parser.add_argument("--dir", metavar="DIR", help="where to make them (default: the temporary directory)")
-    add_json(parser)
+    add_count(parser, "--checkpoints", "How many checkpoints", least=2, most=20_000, default=1000)
+    add_count(parser, "--shards", "How many shards in each", least=1, most=10_000, default=512)
+    add_count(parser, "--broken", "How many of the newest are not complete", least=1, most=500, default=3)
+    add_count(parser, "--rounds", "How often it is measured", least=1, most=1000, default=5)
+    parser.add_argument("--dir", metavar="DIR", help="Where to make them (default: the temporary directory).")
+    add_output(parser)
     return parser
 
 

@@ -12,17 +12,19 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from recover.output import Output, print_data
+
 __all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def shown(found: T, tell: Callable[[Console, T], None], *, as_json: bool) -> None:
+def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
     """Prints what a bench has found: for programs, or in its own words."""
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
-    else:
+    if output == Output.TABLE:
         tell(Console(), found)
+    else:
+        print_data(found, output)
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -18,7 +18,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from chaos.bench.arguments import add_json
 from chaos.bench.figures import shown
 from chaos.bench.processes import Usage, usage
 from chaos.children import Child
@@ -28,10 +27,13 @@ from chaos.manifests import training_job
 from chaos.scenario import Job
 from chaos.stage import CONTROLLER, Stage, StageError, raised
 from chaos.training.launch import free_port
-from recover.kube.cluster import INCIDENTS, NODEHEALTHS
-from recover.resources import LEASES
+from detectors.command_line import Parser
+from recover.output import add_output
+from recover.resources import INCIDENTS, LEASES, NODEHEALTHS
 
-__all__ = ["Footprint", "Share", "measure", "run", "tell"]
+__all__ = ["ABOUT", "Footprint", "Share", "measure", "run", "tell"]
+
+ABOUT = "Measure what agent and controller cost while a gang trains and nothing is wrong."
 
 MIB = 1024 * 1024
 RANKS = 4
@@ -87,21 +89,21 @@ def run(args: list[str]) -> int:
     except StageError as error:
         print(f"rekindle bench footprint: {error}", file=sys.stderr)
         return 1
-    shown(found, tell, as_json=options.json)
+    shown(found, tell, options.output)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rekindle bench footprint",
-        description="Measures memory, CPU time and API writes of one agent and the controller while a gang "
-        f"of {RANKS} ranks prints a step a second and nothing is wrong.",
-        epilog="Exit status: 0 measured (a missed goal is shown, not judged), 1 not measurable, 2 usage.",
+    parser = Parser(
+        "bench footprint",
+        f"{ABOUT} Counted are memory, CPU time and API writes; each of the {RANKS} ranks prints a step a "
+        "second.",
+        row="bench",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=30.0, metavar="S", help="the window (default %(default)g)"
+        "--seconds", type=_seconds, default=30.0, metavar="S", help="The window (default: %(default)g)."
     )
-    add_json(parser)
+    add_output(parser)
     return parser
 
 

@@ -20,18 +20,22 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from chaos.bench.arguments import add_cluster, count
+from chaos.bench.arguments import add_cluster, add_count
 from chaos.bench.figures import Machine, machine, shown
 from chaos.bench.gangs import Gang, indexed_job, pytorchjob, runs, turn
 from chaos.bench.processes import Usage, usage
 from chaos.bench.rounds import FELL_OFF
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway, raised
 from chaos.stage import StageError
+from detectors.command_line import Parser
+from detectors.exit_status import Exit
 from detectors.kubeapi import ApiError, ReplyLost
 from detectors.settings import SettingsError
-from recover.kube.cluster import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
-__all__ = ["Large", "measure", "run", "tell"]
+__all__ = ["ABOUT", "Large", "measure", "run", "tell"]
+
+ABOUT = "Measure one recovery of one large gang on a throwaway control plane."
 
 LIMIT_S = 1800.0
 """Kubernetes' own controllers send 20 requests a second, so thousands of pods take minutes."""
@@ -66,22 +70,27 @@ def run(args: list[str]) -> int:
             )
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
         print(f"rekindle bench gang: {error}", file=sys.stderr)
-        return 1
-    shown(found, tell, as_json=options.json)
+        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
+    shown(found, tell, options.output)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rekindle bench gang",
-        description="Measures one recovery of one large gang on a throwaway control plane with KWOK: ranks "
-        f"of one GPU each fill their nodes, {GPUS_PER_NODE} on each; one node is spare, and one fails. A "
-        "cluster with any other node or job is refused.",
-        epilog="Exit status: 0 measured, 1 not measurable, 2 usage.",
+    parser = Parser(
+        "bench gang",
+        f"{ABOUT} It needs KWOK: ranks of one GPU each fill their nodes, {GPUS_PER_NODE} on each; one node "
+        "is spare, and one fails. A cluster with any other node or job is refused.",
+        row="bench",
     )
     add_cluster(parser)
-    parser.add_argument("--ranks", type=count(GPUS_PER_NODE, 20_000), default=2000, metavar="N")
-    parser.add_argument("--framework", choices=FRAMEWORKS, default="job", help="default %(default)s")
+    add_count(parser, "--ranks", "How large the gang is", least=GPUS_PER_NODE, most=20_000, default=2000)
+    parser.add_argument(
+        "--framework",
+        choices=FRAMEWORKS,
+        default="job",
+        metavar="NAME",
+        help=f"What runs it: {' or '.join(FRAMEWORKS)} (default: %(default)s).",
+    )
     return parser
 
 

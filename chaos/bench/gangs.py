@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
+from chaos import job_objects
 from chaos.bench.seen import GONE, Seen
 from chaos.bench.sight import LIMIT_S, Sight
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, POOL, Throwaway
 from detectors.contract import key
 from detectors.kubeapi import Resource
-from recover.kube.cluster import JOBS, PODS, PYTORCHJOBS
+from recover.resources import JOBS, PODS, PYTORCHJOBS
 
 __all__ = ["Gang", "Turn", "crash", "indexed_job", "pytorchjob", "runs", "turn"]
 
@@ -42,37 +43,18 @@ class Turn(msgspec.Struct, frozen=True):
 
 def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
     """`preferred`: a node on which ranks shall run as long as they may."""
-    template = {"spec": {"containers": [_container("pytorch", gpus)], **_affinity(preferred)}}
-    replica = {"restartPolicy": "OnFailure", "template": template}
-    replicas = {"Master": {**replica, "replicas": 1}, "Worker": {**replica, "replicas": ranks - 1}}
-    body = {
-        "apiVersion": PYTORCHJOBS.api_version,
-        "kind": PYTORCHJOBS.kind,
-        "metadata": _metadata(name),
-        "spec": {"pytorchReplicaSpecs": replicas},
-    }
-    return Gang(PYTORCHJOBS, name, ranks, body)
+    pod = {"containers": [_container("pytorch", gpus)], **_affinity(preferred)}
+    return Gang(PYTORCHJOBS, name, ranks, job_objects.pytorchjob(_metadata(name), pod, ranks=ranks))
 
 
 def indexed_job(
     name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "", pool: bool = False
 ) -> Gang:
     """As above; `pool` keeps it to a few nodes, since of hundreds a scheduler looks at a part only."""
-    pod: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "containers": [_container("train", gpus)],
-        **_affinity(preferred),
-    }
+    pod: dict[str, Any] = {"containers": [_container("train", gpus)], **_affinity(preferred)}
     if pool:
         pod["nodeSelector"] = POOL
-    spec = {
-        "completionMode": "Indexed",
-        "completions": ranks,
-        "parallelism": ranks,
-        "backoffLimit": 6,
-        "template": {"spec": pod},
-    }
-    return Gang(JOBS, name, ranks, {"metadata": _metadata(name), "spec": spec})
+    return Gang(JOBS, name, ranks, job_objects.indexed_job(_metadata(name), pod, ranks=ranks))
 
 
 def _affinity(preferred: str) -> dict[str, Any]:

@@ -19,17 +19,21 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from chaos.bench.arguments import add_cluster, count
+from chaos.bench.arguments import add_cluster, add_count
 from chaos.bench.figures import Machine, Row, machine, percentile, row, shown, table
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
 from chaos.bench.seen import POKE
 from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
 from chaos.stage import StageError
+from detectors.command_line import Parser
+from detectors.exit_status import Exit
 from detectors.kubeapi import ApiError, ReplyLost
 from detectors.settings import SettingsError
-from recover.kube.cluster import NAMESPACES, PYTORCHJOBS
+from recover.resources import NAMESPACES, PYTORCHJOBS
 
-__all__ = ["Hop", "Loop", "measure", "run", "tell"]
+__all__ = ["ABOUT", "Hop", "Loop", "measure", "run", "tell"]
+
+ABOUT = "Measure the times of the loop on a throwaway control plane, from fault to running again."
 
 POKES = 50
 LOGGED_S = 0.2
@@ -66,28 +70,28 @@ def run(args: list[str]) -> int:
             found = asyncio.run(measuring)
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
         print(f"rekindle bench loop: {error}", file=sys.stderr)
-        return 1
-    shown(found, tell, as_json=options.json)
+        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
+    shown(found, tell, options.output)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rekindle bench loop",
-        description="Measures, on a throwaway control plane with KWOK, how long the loop takes: kernel line "
-        "to finding and to cordon, a rank's failure to the stop of its gang and to its running again. A "
-        "cluster with any other node or job is refused.",
-        epilog="Exit status: 0 measured (a missed goal is shown, not judged), 1 not measurable, 2 usage.",
+    parser = Parser(
+        "bench loop",
+        f"{ABOUT} It needs KWOK: kernel line to finding and to cordon, a rank's failure to the stop of its "
+        "gang and to its running again. A cluster with any other node or job is refused.",
+        row="bench",
     )
     add_cluster(parser)
+    add_count(parser, "--nodes", "How many nodes", least=RANKS + 1, most=10_000, default=250)
+    add_count(parser, "--rounds", "How many rounds of each kind", least=1, most=10_000, default=50)
     parser.add_argument(
-        "--nodes", type=count(RANKS + 1, 10_000), default=250, metavar="N", help="default %(default)s"
-    )
-    parser.add_argument(
-        "--rounds", type=count(1, 10_000), default=50, metavar="N", help="of each kind (default %(default)s)"
-    )
-    parser.add_argument(
-        "--only", action="append", choices=ROUNDS, default=[], help="this kind of rounds; may be repeated"
+        "--only",
+        action="append",
+        choices=ROUNDS,
+        default=[],
+        metavar="KIND",
+        help=f"Only this kind of rounds, one of {', '.join(ROUNDS)}; may be repeated.",
     )
     return parser
 

@@ -20,16 +20,7 @@ from chaos.bench.seen import GONE, POKE, READY, Seen
 from detectors.kubeapi import ApiError, KubeApi, Resource, WatchEvent
 from recover.decode import QUARANTINE, UNHEALTHY
 from recover.kube.auth import load_credentials
-from recover.kube.cluster import (
-    INCIDENTS,
-    JOBS,
-    NAMESPACES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    PYTORCHJOBS,
-    RECOVERIES,
-)
+from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["main"]
 

@@ -14,7 +14,7 @@ from chaos.bench.seen import Seen
 from chaos.bench.throwaway import NAMESPACE, Throwaway
 from chaos.stage import StageError
 from detectors.kubeapi import Resource
-from recover.kube.cluster import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["FELL_OFF", "RANKS", "ROUNDS", "ROWS", "Round", "undone"]
 

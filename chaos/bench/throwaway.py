@@ -26,7 +26,8 @@ from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from recover.crds import manifests
 from recover.kube.auth import load_credentials
-from recover.kube.cluster import (
+from recover.mode import STATE
+from recover.resources import (
     CONFIGMAPS,
     EVENTS,
     INCIDENTS,
@@ -38,7 +39,6 @@ from recover.kube.cluster import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.mode import STATE
 from recover.settings import Settings
 
 __all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "raised"]

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.disturbance import Disturbance
 from chaos.cluster.history import Stored, event_for
 from chaos.cluster.selectors import Matcher, matcher
-from chaos.cluster.store import Audit, Deletion, MemoryCluster
+from chaos.cluster.store import Audit, MemoryCluster
 from detectors.kubeapi import ApiError, MergePatch, PatchType, ReplyLost, Resource, WatchEvent
 from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
 
@@ -116,7 +117,10 @@ class Client:
             history.unsubscribe(woken)
             self.disturbance.unsubscribe(woken)
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        """The store knows no fields of other people's kinds, so `strict` finds none that is wrong."""
         name = (body.get("metadata") or {}).get("name", "") if isinstance(body, dict) else ""
         request = _Request("create", resource, namespace, name)
         return await self._write(request, lambda: self._store.create(resource, body, namespace))
@@ -149,7 +153,8 @@ class Client:
         grace_s: int | None = None,
         foreground: bool = False,
     ) -> None:
-        await self.remove(resource, name, Deletion(uid, resource_version, grace_s, foreground), namespace)
+        propagation = Propagation.FOREGROUND if foreground else None
+        await self.remove(resource, name, Deletion(uid, resource_version, grace_s, propagation), namespace)
 
     async def remove(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> bytes:
         """Delete with every option, and with the object's last state as the answer."""

@@ -15,7 +15,7 @@ import msgspec
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError
-from recover.kube.cluster import CONFIGMAPS
+from recover.resources import CONFIGMAPS
 
 __all__ = ["ContainerRun", "Exit", "Runtime", "StartError", "environment_of", "expanded"]
 

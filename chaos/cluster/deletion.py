@@ -4,6 +4,7 @@ called by store.py.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -12,19 +13,47 @@ from chaos.cluster import refusals
 from chaos.cluster.kinds import Kind, Object
 from detectors.kubeapi import Resource
 
-__all__ = ["FOREGROUND", "Deletion", "check_preconditions", "grace_s_of", "may_go"]
+__all__ = [
+    "FOREGROUND",
+    "ORPHAN",
+    "Deletion",
+    "Propagation",
+    "check_preconditions",
+    "finalizers_of",
+    "grace_s_of",
+    "may_go",
+]
 
 FOREGROUND = "foregroundDeletion"
-"""The finalizer of an owner that waits for its dependents; the garbage collector takes it off."""
+"""The finalizer of an owner that waits until all that it owns has gone. The garbage collector takes it off,
+like that of the next line."""
+ORPHAN = "orphan"
+"""The finalizer of an owner that waits until nothing names it as its owner any more."""
+
+
+class Propagation(StrEnum):
+    """What becomes of all that the deleted object owns: it goes afterwards, it goes first, it stays."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+_FINALIZERS = {
+    Propagation.BACKGROUND: [],
+    Propagation.FOREGROUND: [FOREGROUND],
+    Propagation.ORPHAN: [ORPHAN],
+}
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What a delete asks for; empty fields mean no precondition, and the object's own grace."""
+    """What a delete asks for; empty fields mean no precondition, the object's own grace, and what its kind
+    does by default with what it owns."""
 
     uid: str = ""
     resource_version: str = ""
     grace_s: int | None = None
-    foreground: bool = False
+    propagation: Propagation | None = None
 
 
 def check_preconditions(resource: Resource, meta: dict[str, Any], options: Deletion) -> None:
@@ -35,6 +64,15 @@ def check_preconditions(resource: Resource, meta: dict[str, Any], options: Delet
         raise refusals.precondition_failed(
             resource, meta["name"], "ResourceVersion", options.resource_version, meta["resourceVersion"]
         )
+
+
+def finalizers_of(kind: Kind, meta: dict[str, Any], options: Deletion) -> list[str]:
+    """Others' are left as they are. Of ours stand those of the last delete that said what it wants."""
+    ours = [one for one in meta.get("finalizers", []) if one in (FOREGROUND, ORPHAN)]
+    others = [one for one in meta.get("finalizers", []) if one not in ours]
+    if options.propagation is not None:
+        return others + _FINALIZERS[options.propagation]
+    return others + (ours or ([ORPHAN] if kind.orphans else []))
 
 
 def grace_s_of(kind: Kind, body: Object, options: Deletion) -> int:

@@ -11,21 +11,23 @@ import msgspec
 
 from chaos.cluster import admission
 from detectors.kubeapi import Resource
-from recover.kube.cluster import (
+from recover.resources import (
     CONFIGMAPS,
     EVENTS,
     INCIDENTS,
     JOBS,
+    LEASES,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
+    PADDLEJOBS,
     PODS,
     PYTORCHJOBS,
+    RECIPES,
     RECOVERIES,
 )
-from recover.resources import LEASES, PADDLEJOBS, RECIPES
 
-__all__ = ["CLAIMS", "KINDS", "LEASES", "Kind", "Object"]
+__all__ = ["CLAIMS", "KINDS", "Kind", "Object"]
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
@@ -37,7 +39,8 @@ class Kind(msgspec.Struct, frozen=True):
     """`fill_in` completes a new object in place, as defaulting and admission do. `refuse` returns the field
     and the reason why a change (or a creation: `old` is None) is invalid, or None. `keeps_status`: a status
     given at creation stays (kubelets register their Node so). `graceful`: deletion waits for the kubelet.
-    `custom`: defined by a CRD, which is held to stricter rules.
+    `custom`: defined by a CRD, which is held to stricter rules. `orphans`: what it owns stays behind unless a
+    delete asks for its end.
     """
 
     resource: Resource
@@ -45,6 +48,7 @@ class Kind(msgspec.Struct, frozen=True):
     keeps_status: bool = False
     graceful: bool = False
     custom: bool = False
+    orphans: bool = False
     fill_in: Callable[[Object], None] = admission.nothing
     refuse: Callable[[Object | None, Object], str | None] = admission.accept
 
@@ -59,7 +63,7 @@ KINDS: dict[Resource, Kind] = {
         Kind(EVENTS, has_status=False),
         Kind(LEASES, has_status=False, refuse=admission.refuse_lease),
         Kind(CLAIMS),
-        Kind(JOBS, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
+        Kind(JOBS, orphans=True, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
         Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_kubeflow("pytorchReplicaSpecs")),
         Kind(PADDLEJOBS, custom=True, refuse=admission.refuse_kubeflow("paddleReplicaSpecs")),
         Kind(NODEHEALTHS, custom=True),

@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping
 from chaos.cluster.client import Client
 from chaos.cluster.containers import Exit, Runtime
 from chaos.cluster.controllers.base import with_condition
-from chaos.cluster.kinds import LEASES, Object
+from chaos.cluster.controllers.nodes import NODE_LEASES
+from chaos.cluster.kinds import Object
 from chaos.cluster.podworker import KubeletSettings, PodWorker
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, ReplyLost
-from recover.kube.cluster import NODES, PODS
+from recover.resources import LEASES, NODES, PODS
 
 __all__ = ["Kubelet"]
-
-NODE_LEASES = "kube-node-lease"
 
 
 class Kubelet:
@@ -35,7 +34,6 @@ class Kubelet:
         runtime: Runtime,
         *,
         devices: Mapping[str, int],
-        labels: Mapping[str, str] | None = None,
         settings: KubeletSettings,
         power_on: Callable[[str], None],
         watch_task: Callable[[asyncio.Task[None]], None],
@@ -47,7 +45,6 @@ class Kubelet:
         self._store = store
         self._runtime = runtime
         self._devices = dict(devices)
-        self._labels = dict(labels or {})
         self._settings = settings
         self._power_on = power_on
         self._watch_task = watch_task
@@ -92,7 +89,7 @@ class Kubelet:
         try:
             node = self._store.read(NODES, self.name).body
         except ApiError:
-            await self.api.create(NODES, {"metadata": {"name": self.name, "labels": self._labels}})
+            await self.api.create(NODES, {"metadata": {"name": self.name}})
             node = self._store.read(NODES, self.name).body
         ready = {
             "type": "Ready",

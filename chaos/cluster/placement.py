@@ -75,12 +75,15 @@ def _selected(pod: Object, node: Object) -> bool:
     terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
     if terms is None:
         return True
-    return any(_meets(term.get("matchExpressions", []), labels) for term in terms)
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return any(_meets(term, labels, fields) for term in terms)
 
 
-def _meets(expressions: list[Object], labels: Mapping[str, str]) -> bool:
-    """All of them; an empty term matches nothing, as in Kubernetes."""
-    return bool(expressions) and all(_holds(expression, labels) for expression in expressions)
+def _meets(term: Object, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+    """All of it; an empty term matches nothing, as in Kubernetes."""
+    asked = [(expression, labels) for expression in term.get("matchExpressions", [])]
+    asked += [(expression, fields) for expression in term.get("matchFields", [])]
+    return bool(asked) and all(_holds(expression, values) for expression, values in asked)
 
 
 def _holds(expression: Object, labels: Mapping[str, str]) -> bool:

@@ -16,7 +16,7 @@ from chaos.cluster.kinds import Object
 from chaos.cluster.podstatus import ContainerState, pod_status, restarts_after
 from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, JsonPatch
-from recover.kube.cluster import PODS
+from recover.resources import PODS
 
 __all__ = ["KubeletSettings", "PodWorker"]
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import yaml
@@ -19,29 +19,16 @@ from aiohttp import web
 from chaos.cluster.client import Client
 from chaos.cluster.discovery import DOCUMENTS
 from chaos.cluster.kinds import KINDS
-from chaos.cluster.store import Deletion, MemoryCluster
-from detectors.kubeapi import ApiError, JsonPatch, MergePatch, PatchType, ReplyLost, Resource
+from chaos.cluster.requests import decoded, deletion, flag, number, patch_type
+from chaos.cluster.store import MemoryCluster
+from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.kube.cluster import ListPage
 
 __all__ = ["Server", "serve", "write_kubeconfig"]
 
-N = TypeVar("N", int, int | None)
-
 ANONYMOUS = "system:anonymous"
 WATCH_S = 300
-STRATEGIC = "application/strategic-merge-patch+json"
 BODY_BYTES_MAX = 3 * 1024 * 1024
-
-
-class _Preconditions(msgspec.Struct, rename="camel", frozen=True):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _DeleteOptions(msgspec.Struct, rename="camel", frozen=True):
-    grace_period_seconds: int | None = None
-    preconditions: _Preconditions = _Preconditions()
-    propagation_policy: str = "Background"
 
 
 class Server:
@@ -83,18 +70,18 @@ class Server:
     async def _collection(self, request: web.Request, resource: Resource) -> web.StreamResponse:
         namespace, client = request.match_info.get("namespace", ""), self._client_of(request)
         if request.method == "POST":
-            body = _decoded(await request.read())
+            body = decoded(await request.read())
             return _json(await client.create(resource, body, namespace), status=201)
         if request.method != "GET":
             raise ApiError(405, "MethodNotAllowed", f"{request.method} is not modelled for {request.path}")
-        if _flag(request.query, "watch"):
+        if flag(request.query, "watch"):
             return await _stream_watch(request, client, resource, namespace)
         page = await client.list(
             resource,
             namespace=namespace,
             labels=request.query.get("labelSelector", ""),
             fields=request.query.get("fieldSelector", ""),
-            limit=_number(request.query, "limit", 0),
+            limit=number(request.query, "limit", 0),
             page=request.query.get("continue", ""),
         )
         return _json(_list_document(resource, page))
@@ -105,15 +92,15 @@ class Server:
         if request.method == "GET" and sub in ("", "status"):
             return _json(await client.get(resource, name, namespace))
         if request.method == "PATCH":
-            body = _decoded(await request.read())
-            kind = _patch_type(request.content_type, body)
+            body = decoded(await request.read())
+            kind = patch_type(request.content_type, body)
             return _json(
                 await client.patch(
                     resource, name, body, namespace=namespace, subresource=sub, patch_type=kind
                 )
             )
         if request.method == "DELETE" and not sub:
-            options = _deletion(await request.read(), request.query)
+            options = deletion(resource, await request.read(), request.query)
             return _json(await client.remove(resource, name, options, namespace))
         raise ApiError(405, "MethodNotAllowed", f"{request.method} is not modelled for {request.path}")
 
@@ -158,8 +145,8 @@ async def _stream_watch(
     request: web.Request, client: Client, resource: Resource, namespace: str
 ) -> web.StreamResponse:
     """One JSON line for each event. What goes wrong after the first byte is an ERROR event."""
-    bookmarks = _flag(request.query, "allowWatchBookmarks")
-    initial = _flag(request.query, "sendInitialEvents")
+    bookmarks = flag(request.query, "allowWatchBookmarks")
+    initial = flag(request.query, "sendInitialEvents")
     if initial != (request.query.get("resourceVersionMatch") == "NotOlderThan"):
         message = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting it to NotOlderThan"
         raise ApiError(422, "Invalid", message)
@@ -171,7 +158,7 @@ async def _stream_watch(
         labels=request.query.get("labelSelector", ""),
         fields=request.query.get("fieldSelector", ""),
         resource_version=request.query.get("resourceVersion", ""),
-        timeout_s=_number(request.query, "timeoutSeconds", WATCH_S),
+        timeout_s=number(request.query, "timeoutSeconds", WATCH_S),
         initial=initial,
     )
     try:
@@ -235,54 +222,6 @@ def _list_document(resource: Resource, page: ListPage) -> bytes:
             "items": page.items,
         }
     )
-
-
-def _deletion(body: bytes, query: Mapping[str, str]) -> Deletion:
-    try:
-        options = msgspec.json.decode(body or b"{}", type=_DeleteOptions)
-    except msgspec.MsgspecError as error:
-        raise ApiError(400, "BadRequest", f"DeleteOptions: {error}") from error
-    policy = query.get("propagationPolicy", options.propagation_policy)
-    return Deletion(
-        uid=options.preconditions.uid,
-        resource_version=options.preconditions.resource_version,
-        grace_s=_number(query, "gracePeriodSeconds", options.grace_period_seconds),
-        foreground=policy == "Foreground",
-    )
-
-
-def _patch_type(asked: str, body: Any) -> PatchType:
-    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch."""
-    if asked == STRATEGIC and not _has_list(body):
-        return MergePatch
-    if asked not in (MergePatch, JsonPatch):
-        raise ApiError(415, "UnsupportedMediaType", f"patch type {asked} is not modelled for this body")
-    return asked
-
-
-def _has_list(value: Any) -> bool:
-    """Lists but that of taints, which a strategic merge replaces as a whole."""
-    if not isinstance(value, dict):
-        return isinstance(value, list)
-    return any(_has_list(member) for key, member in value.items() if key != "taints")
-
-
-def _flag(query: Mapping[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in ("1", "true")
-
-
-def _number(query: Mapping[str, str], name: str, default: N) -> int | N:
-    text = query.get(name, "")
-    if text and not text.isdigit():
-        raise ApiError(400, "BadRequest", f"{name}={text}: expected a whole number")
-    return int(text) if text else default
-
-
-def _decoded(body: bytes) -> Any:
-    try:
-        return msgspec.json.decode(body)
-    except msgspec.MsgspecError as error:
-        raise ApiError(400, "BadRequest", f"the body is not JSON: {error}") from error
 
 
 def _json(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

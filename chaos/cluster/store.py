@@ -16,16 +16,17 @@ from typing import Any
 import msgspec
 
 from chaos.cluster import metadata, refusals
-from chaos.cluster.deletion import FOREGROUND, Deletion, check_preconditions, grace_s_of, may_go
+from chaos.cluster.deletion import Deletion, check_preconditions, finalizers_of, grace_s_of, may_go
 from chaos.cluster.history import Change, History, Stored
 from chaos.cluster.kinds import KINDS, Kind, Object
 from chaos.cluster.patching import PatchError, json_patch, merge_patch
 from chaos.cluster.schema import prune, violations
 from chaos.cluster.selectors import Matcher
 from detectors.kubeapi import ApiError, JsonPatch, MergePatch, Resource
-from recover.kube.cluster import NAMESPACES, ListPage
+from recover.kube.cluster import ListPage
+from recover.resources import NAMESPACES
 
-__all__ = ["FOREGROUND", "Audit", "Deletion", "MemoryCluster", "stamp"]
+__all__ = ["Audit", "MemoryCluster", "stamp"]
 
 OBJECT_BYTES_MAX = 1_500_000
 HISTORY_CHANGES_MAX = 10_000
@@ -192,9 +193,8 @@ class MemoryCluster:
         if subresource not in ("", "status") or (subresource == "status" and not kind.has_status):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         new = self._patched(resource, old.body, body, patch_type)
-        if (
-            kind.custom and subresource == "status"
-        ):  # its metadata is put back before anybody looks at the uid
+        if kind.custom and subresource == "status":
+            # Its metadata is put back before anybody looks at the uid.
             new["metadata"].pop("uid", None)
         metadata.check_identity(resource, old.body, new)
         new = self._pruned(resource, _isolated(kind, old.body, new, subresource))
@@ -230,9 +230,7 @@ class MemoryCluster:
             raise ApiError(405, "MethodNotAllowed", "the end of a namespace is not modelled")
         meta = old.body["metadata"]
         check_preconditions(resource, meta, options)
-        finalizers = list(meta.get("finalizers", []))
-        if options.foreground and FOREGROUND not in finalizers:
-            finalizers.append(FOREGROUND)
+        finalizers = finalizers_of(kind, meta, options)
         grace_s = grace_s_of(kind, old.body, options)
         if not finalizers and grace_s == 0:
             return self._remove(resource, old, old.body)
@@ -245,9 +243,8 @@ class MemoryCluster:
         }
         if known_s is not None and grace_s >= known_s:
             marks = {}
-        if finalizers:
-            marks["finalizers"] = finalizers
-        return self._put(resource, old, {**old.body, "metadata": {**meta, **marks}})
+        marked = metadata.without_empty({**meta, **marks, "finalizers": finalizers})
+        return self._put(resource, old, {**old.body, "metadata": marked})
 
     # --- inside -------------------------------------------------------------------------------------------
 

@@ -6,46 +6,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Protocol
 
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.kinds import Object
 
-__all__ = ["Behaviour", "Listener", "VirtualRuntime", "VirtualTraining"]
+__all__ = ["Behaviour", "VirtualRuntime", "VirtualTraining"]
 
-Listener = Callable[[str, str, datetime], None]
-"""Receives each line that a container prints: pod uid, text, time."""
+CHECKPOINT_STEPS = 10
+"""A training saves after so many steps."""
 
 
 class Behaviour(Protocol):
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
-        """What the container does until it ends by itself. It is cancelled when it is killed."""
+        """What the container does until it ends by itself. It is cancelled when it is killed. What it says is
+        heard only where another behaviour around it listens."""
         ...
 
 
 class VirtualRuntime:
     """Every signal ends a container at once, as it does a program that does not catch it."""
 
-    def __init__(
-        self,
-        behaviour: Callable[[Object], Behaviour],
-        now: Callable[[], datetime],
-        listener: Listener | None = None,
-    ) -> None:
-        self.listener = listener
+    def __init__(self, behaviour: Callable[[Object], Behaviour]) -> None:
         self._behaviour = behaviour
-        self._now = now
         self._running: dict[str, dict[str, tuple[asyncio.Task[Exit], asyncio.Future[Exit]]]] = {}
 
     async def start(self, run: ContainerRun) -> asyncio.Future[Exit]:
-        def say(text: str) -> None:
-            if self.listener is not None:
-                self.listener(run.uid, text, self._now())
-
         behaviour = self._behaviour(run.pod)
         ending: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(behaviour.run(run, say), name=f"container {run.uid}/{run.name}")
+        task = asyncio.create_task(behaviour.run(run, _unheard), name=f"container {run.uid}/{run.name}")
         self._running.setdefault(run.uid, {})[run.name] = (task, ending)
         task.add_done_callback(lambda done: self._ended(run, done, ending))
         return ending
@@ -77,6 +66,10 @@ class VirtualRuntime:
         """There are no files to remove."""
 
 
+def _unheard(_: str) -> None:
+    """There is no log here."""
+
+
 class VirtualTraining:
     """One gang: all ranks step together, and one that is dead or hangs stops the others for ever.
 
@@ -90,7 +83,6 @@ class VirtualTraining:
         steps: int,
         start_s: float = 10.0,
         step_s: float = 1.0,
-        checkpoint_steps: int = 10,
     ) -> None:
         self.checkpoint_step = 0
         self.step = 0
@@ -98,7 +90,6 @@ class VirtualTraining:
         self._steps = steps
         self._start_s = start_s
         self._step_s = step_s
-        self._checkpoint_steps = checkpoint_steps
         self._arrived: dict[int, dict[str, asyncio.Event]] = {}
         self._hanging: set[str] = set()
 
@@ -116,7 +107,7 @@ class VirtualTraining:
             step += 1
             say(f"step {step}")
             self.step = step
-            if step % self._checkpoint_steps == 0:
+            if step % CHECKPOINT_STEPS == 0:
                 self.checkpoint_step = step
         return Exit(0)
 

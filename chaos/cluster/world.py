@@ -31,20 +31,19 @@ from chaos.cluster.process_runtime import ProcessRuntime
 from chaos.cluster.rest import Server, serve
 from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
-from chaos.cluster.virtual_runtime import Behaviour, Listener, VirtualRuntime
-from recover.kube.cluster import PODS
+from chaos.cluster.virtual_runtime import Behaviour, VirtualRuntime
+from recover.resources import PODS
 
 __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 
 
 class Shape(msgspec.Struct, frozen=True):
     """What to build. Every node offers its GPUs and, besides, `devices`: extended resources of any name.
-    `labels` go on every node; `crds` are validated against."""
+    Objects are validated against `crds`."""
 
     nodes: int = 5
     gpus_per_node: int = 1
     devices: Mapping[str, int] = {}
-    labels: Mapping[str, str] = {}
     crds: Sequence[Object] = ()
     seed: int = 0
     lifecycle: LifecycleSettings = LifecycleSettings()
@@ -77,7 +76,6 @@ class LocalCluster:
                 store,
                 runtime,
                 devices={GPU: shape.gpus_per_node, **shape.devices},
-                labels=shape.labels,
                 settings=shape.kubelet,
                 power_on=hosts[name].boot if name in hosts else _no_files,
                 watch_task=self._watch_task,
@@ -173,12 +171,11 @@ async def process_cluster(
     shape: Shape | None = None,
     *,
     volumes: Mapping[str, Path] | None = None,
-    users: Mapping[str, str] | None = None,
     rest: bool = True,
 ) -> AsyncIterator[LocalCluster]:
     """Containers are real processes; each node's files lie under `root/<node>`. Leaves no process behind.
 
-    `volumes`: claim -> folder. `users`: bearer token -> user name.
+    `volumes`: claim -> folder. Over HTTP a bearer token is taken for the user's name.
     """
     shape = shape or Shape()
     now = real_clock().now
@@ -189,7 +186,7 @@ async def process_cluster(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(runtime.close)
         if rest:
-            cluster.server = await stack.enter_async_context(serve(store, users=users))
+            cluster.server = await stack.enter_async_context(serve(store))
         stack.push_async_callback(cluster.stop)
         await cluster.start()
         yield cluster
@@ -200,13 +197,11 @@ async def virtual_cluster(
     now: Callable[[], datetime],
     behaviour: Callable[[Object], Behaviour],
     shape: Shape | None = None,
-    *,
-    listener: Listener | None = None,
 ) -> AsyncIterator[LocalCluster]:
     """Containers are coroutines. Meant for virtual.run; there is no REST and there are no files."""
     shape = shape or Shape()
     store = _store(shape, now)
-    cluster = LocalCluster(shape, store, VirtualRuntime(behaviour, now, listener), {})
+    cluster = LocalCluster(shape, store, VirtualRuntime(behaviour), {})
     try:
         await cluster.start()
         yield cluster

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.job_objects import paddlejob, replica_index
 from chaos.manifests import CHECKPOINTS, CLAIM, NAMESPACE
 
 __all__ = ["PROGRAM", "Training", "paddle_job"]
@@ -29,27 +30,20 @@ class Training(msgspec.Struct, frozen=True):
 
 def paddle_job(training: Training, name: str, port: int, python: Path) -> dict[str, Any]:
     """Opted in. Two restarts that make no progress end the loop."""
-    template = {"spec": _pod(training, port, python)}
-    worker = {"replicas": training.ranks, "restartPolicy": "OnFailure", "template": template}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PaddleJob",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"rekindle.dev/auto-recovery": "enabled"},
-            "annotations": {
-                "rekindle.dev/checkpoint": f"{CHECKPOINTS};format=paddle",
-                "rekindle.dev/attempts-per-cause": "2",
-            },
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "labels": {"rekindle.dev/auto-recovery": "enabled"},
+        "annotations": {
+            "rekindle.dev/checkpoint": f"{CHECKPOINTS};format=paddle",
+            "rekindle.dev/attempts-per-cause": "2",
         },
-        "spec": {"runPolicy": {"suspend": False}, "paddleReplicaSpecs": {"Worker": worker}},
     }
+    return paddlejob(metadata, _pod(training, port, python), ranks=training.ranks)
 
 
 def _pod(training: Training, port: int, python: Path) -> dict[str, Any]:
     """The operator tells how many ranks there are but gives none out: each takes its index."""
-    index = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
     return {
         "terminationGracePeriodSeconds": 2,
         "containers": [
@@ -67,7 +61,7 @@ def _pod(training: Training, port: int, python: Path) -> dict[str, Any]:
                     f"--step-time-s={training.step_time_s}",
                 ],
                 "env": [
-                    {"name": "INDEX", "valueFrom": index},
+                    replica_index(),
                     *({"name": key, "value": value} for key, value in ONE_THREAD.items()),
                 ],
                 "ports": [{"name": "master", "containerPort": port}],

@@ -28,6 +28,8 @@ from detectors.size import bounded
 
 __all__ = ["Agent", "Machine"]
 
+SETTINGS = AgentSettings()
+PUBLISHING = SETTINGS.publishing
 RETRY_S = 1.0
 
 
@@ -56,22 +58,21 @@ class Agent:
         machine: Machine,
         api: Client,
         now: Callable[[], datetime],
-        settings: AgentSettings,
         *,
         tick_s: float,
     ) -> None:
         self._machine = machine
         self._api = api
         self._now = now
-        self._settings = settings
         self._tick_s = tick_s
-        self._core = _core(settings, machine.boot_id)
+        self._core = _core(machine.boot_id)
         self._reading = False
         self._wake = asyncio.Event()
         self._written = b""
+        self._stored_at: datetime | None = None
         self._written_at = now()
         self._asked_at = now()
-        self._edges: deque[datetime] = deque(maxlen=settings.publishing.burst_writes)
+        self._edges: deque[datetime] = deque(maxlen=PUBLISHING.burst_writes)
 
     # --- events of the machine ----------------------------------------------------------------------------
 
@@ -144,18 +145,17 @@ class Agent:
     def _owes_write(self) -> bool:
         if self._core.dirty is Dirty.COARSE:
             elapsed_s = (self._now() - self._written_at).total_seconds()
-            return elapsed_s >= self._settings.publishing.refresh_s
+            return elapsed_s >= PUBLISHING.refresh_s
         return self._core.dirty is Dirty.EDGE
 
     def _is_due_to_ask(self) -> bool:
-        publishing = self._settings.publishing
-        every_s = publishing.ask_busy_s if self._core.busy(self._now()) else publishing.ask_s
-        return (self._now() - self._asked_at).total_seconds() >= every_s
+        now = self._now()
+        return (now - self._asked_at).total_seconds() >= self._core.ask_every_s(now)
 
     async def _spread(self) -> None:
         """A burst of edges goes out at once; a storm of them is spread over time."""
         if len(self._edges) == self._edges.maxlen:
-            rest_s = self._settings.publishing.burst_window_s - (self._now() - self._edges[0]).total_seconds()
+            rest_s = PUBLISHING.burst_window_s - (self._now() - self._edges[0]).total_seconds()
             await asyncio.sleep(max(0.0, rest_s))
 
     async def _write(self) -> None:
@@ -179,14 +179,25 @@ class Agent:
         except (ApiError, ReplyLost):
             return None
         reply = msgspec.json.decode(raw, type=NodeHealth)
+        if not body and self._written and reply.status.observed_at != self._stored_at:
+            self._written = b""  # as the publisher: the object was made anew
+            self._core.owe()
+        self._stored_at = reply.status.observed_at
         for pod in self._core.spec(reply.spec):
             self._read(pod)
+        self._hands_off(reply.spec.hands_off)
         return reply
 
+    def _hands_off(self, step: str) -> None:
+        """There is no NVML here that would have to end first."""
+        self._core.let_go(step)
+        state = CoverageState.BLIND if step else CoverageState.COVERED
+        self._core.cover(Source.NVML, state, self._now(), why=f"let go for repair {step}" if step else "")
 
-def _core(settings: AgentSettings, boot_id: str) -> AgentCore:
+
+def _core(boot_id: str) -> AgentCore:
     xids, log_errors, recipes = _catalogues()
-    return AgentCore(settings, boot_id=boot_id, xids=xids, log_errors=log_errors, recipes=recipes)
+    return AgentCore(SETTINGS, boot_id=boot_id, xids=xids, log_errors=log_errors, recipes=recipes)
 
 
 @cache

@@ -39,14 +39,12 @@ from chaos.simulate.reading import (
     phase,
     without_ours,
 )
+from chaos.simulate.repairs import RepairChecks, is_repair_job
+from chaos.simulate.spares import SpareChecks
+from chaos.simulate.starts import StartChecks
 from chaos.simulate.truth import Truth
-from recover.kube.cluster import (
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    RECOVERIES,
-)
-from recover.model import Mode
+from recover.modes import Mode
+from recover.resources import INCIDENTS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 
 __all__ = ["Invariants", "Write"]
@@ -66,7 +64,7 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Invariants:
-    """Collects `violations`, each a sentence that names the write. Installs itself at the store's audit."""
+    """Collects `violations`, each a sentence that names the write."""
 
     def __init__(self, store: MemoryCluster, truth: Truth, settings: Settings, *, controller: str) -> None:
         self.violations: list[str] = []
@@ -79,6 +77,9 @@ class Invariants:
         self._seen = store.version
         self._acts: set[tuple[str, str, int, str]] = set()
         self._quarantines: list[datetime] = []
+        self._spares = SpareChecks()
+        self._starts = StartChecks()
+        self._repairs = RepairChecks(store, settings.namespace)
         self._orphans: set[str] = set()
         """Jobs that were being made anew when a person deleted the Recovery: a creation may be under way."""
 
@@ -97,6 +98,10 @@ class Invariants:
     def _check(self, write: Write) -> Iterator[str]:
         if write.audit.resource == RECOVERIES:
             yield from self._one_active_recovery(write)
+        if write.audit.resource == NODES:
+            self._spares.saw(write.old, write.new, write.audit.at)
+        if write.audit.resource == NODEHEALTHS and write.new is not None:
+            self._starts.saw(write.new, write.audit.at)
         if write.audit.user.startswith("agent:"):
             yield from _agent_stays_in_its_room(write)
         if write.audit.user != self._controller:
@@ -106,6 +111,10 @@ class Invariants:
             yield "a write on something that is not ours, in observe mode"
         if write.audit.resource == NODES:
             yield from self._node(write)
+        elif write.audit.resource == INCIDENTS:
+            yield from self._repairs.incident(self.settings.repair)
+        elif is_repair_job(write.new or write.old or {"metadata": {}}, self.settings.namespace):
+            yield from self._repairs.job(write.old, write.new, write.audit.at)
         elif write.audit.resource in GANGS:
             yield from self._gang(write)
         elif write.audit.resource == PODS:
@@ -142,6 +151,8 @@ class Invariants:
             yield "a cordon that is not ours was undone"
         if our_taint(new) is not None and our_taint(new) != our_taint(old):
             yield from self._quarantine(write, new)
+        yield from self._repairs.given_back(old, new)
+        yield from self._spares.lifted(old, new, self._store.objects(NODES), write.audit.at)
         if is_cordoned(new) and not is_cordoned(old) and our_taint(new) is None:
             yield "a cordon without our taint"
 
@@ -149,10 +160,13 @@ class Invariants:
         name, boot_id = node["metadata"]["name"], node["status"]["nodeInfo"]["bootID"]
         taint = our_taint(node)
         cordons = taint is not None and taint["effect"] == "NoSchedule"
+        is_closed_for_repair = (
+            self.settings.mode is Mode.REPAIR and write.old is not None and our_taint(write.old) is not None
+        )
         grounds = [
             fault
             for fault in self._truth.faults.get(name, [])
-            if fault.boot_id == boot_id and (fault.cordons or not cordons)
+            if fault.boot_id == boot_id and (fault.cordons or not cordons or is_closed_for_repair)
         ]
         if not grounds:
             yield f"{name} was taken out without hardware evidence of this boot"
@@ -197,10 +211,12 @@ class Invariants:
             return
         did = "stopped" if is_suspended(new) else "resumed"
         yield from self._act_is_the_first(new, did)
-        if did == "stopped" and old["metadata"].get("annotations", {}).get(OURS + "hold"):
-            yield "a held job was stopped"
+        if old["metadata"].get("annotations", {}).get(OURS + "hold"):
+            yield f"a held job was {did}"
         if did == "resumed":
             yield from self._nothing_old_lives(new)
+            nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
+            yield from self._starts.started(new, nodes, incidents, write.audit.at)
 
     def _made_anew(self, write: Write) -> Iterator[str]:
         """Deleted and created only with consent, as a Recovery's definition says, and over nothing alive."""

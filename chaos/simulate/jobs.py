@@ -12,6 +12,7 @@ import msgspec
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.kinds import Object
 from chaos.cluster.virtual_runtime import VirtualTraining
+from chaos.job_objects import indexed_job, pytorchjob, resume_source
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
 
 __all__ = ["NAMESPACE", "Gang", "Job", "Kind", "Scan", "Storage", "manifest"]
@@ -57,40 +58,11 @@ def manifest(job: Job) -> Object:
     metadata: Object = {"name": job.name, "namespace": NAMESPACE, "annotations": annotations}
     if job.opted_in:
         metadata["labels"] = {"rekindle.dev/auto-recovery": "enabled", "team": "research"}
-    if job.kind is Kind.PYTORCHJOB:
-        return _pytorchjob(job, metadata)
-    return _indexed_job(job, metadata)
-
-
-def _pytorchjob(job: Job, metadata: Object) -> Object:
-    template = {"spec": _pod_spec(job)}
-    replicas: Object = {"Master": {"replicas": 1, "restartPolicy": job.policy, "template": template}}
-    if job.ranks > 1:
-        replicas["Worker"] = {"replicas": job.ranks - 1, "restartPolicy": job.policy, "template": template}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": metadata,
-        "spec": {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": replicas},
-    }
-
-
-def _indexed_job(job: Job, metadata: Object) -> Object:
     spec = _pod_spec(job)
-    # A Job's template cannot take the source later, so its author puts it in from the start.
-    spec["containers"][0]["envFrom"] = [{"configMapRef": {"name": f"{job.name}-rekindle", "optional": True}}]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {
-            "completionMode": "Indexed",
-            "completions": job.ranks,
-            "parallelism": job.ranks,
-            "backoffLimit": job.backoff_limit,
-            "template": {"spec": {**spec, "restartPolicy": "Never"}},
-        },
-    }
+    if job.kind is Kind.PYTORCHJOB:
+        return pytorchjob(metadata, spec, ranks=job.ranks, policy=job.policy)
+    spec["containers"][0]["envFrom"] = [resume_source(job.name)]
+    return indexed_job(metadata, spec, ranks=job.ranks, backoff_limit=job.backoff_limit)
 
 
 def _pod_spec(job: Job) -> Object:

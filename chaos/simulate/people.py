@@ -1,29 +1,41 @@
 """What people do to a simulated cluster: they cordon, release, fence, hold, suspend and delete, whenever they
-like. World.py gives each simulation one `Person`.
+like. world.py gives each simulation one `Person`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from chaos.cluster.client import Client
 from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
+from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.kinds import Object
+from chaos.cluster.world import LocalCluster
 from chaos.simulate.jobs import NAMESPACE
+from chaos.simulate.spares import SPARE
 from detectors.kubeapi import ApiError
-from recover.kube.cluster import NODES, PYTORCHJOBS, RECOVERIES
-
-if TYPE_CHECKING:
-    from chaos.simulate.world import Simulation
+from detectors.resource import Resource
+from recover.api import Recovery
+from recover.resources import NODES, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["PERSON", "Person"]
 
 PERSON = "person"
 
 
+class Surroundings(Protocol):
+    """What a person sees of a simulation."""
+
+    cluster: LocalCluster
+
+    def node(self, name: str) -> Object: ...
+    def resource(self, job: str) -> Resource: ...
+    def recoveries(self, job: str) -> list[Recovery]: ...
+
+
 class Person:
-    def __init__(self, sim: Simulation) -> None:
+    def __init__(self, sim: Surroundings) -> None:
         self._sim = sim
 
     @property
@@ -49,14 +61,27 @@ class Person:
             node, {"spec": {"taints": [*self._sim.node(node)["spec"].get("taints", []), taint]}}
         )
 
+    async def label_spare(self, node: str, *, is_spare: bool) -> None:
+        """A node that is gone stays so."""
+        with contextlib.suppress(ApiError):
+            await self.edit_node(node, {"metadata": {"labels": {SPARE: "true" if is_spare else None}}})
+
+    async def taint_spare(self, node: str, *, is_spare: bool) -> None:
+        with contextlib.suppress(ApiError):
+            others = [t for t in self._sim.node(node)["spec"].get("taints", []) if t["key"] != SPARE]
+            ours = [{"key": SPARE, "value": "true", "effect": "NoSchedule"}] if is_spare else []
+            await self.edit_node(node, {"spec": {"taints": [*others, *ours] or None}})
+
     async def edit_job(self, body: Object, job: str = "llm") -> None:
         """A job that is gone stays so."""
         with contextlib.suppress(ApiError):
             await self._api.patch(self._sim.resource(job), job, body, namespace=NAMESPACE)
 
     async def delete_job(self, job: str = "llm") -> None:
+        """By kubectl, which asks for the end of its pods."""
+        asked = Deletion(propagation=Propagation.BACKGROUND)
         with contextlib.suppress(ApiError):
-            await self._api.delete(self._sim.resource(job), job, namespace=NAMESPACE)
+            await self._api.remove(self._sim.resource(job), job, asked, NAMESPACE)
 
     async def delete_recoveries(self, job: str = "llm") -> None:
         """Those that run: the person disagrees."""

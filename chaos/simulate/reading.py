@@ -9,15 +9,7 @@ from typing import Any
 import msgspec
 
 from chaos.cluster.kinds import Object
-from recover.kube.cluster import (
-    CONFIGMAPS,
-    EVENTS,
-    INCIDENTS,
-    JOBS,
-    NODEHEALTHS,
-    PYTORCHJOBS,
-    RECOVERIES,
-)
+from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODEHEALTHS, PYTORCHJOBS, RECOVERIES
 
 __all__ = [
     "GANGS",
@@ -32,8 +24,10 @@ __all__ = [
     "has_consented",
     "has_failed",
     "has_own_volume",
+    "hosts_avoided",
     "is_cordoned",
     "is_fenced",
+    "is_ready",
     "is_suspended",
     "lives",
     "node_of",
@@ -43,11 +37,13 @@ __all__ = [
     "our_taint",
     "owner",
     "phase",
+    "spare_taint",
+    "tolerates_all",
     "without_ours",
 ]
 
 OURS = "rekindle.dev/"
-TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
+TAINT, QUARANTINED, SPARE_TAINT = OURS + "unhealthy", OURS + "quarantined-by", OURS + "spare"
 MARK, SCAN_OF, RECREATES = OURS + "recovery", OURS + "scan-of", OURS + "on-terminal"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 GANGS = (JOBS, PYTORCHJOBS)
@@ -84,13 +80,43 @@ def without_ours(gang: Object) -> dict[str, Any]:
     """The job's spec without the fields that a stop and a resume may change."""
     spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
     spec.get("runPolicy", spec).pop("suspend", None)
-    templates = [spec["template"]] if "template" in spec else []
-    templates += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
-    for template in templates:
+    for template in _templates(spec):
         template["spec"].pop("affinity", None)
         for container in template["spec"]["containers"]:
             container.pop("envFrom", None)
     return spec
+
+
+def _templates(spec: dict[str, Any]) -> list[Object]:
+    templates = [spec["template"]] if "template" in spec else []
+    return templates + [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
+
+
+def hosts_avoided(gang: Object) -> set[str]:
+    """Which hosts the required affinity of all its templates keeps out."""
+    kept = []
+    for template in _templates(gang["spec"]):
+        affinity = (template["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+        terms = [
+            {
+                host
+                for e in term.get("matchExpressions", [])
+                if (e["key"], e["operator"]) == ("kubernetes.io/hostname", "NotIn")
+                for host in e["values"]
+            }
+            for term in required.get("nodeSelectorTerms", [])
+        ]
+        kept.append(set.intersection(*terms) if terms else set())
+    return set.intersection(*kept)
+
+
+def tolerates_all(gang: Object) -> bool:
+    """Some of its pods may be placed on cordoned nodes, too."""
+    tolerations = [
+        t for template in _templates(gang["spec"]) for t in template["spec"].get("tolerations", [])
+    ]
+    return any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
 
 
 def gang_uid(recovery: Object) -> str:
@@ -116,7 +142,16 @@ def our_taint(node: Object) -> Object | None:
 
 
 def others_taints(node: Object) -> list[Object]:
-    return [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT]
+    return [taint for taint in node["spec"].get("taints", []) if taint["key"] not in (TAINT, SPARE_TAINT)]
+
+
+def spare_taint(node: Object) -> Object | None:
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == SPARE_TAINT), None)
+
+
+def is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def owner(body: Object) -> str:

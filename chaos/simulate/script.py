@@ -4,25 +4,23 @@ that can be mended is mended, and the run must come to rest.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
-from chaos.cluster.containers import Exit
-from chaos.simulate import lines
+from chaos.simulate.acts import ACTS
 from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.spares import not_given_back
 from chaos.simulate.world import Setup, Simulation
-from recover.model import Mode
+from recover.modes import Mode
+from recover.resources import NODES
 from recover.settings import Budgets, Settings, Timing
 
-__all__ = ["Moment", "Script", "run_seed", "script"]
+__all__ = ["TIMING", "Moment", "gang_job", "mend", "run_seed", "script", "spread"]
 
-Act = Callable[[Simulation, random.Random], Awaitable[None]]
-
-_TIMING = Timing(
+TIMING = Timing(
     fence_wait_s=120.0, resume_deadline_s=120.0, verify_deadline_s=240.0, checkpoint_grace_s=120.0
 )
 """Shorter than shipped, so that a run of an hour sees every deadline pass."""
@@ -38,6 +36,8 @@ class Script(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
     moments: tuple[Moment, ...]
     seed: int
+    spares: tuple[str, ...] = ()
+    """Nodes that people label so before the jobs begin. Such a run ends with all nodes back in service."""
 
     def __str__(self) -> str:
         jobs = ", ".join(
@@ -45,23 +45,24 @@ class Script(msgspec.Struct, frozen=True):
             for j in self.jobs
         )
         acts = ", ".join(f"{m.at_s:.1f} s {m.act}" for m in self.moments)
-        return f"seed {self.seed}, {self.setup.settings.mode}: {jobs}; {acts}"
+        spares = f", spares {' '.join(self.spares)}" if self.spares else ""
+        return f"seed {self.seed}, {self.setup.settings.mode}{spares}: {jobs}; {acts}"
 
 
 def script(seed: int) -> Script:
     draw = random.Random(seed)
     settings = Settings(
         mode=Mode.OBSERVE if draw.random() < 0.1 else Mode.RECOVER,
-        timing=_TIMING,
+        timing=TIMING,
         budgets=Budgets(quarantined_percent_max=draw.choice([5.0, 20.0, 40.0])),
     )
     setup = Setup(nodes=8, settings=settings, seed=seed, heartbeat_s=20.0, tick_s=20.0)
-    jobs = [_job("llm", draw, opted_in=True)]
+    jobs = [gang_job("llm", draw, opted_in=True)]
     if draw.random() < 0.5:
-        jobs.append(_job("vision", draw, opted_in=draw.random() < 0.5))
-    names, weights = list(_ACTS), [weight for weight, _ in _ACTS.values()]
+        jobs.append(gang_job("vision", draw, opted_in=draw.random() < 0.5))
+    names, weights = list(ACTS), [weight for weight, _ in ACTS.values()]
     acts = draw.choices(names, weights, k=draw.randint(2, 12))
-    moments = list(_spread(acts, draw))
+    moments = list(spread(acts, draw))
     later = random.Random(f"{seed} again")  # what came later must not change what older seeds draw
     jobs = [_made_anew(job, later) if later.random() < 0.5 else job for job in jobs]
     if later.random() < 0.2:
@@ -69,7 +70,32 @@ def script(seed: int) -> Script:
         moments = sorted(
             [*moments, Moment(round(at_s, 3), "person deletes a recovery")], key=lambda m: m.at_s
         )
-    return Script(setup, tuple(jobs), tuple(moments), seed)
+    return _told_late(_with_spares(Script(setup, tuple(jobs), tuple(moments), seed)))
+
+
+def _with_spares(played: Script) -> Script:
+    """Half of the runs have one or two, and half of those people who change their mind about them."""
+    draw = random.Random(f"{played.seed} spares")
+    if draw.random() < 0.5:
+        return played
+    moments = list(played.moments)
+    if draw.random() < 0.5:
+        acts = draw.choices(["person takes a spare", "person keeps a spare", "person labels"], k=3)
+        moments += [Moment(round(draw.uniform(60.0, moments[-1].at_s + 60.0), 3), act) for act in acts]
+        moments.sort(key=lambda moment: moment.at_s)
+    names = tuple(f"n{number}" for number in range(9 - draw.randint(1, 2), 9))
+    return msgspec.structs.replace(played, spares=names, moments=tuple(moments))
+
+
+def _told_late(played: Script) -> Script:
+    """In a third of the runs the evidence on a culprit comes when its gang is stopped, or runs again."""
+    draw = random.Random(f"{played.seed} told late")
+    if draw.random() < 0.67:
+        return played
+    ends_s = played.moments[-1].at_s + 60.0
+    times_s = (round(draw.uniform(60.0, ends_s), 3) for _ in range(draw.randint(1, 2)))
+    moments = [*played.moments, *(Moment(at_s, "culprit is told of late") for at_s in times_s)]
+    return msgspec.structs.replace(played, moments=tuple(sorted(moments, key=lambda m: m.at_s)))
 
 
 def _made_anew(job: Job, draw: random.Random) -> Job:
@@ -82,7 +108,7 @@ def _made_anew(job: Job, draw: random.Random) -> Job:
     )
 
 
-def _spread(acts: list[str], draw: random.Random) -> Iterator[Moment]:
+def spread(acts: list[str], draw: random.Random) -> Iterator[Moment]:
     """Every other fault comes while the last one is still being dealt with."""
     at_s = 60.0
     for act in acts:
@@ -90,7 +116,7 @@ def _spread(acts: list[str], draw: random.Random) -> Iterator[Moment]:
         at_s += draw.uniform(0.0, 3.0) if draw.random() < 0.5 else draw.uniform(3.0, 200.0)
 
 
-def _job(name: str, draw: random.Random, *, opted_in: bool) -> Job:
+def gang_job(name: str, draw: random.Random, *, opted_in: bool) -> Job:
     return Job(
         name=name,
         kind=draw.choice(list(Kind)),
@@ -109,15 +135,19 @@ def run_seed(seed: int) -> Simulation:
 
     async def story(sim: Simulation) -> None:
         sim.client.disturbance.delay_s = 0.005
+        for node in played.spares:
+            await sim.person.label_spare(node, is_spare=True)
         for job in played.jobs:
             await sim.submit(job)
         draw = random.Random(seed)
         for moment in played.moments:
             await sim.passes(moment.at_s - sim.elapsed_s)
-            await _ACTS[moment.act][1](sim, draw)
+            await ACTS[moment.act][1](sim, draw)
         await sim.passes(120.0)
-        await _mend(sim)
+        await mend(sim)
         await comes_to_rest(sim)
+        if played.spares and played.setup.settings.mode is not Mode.OBSERVE:
+            await _all_return(sim)
 
     try:
         return play(story, played.setup)
@@ -125,7 +155,7 @@ def run_seed(seed: int) -> Simulation:
         raise AssertionError(f"{played}\n{error}") from error
 
 
-async def _mend(sim: Simulation) -> None:
+async def mend(sim: Simulation) -> None:
     """What people and machines put right by themselves. What broke for good stays broken."""
     troubles = sim.client.disturbance
     troubles.refuse_with.clear()
@@ -141,181 +171,17 @@ async def _mend(sim: Simulation) -> None:
         gang.silent = gang.crashes_at_start = False
 
 
-# --- what may go wrong ------------------------------------------------------------------------------------
-
-
-def _any_node(sim: Simulation, draw: random.Random) -> str:
-    return f"n{draw.randint(1, sim.setup.nodes)}"
-
-
-def _any_job(sim: Simulation, draw: random.Random) -> str:
-    return draw.choice(sorted(sim.gangs))
-
-
-async def _hardware_line(sim: Simulation, draw: random.Random) -> None:
-    fatal = [lines.FALLEN_OFF_THE_BUS, lines.DOUBLE_BIT_ERROR, lines.GSP_TIMEOUT, lines.NVLINK_ERROR]
-    sim.kernel(_any_node(sim, draw), draw.choice([*fatal, lines.ROW_REMAPPED, lines.CONTAINED]))
-
-
-_LAST_WORDS = (
-    "RuntimeError: CUDA error: an illegal memory access was encountered",
-    "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
-    "CUDA error: device kernel image is invalid",
-)
-"""Of the ranks of a job: no known issue, one that another node may mend, one that only its owner can."""
-
-
-async def _tenant_lines(sim: Simulation, draw: random.Random) -> None:
-    """A crash as CUDA programs have it: one rank dies, every node of the cluster logs something."""
-    for node in tuple(sim.machines):
-        sim.kernel(node, draw.choice([lines.MMU_FAULT, lines.PREEMPTIVE_REMOVAL]))
-    rank = draw.randint(0, 2)
-    sim.crash_rank(rank, Exit(1), _any_job(sim, draw), says=_LAST_WORDS[rank])
-
-
-async def _crash(sim: Simulation, draw: random.Random) -> None:
-    ended = draw.choice([Exit(1), Exit.out_of_memory(), Exit.by_signal(11)])
-    sim.crash_rank(draw.randint(0, 2), ended, _any_job(sim, draw))
-
-
-async def _hang(sim: Simulation, draw: random.Random) -> None:
-    sim.hang_rank(draw.randint(0, 2), _any_job(sim, draw))
-
-
-async def _node_dies(sim: Simulation, draw: random.Random) -> None:
-    node = _any_node(sim, draw)
-    if node in sim.machines:
-        await sim.crash_node(node)
-
-
-async def _nodes_boot(sim: Simulation, draw: random.Random) -> None:
+async def _all_return(sim: Simulation) -> None:
+    """Every node is back in service, and so every spare is one again."""
     for node in sorted(sim.dead_nodes()):
         await sim.boot_node(node)
-
-
-async def _agent_restarts(sim: Simulation, draw: random.Random) -> None:
-    node = _any_node(sim, draw)
-    sim.kill_agent(node)
-    await asyncio.sleep(draw.uniform(0.0, 30.0))
-    if node in sim.machines and node not in sim.agents:
-        sim.start_agent(node)
-
-
-async def _controller_dies(sim: Simulation, draw: random.Random) -> None:
-    """At one of the next writes, before it is sent or after it was applied."""
-    sim.crashes.crash_in = draw.randint(1, 8)
-    sim.crashes.down_s = draw.uniform(0.0, 60.0)
-
-
-async def _replies_are_lost(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.lose_replies = draw.randint(1, 4)
-
-
-async def _watches_drop(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.drop_watches()
-
-
-async def _server_refuses(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.refuse_with.extend(draw.choices([409, 429, 500, 503], k=draw.randint(1, 8)))
-
-
-async def _views_are_old(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.watch_lag_s = draw.choice([0.0, 0.5, 3.0])
-
-
-async def _server_is_slow(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.delay_s = draw.choice([0.005, 0.5, 3.0])
-
-
-async def _agents_are_cut_off(sim: Simulation, draw: random.Random) -> None:
-    for node in draw.sample(sorted(sim.machines), k=min(3, len(sim.machines))):
-        troubles = sim.cluster.client(f"agent:{node}").disturbance
-        troubles.lose_replies = draw.randint(1, 3)
-        troubles.refuse_with.extend(draw.choices([429, 500], k=draw.randint(0, 3)))
-
-
-async def _partition(sim: Simulation, draw: random.Random) -> None:
-    sim.client.disturbance.partition()
-    await asyncio.sleep(draw.uniform(1.0, 60.0))
-    sim.client.disturbance.heal()
-
-
-async def _person_uncordons(sim: Simulation, draw: random.Random) -> None:
-    for node in sim.cordoned():
-        await sim.person.uncordon(node)
-
-
-async def _person_cordons(sim: Simulation, draw: random.Random) -> None:
-    await sim.person.cordon(_any_node(sim, draw))
-
-
-async def _person_suspends(sim: Simulation, draw: random.Random) -> None:
-    job = _any_job(sim, draw)
-    await sim.person.suspend(job, True)
-    await asyncio.sleep(draw.uniform(1.0, 60.0))
-    await sim.person.suspend(job, False)
-
-
-async def _person_holds(sim: Simulation, draw: random.Random) -> None:
-    job = _any_job(sim, draw)
-    await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}}, job)
-    await asyncio.sleep(draw.uniform(1.0, 60.0))
-    await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": None}}}, job)
-
-
-async def _person_deletes(sim: Simulation, draw: random.Random) -> None:
-    await sim.person.delete_job(_any_job(sim, draw))
-
-
-async def _person_disagrees(sim: Simulation, draw: random.Random) -> None:
-    """And lets the job run again, if it was stopped."""
-    job = _any_job(sim, draw)
-    await sim.person.delete_recoveries(job)
-    await asyncio.sleep(draw.uniform(0.0, 30.0))
-    await sim.person.suspend(job, False)
-
-
-async def _person_fences(sim: Simulation, draw: random.Random) -> None:
-    for node in sorted(sim.dead_nodes()):
-        await sim.person.out_of_service(node)
-
-
-async def _person_removes(sim: Simulation, draw: random.Random) -> None:
-    """The Node objects of machines that are off."""
-    for node in sorted(sim.dead_nodes()):
-        await sim.person.remove_node(node)
-
-
-async def _program_breaks(sim: Simulation, draw: random.Random) -> None:
-    """From its next start on the gang crashes, or prints no step."""
-    gang = sim.gangs[_any_job(sim, draw)]
-    gang.silent, gang.crashes_at_start = draw.choice([(True, False), (False, True)])
-
-
-_ACTS: dict[str, tuple[float, Act]] = {
-    "hardware line": (4, _hardware_line),
-    "tenant's lines": (2, _tenant_lines),
-    "rank crashes": (3, _crash),
-    "rank hangs": (1, _hang),
-    "node dies": (2, _node_dies),
-    "nodes boot": (1, _nodes_boot),
-    "agent restarts": (1, _agent_restarts),
-    "controller dies": (4, _controller_dies),
-    "replies are lost": (2, _replies_are_lost),
-    "watches drop": (1, _watches_drop),
-    "server refuses": (1, _server_refuses),
-    "views are old": (1, _views_are_old),
-    "server is slow": (1, _server_is_slow),
-    "agents are cut off": (1, _agents_are_cut_off),
-    "partition": (1, _partition),
-    "person uncordons": (1, _person_uncordons),
-    "person cordons": (0.5, _person_cordons),
-    "person suspends": (0.5, _person_suspends),
-    "person holds": (0.5, _person_holds),
-    "person deletes": (0.3, _person_deletes),
-    "person fences": (1, _person_fences),
-    "person removes": (0.5, _person_removes),
-    "program breaks": (0.5, _program_breaks),
-    "person deletes a recovery": (0, _person_disagrees),
-}
-"""Name -> (weight, act)."""
+    await sim.passes(60.0)
+    while sim.cordoned():  # what shows again on a node that was let go takes it out once more
+        for node in sim.cordoned():
+            await sim.person.uncordon(node)
+        await sim.passes(60.0)
+    await comes_to_rest(sim)
+    running = [r for name in sim.gangs for r in sim.recoveries(name) if r.active]
+    avoided = {name for r in running for name in (r.spec.avoid_node, *r.status.avoid_nodes)}
+    kept = not_given_back(sim.cluster.store.objects(NODES), avoided)
+    assert not kept, f"nothing is out, and {', '.join(kept)} stand in for something: {sim.tell()}"

@@ -26,16 +26,16 @@ from chaos.simulate.invariants import Invariants
 from chaos.simulate.jobs import NAMESPACE, Gang, Job, Kind, Scan, manifest
 from chaos.simulate.lines import KernelText, gpu_address
 from chaos.simulate.people import PERSON, Person
+from chaos.simulate.repairs import REPAIR_OF, VISITOR, StepPod, Visitor
 from chaos.simulate.truth import HardwareFault, Truth
 from detectors.facts import PodRef
 from detectors.kubeapi import Resource
-from detectors.settings import AgentSettings
 from recover import crds
 from recover.api import Incident, Phase, Recovery
 from recover.app import Controller
 from recover.decode import SCAN_OF
-from recover.kube.cluster import INCIDENTS, JOBS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
-from recover.model import Mode
+from recover.modes import Mode
+from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 
@@ -50,8 +50,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 6
     gpus_per_node: int = 1
     settings: Settings = Settings(mode=Mode.RECOVER)
-    agents: AgentSettings = AgentSettings()
-    labels: dict[str, str] = {}
     seed: int = 0
     heartbeat_s: float = 20.0
     tick_s: float = 10.0
@@ -69,6 +67,8 @@ class Simulation:
         self.agents: dict[str, tuple[Agent, asyncio.Task[None]]] = {}
         self.metrics = Metrics()
         self.person = Person(self)
+        self.step_ends = random.Random(f"{setup.seed} steps of repairs")
+        self._booting: set[asyncio.Task[None]] = set()
         self._controller: asyncio.Task[None] | None = None
 
     def on(self, cluster: LocalCluster) -> None:
@@ -122,7 +122,6 @@ class Simulation:
             self.machines[node],
             self.cluster.client(f"agent:{node}"),
             self.clock.now,
-            self.setup.agents,
             tick_s=self.setup.tick_s,
         )
         self.agents[node] = agent, asyncio.create_task(agent.run(), name=f"agent {node}")
@@ -153,6 +152,20 @@ class Simulation:
         await self.cluster.boot_node(node)
         self._switched_on(node)
 
+    async def _reboots(self, node: str) -> None:
+        """Asked for by a container of that very node, which ends with it."""
+        task = asyncio.create_task(self._boot_again(node), name=f"reboot {node}")
+        self._booting.add(task)
+        task.add_done_callback(self._booting.discard)
+
+    async def _boot_again(self, node: str) -> None:
+        await asyncio.sleep(2.0)
+        if node in self.machines:
+            await self.crash_node(node)
+        await asyncio.sleep(self.step_ends.uniform(30.0, 300.0))
+        if node in self.dead_nodes():
+            await self.boot_node(node)
+
     def _switched_on(self, node: str) -> None:
         boot_id = self.node(node)["status"]["nodeInfo"]["bootID"]
         self.machines[node] = Machine(node, boot_id)
@@ -167,6 +180,10 @@ class Simulation:
 
     def behaviour(self, pod: Object) -> Behaviour:
         labels = pod["metadata"].get("labels", {})
+        if REPAIR_OF in labels:
+            return StepPod(self.step_ends, self._reboots)
+        if VISITOR in labels:
+            return Visitor(float(labels[VISITOR]))
         if SCAN_OF in labels:
             recovery = self.cluster.store.read(RECOVERIES, labels[SCAN_OF], NAMESPACE).body
             return Scan(self.gangs[recovery["spec"]["gang"]["name"]])
@@ -316,7 +333,6 @@ async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
     shape = Shape(
         nodes=setup.nodes,
         gpus_per_node=setup.gpus_per_node,
-        labels=setup.labels,
         crds=crds.manifests(),
         seed=setup.seed,
         kubelet=KubeletSettings(heartbeat_s=setup.heartbeat_s),

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from chaos.job_objects import pytorchjob
 from chaos.manifests import CHECKPOINTS, CLAIM, NAMESPACE
 from chaos.torch_training.launch import ENVIRONMENT, torchrun
 
-__all__ = ["FINAL_WEIGHTS", "HANG_S", "Training", "torch_job"]
+__all__ = ["FINAL_WEIGHTS", "Training", "torch_job"]
 
 FINAL_WEIGHTS = "final-weights"
 HANG_S = 5
@@ -29,28 +30,17 @@ class Training(msgspec.Struct, frozen=True):
 def torch_job(training: Training, name: str, port: int, python: Path) -> dict[str, Any]:
     """Opted in, with a hang limit of 5 s, and without a limit of attempts for one cause: random faults may
     well strike one job again and again before it has saved."""
-    replica = {"restartPolicy": "OnFailure", "template": {"spec": _pod(training, port, python)}}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"rekindle.dev/auto-recovery": "enabled"},
-            "annotations": {
-                "rekindle.dev/checkpoint": f"{CHECKPOINTS};format=torch-dcp",
-                "rekindle.dev/hang-timeout": f"{HANG_S}s",
-                "rekindle.dev/attempts-per-cause": "100",
-            },
-        },
-        "spec": {
-            "runPolicy": {"suspend": False},
-            "pytorchReplicaSpecs": {
-                "Master": {"replicas": 1, **replica},
-                "Worker": {"replicas": training.ranks - 1, **replica},
-            },
+    metadata = {
+        "name": name,
+        "namespace": NAMESPACE,
+        "labels": {"rekindle.dev/auto-recovery": "enabled"},
+        "annotations": {
+            "rekindle.dev/checkpoint": f"{CHECKPOINTS};format=torch-dcp",
+            "rekindle.dev/hang-timeout": f"{HANG_S}s",
+            "rekindle.dev/attempts-per-cause": "100",
         },
     }
+    return pytorchjob(metadata, _pod(training, port, python), ranks=training.ranks)
 
 
 def _pod(training: Training, port: int, python: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from chaos.torch_soak.striking import Blow, strike_now
 from chaos.torch_soak.witness import Instance, Witness
 from chaos.training.launch import free_port
 from recover.api import Phase, Recovery
-from recover.kube.cluster import NODES, PYTORCHJOBS, RECOVERIES
+from recover.resources import NODES, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["Outcome", "RoundError", "play_round"]
 

@@ -13,6 +13,7 @@ import os
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -41,19 +42,18 @@ class SlowWriter(dcp.FileSystemWriter):  # type: ignore[misc]  # torch is not wh
 class Saver:
     """At most one save at a time; one that failed ends the training as soon as that is known."""
 
-    def __init__(self, root: Path, slow_s: float) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._slow_s = slow_s
         # Of its own: a save's collectives run beside those of the steps.
         self._group = dist.new_group(backend="gloo")
         self._running: Future[object] | None = None
         self._of_step = 0
 
-    def begin(self, step: int, state: dict[str, object]) -> None:
+    def begin(self, step: int, state: dict[str, object], slow_s: float) -> None:
         self.finish(step)
         print(f"checkpoint step-{step} begun", flush=True)
         self._of_step = step
-        writer = SlowWriter(self._root / f"step-{step}", self._slow_s)
+        writer = SlowWriter(self._root / f"step-{step}", slow_s)
         self._running = dcp.async_save(state, storage_writer=writer, process_group=self._group)
 
     def look(self, step: int) -> None:
@@ -87,19 +87,20 @@ def _train(options: argparse.Namespace) -> None:
     fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     step = _resumed(options.checkpoint_dir, model, optimizer)
-    saver = Saver(options.checkpoint_dir, options.slow_save_s)
+    saver = Saver(options.checkpoint_dir)
     while step < options.steps:
         step += 1
+        pace = _pace(options)
         x, y = _batch(options.seed, step, rank)
         loss = torch.nn.functional.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(options.step_time_s)
+        time.sleep(pace.step_s)
         print(f"step {step}/{options.steps} loss={loss.item():.4f}", flush=True)
         saver.look(step)
         if step % options.checkpoint_every == 0:
-            saver.begin(step, _state(model, optimizer, step))
+            saver.begin(step, _state(model, optimizer, step), pace.save_s)
     saver.finish(step)
     weights = b"".join(p.full_tensor().detach().numpy().tobytes() for p in model.parameters())
     if rank == 0:
@@ -107,6 +108,19 @@ def _train(options: argparse.Namespace) -> None:
         part.write_bytes(weights)
         part.replace(options.output)
         print(f"final weights sha256={hashlib.sha256(weights).hexdigest()}", flush=True)
+
+
+class Pace(NamedTuple):
+    """How much longer each step and each save is made."""
+
+    step_s: float
+    save_s: float
+
+
+def _pace(options: argparse.Namespace) -> Pace:
+    if options.pace_file is None:
+        return Pace(options.step_time_s, options.slow_save_s)
+    return Pace(*map(float, options.pace_file.read_text(encoding="utf-8").split()))
 
 
 def _batch(seed: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,6 +168,7 @@ def _options() -> argparse.Namespace:
     add("--seed", type=int, default=0, metavar="N", help="of weights and data (%(default)s)")
     add("--step-time-s", type=float, default=0.0, metavar="S", help="make each step this much longer")
     add("--slow-save-s", type=float, default=0.0, metavar="S", help="make each save this much longer")
+    add("--pace-file", type=Path, metavar="FILE", help="holds these two numbers instead, and may change")
     return parser.parse_args()
 
 

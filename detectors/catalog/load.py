@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detectors.strict import BadValueError, convert
+from detectors.strict import BadValueError, convert, shown
 
 __all__ = ["CatalogError", "extra_tables", "packaged_rows", "rows_of"]
 
@@ -35,11 +35,9 @@ def extra_tables(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CatalogError(
-            f"{path}: cannot be read: {error.strerror}; the packaged catalogue is used"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: not valid TOML: {error}; the packaged catalogue is used") from error
+        raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # a number may be too long, or a list too deep
+        raise CatalogError(f"{path}: not valid TOML: {error}") from error
 
 
 def rows_of(
@@ -49,7 +47,7 @@ def rows_of(
     listed = tables.get(table, [])
     if not isinstance(listed, list):
         error = BadValueError(
-            file=file, where="", field=table, value=repr(listed), expected=f"expected [[{table}]] rows"
+            file=file, where="", field=table, value=shown(listed), expected=f"expected [[{table}]] rows"
         )
         return [], [error]
     good: list[T] = []
@@ -58,7 +56,7 @@ def rows_of(
     for number, data in enumerate(listed, start=1):
         key = next((name for name in _KEYS if isinstance(data, dict) and name in data), _KEYS[0])
         code = data.get(key) if isinstance(data, dict) else None
-        where = f"[[{table}]] row {number}" + (f" ({key} {code})" if code is not None else "")
+        where = f"[[{table}]] row {number}" + (f" ({key} {shown(code)})" if code is not None else "")
         try:
             item = convert(data, row, file=file, where=where)
         except BadValueError as error:
@@ -66,7 +64,7 @@ def rows_of(
             continue
         if code in seen:
             expected = f"each {key} has one row"
-            bad.append(BadValueError(file=file, where=where, field=key, value=repr(code), expected=expected))
+            bad.append(BadValueError(file=file, where=where, field=key, value=shown(code), expected=expected))
             continue
         seen.add(code)
         good.append(item)

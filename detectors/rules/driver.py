@@ -14,13 +14,14 @@ HEADS = (_SHORT, _LONG)
 
 
 def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
-    """Reads `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.` and the long form, which comes as three
-    lines with `NVRM:` before each. None for anything else. Source: open driver R595, osinit.c.
+    """Reads `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.`, of older drivers
+    `NVRM: GPU at 0000:91:00.0 has fallen off the bus.`, and the long form, which comes as three lines with
+    `NVRM:` before each. None for anything else. Source: open driver R595, osinit.c; logs of R470 and before.
     """
     text = " ".join(line.text.split())
     head = _LONG if text.startswith(_LONG) else _SHORT
-    pci = text[len(head) :].split(" ")[0].rstrip(":")
-    fallen = "NVRM: fallen off the bus" in text if head == _LONG else ": GPU has fallen off the bus" in text
+    pci = text[len(head) :].removeprefix("at ").split(" ")[0].rstrip(":")
+    fallen = "NVRM: fallen off the bus" in text if head == _LONG else " has fallen off the bus" in text
     if not fallen or parse_pci(pci) is None:
         return None
     return Draft(

@@ -5,6 +5,7 @@ Whatever it finds is the tenant's own word, and never takes a node out.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 import msgspec
@@ -16,6 +17,8 @@ from detectors.facts import cut
 __all__ = ["Errors", "observe"]
 
 _TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"[^\W\d][\w.]*(?::|$)")
+"""How the line begins that ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`."""
 _LINE_CHARS_MAX = 4096
 
 
@@ -34,8 +37,8 @@ def observe(errors: Errors, line: str, at: datetime, rows: tuple[LogErrorRow, ..
     line = line[:_LINE_CHARS_MAX]
     if _TRACEBACK in line:
         return msgspec.structs.replace(errors, in_traceback=True)
-    text = _without_rank(line)
-    ends_traceback = errors.in_traceback and bool(text) and not text[0].isspace()
+    # Standard output may come in between: a step line ends no traceback.
+    ends_traceback = errors.in_traceback and _EXCEPTION.match(_without_rank(line)) is not None
     row = _row_of(line, rows, ends_traceback=ends_traceback)
     in_traceback = errors.in_traceback and not ends_traceback
     if row is None or (errors.error is not None and row.propagated):

@@ -14,7 +14,8 @@ _QOS = ("burstable", "besteffort")
 
 class Cgroups:
     """The cgroup tree under a host root: v2 or v1, laid out by cgroupfs (`kubepods/burstable/pod<uid>`) or by
-    systemd (`kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice`).
+    systemd (`kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice`). It begins
+    at the top, or in a folder of any name, which is the kubelet's `cgroupRoot`.
     """
 
     def __init__(self, host_root: Path) -> None:
@@ -22,7 +23,7 @@ class Cgroups:
 
     def known(self) -> bool:
         """Whether there is a tree of pods at all; without one, a missing folder says nothing."""
-        return any(self._kube_folders(base) for base in self._bases())
+        return bool(self._bases())
 
     def find(self, uid: str) -> Path | None:
         names = (f"pod{uid}", f"pod{uid.replace('-', '_')}")
@@ -33,30 +34,36 @@ class Cgroups:
         return None
 
     def _bases(self) -> list[Path]:
-        v1 = [self._root / name for name in _V1_CONTROLLERS]
-        return [self._root, *(base for base in v1 if base.is_dir())]
+        """The folders in which trees of pods begin."""
+        tops = [top for name in _V1_CONTROLLERS if (top := self._root / name).is_dir()] or [self._root]
+        bases: list[Path] = []
+        for top in tops:
+            own_roots = [top] if _kube_folders(top) else _folders(top)
+            bases += [folder for folder in own_roots if _kube_folders(folder)]
+        return bases
 
     def _search(self, folder: Path, names: tuple[str, str], depth: int) -> Path | None:
-        inner = self._kube_folders(folder)
+        inner = _kube_folders(folder)
         for child in inner:
             if child.name.removesuffix(".slice").endswith(names):
                 return child
         if depth > 0:
             for child in inner:
-                if "pod" not in child.name.removeprefix("kubelet-").removeprefix("kubepods"):
+                if "pod" not in child.name.rpartition("kubepods")[2]:
                     found = self._search(child, names, depth - 1)
                     if found is not None:
                         return found
         return None
 
-    @staticmethod
-    def _kube_folders(folder: Path) -> list[Path]:
-        try:
-            with os.scandir(folder) as entries:
-                return [
-                    Path(entry.path)
-                    for entry in entries
-                    if entry.name.startswith(("kube", "pod", *_QOS)) and entry.is_dir(follow_symlinks=False)
-                ]
-        except OSError:
-            return []
+
+def _kube_folders(folder: Path) -> list[Path]:
+    return [f for f in _folders(folder) if f.name.startswith(("kube", "pod", *_QOS)) or "kubepods" in f.name]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Those in it; none where it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []

@@ -59,6 +59,9 @@ class GrowingFile:
         if not data:
             if not self._replaced():
                 return []
+            # Its last lines may have come after the look above.
+            data = os.pread(self._fd, bytes_max, self._offset)
+        if not data:
             last = [self._rest] if self._rest and not self._discarding else []
             self._start_over()
             self.restarts += 1
@@ -75,6 +78,7 @@ class GrowingFile:
         return True
 
     def _replaced(self) -> bool:
+        """Not by a file that is still empty: a runtime opens the new one before it lets go of the old one."""
         ours = os.fstat(self._fd)
         if ours.st_size < self._offset:
             return True
@@ -82,7 +86,7 @@ class GrowingFile:
             there = self.path.stat()
         except FileNotFoundError:
             return False
-        return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
+        return there.st_size > 0 and (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
     def _start_over(self) -> None:
         self._offset, self._rest, self._discarding = 0, b"", False

@@ -40,6 +40,7 @@ class FolderWatch:
         self._grown: dict[int, Callable[[], None]] = {}
         self._folders: dict[Path, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rests_until_s = 0.0
         self._closed = False
         self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd >= 0:
@@ -90,6 +91,13 @@ class FolderWatch:
             self._fd = -1
 
     def _readable(self) -> None:
+        # A timer only where changes come faster than that: to be woken costs more than to read a change.
+        rest_s = self._rests_until_s - self._loop.time()
+        if rest_s > 0:
+            self._loop.remove_reader(self._fd)
+            self._timer = self._loop.call_later(rest_s, self._resume)
+            return
+        self._rests_until_s = self._loop.time() + self._pause_s
         try:
             data = os.read(self._fd, _READ_BYTES)
         except BlockingIOError:
@@ -105,9 +113,6 @@ class FolderWatch:
                 self._forget(watch)
             else:
                 only_grown[watch] = only_grown.get(watch, True) and mask == _MODIFY
-        if self._pause_s > 0:
-            self._loop.remove_reader(self._fd)
-            self._timer = self._loop.call_later(self._pause_s, self._resume)
         for watch in list(self._calls) if everything else only_grown:
             calls = self._grown if only_grown.get(watch, False) and not everything else self._calls
             call = calls.get(watch)

@@ -6,6 +6,7 @@ driver call is made in the agent, and the child's silence is told, not waited fo
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -44,10 +45,17 @@ def from_proc(host_root: Path) -> Inventory:
     return Inventory(devices=tuple(devices), driver_version=_driver_version(root / "version"))
 
 
-async def from_nvml(deadline_s: float) -> Inventory:
-    """Raises `InventoryError`: no library, no driver, or no answer within the deadline."""
+async def from_nvml(
+    deadline_s: float, *, outlived: list[asyncio.subprocess.Process] | None = None
+) -> Inventory:
+    """Raises `InventoryError`: no library, no driver, or no answer within the deadline.
+
+    A child that could not be ended is put into `outlived`.
+    """
     try:
-        output, status = await printed_by("detectors.sources.nvml_child", deadline_s=deadline_s)
+        output, status = await printed_by(
+            "detectors.sources.nvml_child", deadline_s=deadline_s, outlived=outlived
+        )
     except TimeoutError:
         raise InventoryError(f"NVML gave no answer within {deadline_s:g} s: the driver may hang") from None
     try:

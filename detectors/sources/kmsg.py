@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from detectors import rules
+from detectors.clocks import KernelClock
 from detectors.facts import KernelLine
 from detectors.sources.growing_file import GrowingFile
 from detectors.sources.inotify import FolderWatch
@@ -155,13 +156,24 @@ async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
     loop = asyncio.get_running_loop()
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     failed: asyncio.Future[None] = loop.create_future()
+    clock = KernelClock()
+    is_new = False
 
     def readable() -> None:
-        # usec is the kernel's monotonic clock; the offset is taken each time, since the wall clock may be set
-        boot_s = time.time() - time.monotonic()
+        nonlocal is_new
+        # the offset is taken each time, since the wall clock may be set
+        now_s = time.monotonic()
+        boot_s = time.time() - now_s
+        count = 0
         try:
             for data in read_device(lambda: os.read(fd, _RECORD_BYTES_MAX), sink):
-                reader.take(data, lambda usec: datetime.fromtimestamp(boot_s + usec / 1e6, UTC))
+                if is_new and count == 0 and (record := parse_record(data)) is not None:
+                    clock.just_showed(record.usec / 1e6, now_s)
+                reader.take(
+                    data, lambda usec: datetime.fromtimestamp(boot_s + clock.monotonic_s(usec / 1e6), UTC)
+                )
+                count += 1
+            is_new = count < _RECORDS_AT_ONCE  # all has been read: the next one wakes us when it comes
         except OSError as error:
             if not failed.done():
                 failed.set_exception(error)

@@ -12,7 +12,7 @@ import msgspec
 from detectors.contract import Device
 from detectors.facts import parse_pci
 
-__all__ = ["ChildReply", "main"]
+__all__ = ["ChildReply", "ask", "main"]
 
 
 class ChildReply(msgspec.Struct, frozen=True):
@@ -28,25 +28,26 @@ class ChildReply(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    sys.stdout.buffer.write(msgspec.json.encode(_ask()))
+    sys.stdout.buffer.write(msgspec.json.encode(ask()))
     return 0
 
 
-def _ask() -> ChildReply:
+def ask() -> ChildReply:
+    """In this process: a driver call may never return. Never raises for what NVML says."""
     try:
         import pynvml  # noqa: PLC0415  only here: the package is optional
     except ImportError as error:
         return ChildReply(error=f"nvidia-ml-py is not installed: {error}")
     try:
         pynvml.nvmlInit()
-        driver_version = _text(pynvml.nvmlSystemGetDriverVersion())
+        driver_version = _text(pynvml.nvmlSystemGetDriverVersion())[:32]
         devices, free_bytes = [], []
         parents: dict[str, str] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 address = parse_pci(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
-                uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+                uuid = _text(pynvml.nvmlDeviceGetUUID(handle))[:64]
                 model = _text(pynvml.nvmlDeviceGetName(handle))
             except pynvml.NVMLError:
                 continue  # a lost device does not hide the others

@@ -1,17 +1,17 @@
 """Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
 
 Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and pods.py
-publishes those that print steps, or lines that a recipe looks for. The files of ended ranks stay open until
-their folder is gone.
+publishes those that print steps, or lines that a recipe looks for. Where there are too many, room.py says
+which are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
@@ -19,69 +19,31 @@ from detectors.facts import PodRef
 from detectors.metrics import Metrics
 from detectors.settings import Logs
 from detectors.sources.cgroups import Cgroups
-from detectors.sources.cri import HEAD_BYTES_MAX, Joiner, parse_line
-from detectors.sources.growing_file import GrowingFile
+from detectors.sources.container_log import Container, PodLogSink
+from detectors.sources.cri import parse_line
 from detectors.sources.inotify import FolderWatch
+from detectors.sources.room import gives_way, told
 
-__all__ = ["PodLogSink", "PodLogs", "parse_pod_folder"]
+__all__ = ["PodLogs", "parse_pod_folder"]
 
 _log = structlog.get_logger("pod_logs")
 
-_CONTAINERS_MAX = 256
 _WATCH_PAUSE_S = 0.02
 _KEEP_BYTES = 1024 * 1024
 _LAST_PIECES_MAX = 4
 _CGROUP_TRIES = 60
 _RESCAN_S = 30.0
 _MISSING_RETRY_S = 1.0
-
-
-class PodLogSink(Protocol):
-    def log_line(self, pod: PodRef, text: str, at: datetime) -> None: ...
-
-    def pod_ended(self, pod: PodRef, at: datetime) -> None: ...
-
-    def pod_removed(self, pod: PodRef) -> None: ...
-
-    def is_open(self, pod: PodRef) -> bool:
-        """Whether an earlier run of the agent published this container as not ended."""
-
-    def scanned(self) -> None:
-        """Every log there is has been found."""
-
-    def pods_changed(self) -> None:
-        """A pod has come to the node, or the last of one has gone; its namespace may be excluded."""
-
-    def covered(self) -> None: ...
-
-    def blind(self, why: str) -> None: ...
+_POD_FOLDER = re.compile(
+    r"(?P<namespace>[A-Za-z0-9.-]{1,63})_(?P<pod>[A-Za-z0-9.-]{1,253})_(?P<uid>[A-Za-z0-9.-]{1,64})"
+)
+_CONTAINER_CHARS_MAX = 63
 
 
 def parse_pod_folder(name: str) -> tuple[str, str, str] | None:
-    """(namespace, pod, uid); a pod's name holds no underscore."""
-    parts = name.split("_")
-    return (parts[0], parts[1], parts[2]) if len(parts) == 3 and all(parts) else None
-
-
-class _Container:
-    """One container instance and its open log."""
-
-    def __init__(self, ref: PodRef, folder: Path, settings: Logs) -> None:
-        self.ref = ref
-        self.folder = folder
-        line_bytes_max = settings.line_bytes_max + HEAD_BYTES_MAX
-        self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=line_bytes_max)
-        self.joiner = Joiner(settings.line_bytes_max)
-        self.cgroup: Path | None = None
-        self.cgroup_tries = 0
-        self.ended = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.read_at_s = 0.0
-
-    def close(self) -> None:
-        self.file.close()
-        if self.timer is not None:
-            self.timer.cancel()
+    """(namespace, pod, uid). No kubelet names others, and the API would take no status with one."""
+    found = _POD_FOLDER.fullmatch(name)
+    return (found["namespace"], found["pod"], found["uid"]) if found is not None else None
 
 
 class PodLogs:
@@ -91,11 +53,13 @@ class PodLogs:
         self._sink = sink
         self._settings = settings
         self._metrics = metrics
-        self._containers: dict[PodRef, _Container] = {}
+        self._containers: dict[PodRef, Container] = {}
         self._ignored: set[PodRef] = set()
         self._folders: set[str] = set()
         self._watch: FolderWatch | None = None
-        self._full_told = False
+        self._first: frozenset[str] = frozenset()
+        self._left_out: set[PodRef] = set()
+        self._seen_cgroup = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -105,7 +69,7 @@ class PodLogs:
                 self._sink.blind(f"{self._root}: no such folder, or not to be read")
                 await asyncio.sleep(_MISSING_RETRY_S)
             self._scan(first=True)
-            self._sink.scanned()
+            self._sink.scanned(frozenset(self._left_out))
             polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
             while True:
                 for _ in range(polls):
@@ -125,6 +89,13 @@ class PodLogs:
                 container.file.rewind()
                 self._read(container)
 
+    def prefer(self, uids: frozenset[str]) -> None:
+        """These pods come first where there are too many."""
+        if uids != self._first:
+            self._first = uids
+            if self._left_out:
+                self._scan()
+
     def _scan(self, first: bool = False) -> None:
         """Finds new containers; says goodbye to those whose log folder is gone."""
         try:
@@ -132,7 +103,6 @@ class PodLogs:
         except OSError as error:
             self._sink.blind(f"{self._root}: {error.strerror or error}")
             return
-        self._sink.covered()
         names = {folder.name for folder in folders}
         if names != self._folders:
             self._folders = names
@@ -140,13 +110,19 @@ class PodLogs:
         running_known = first and self._cgroups.known()
         there: set[PodRef] = set()
         for folder in folders:
-            there |= self._scan_pod(folder, only_running=running_known)
+            there |= self._scan_pod(folder, first=first, only_running=running_known)
         for ref in [ref for ref in self._containers if ref not in there]:
             self._remove(self._containers[ref])
         self._ignored &= there
-        self._metrics.containers_followed.set(len(self._containers))
+        self._left_out &= there
+        self._tell()
 
-    def _scan_pod(self, folder: Path, *, only_running: bool) -> set[PodRef]:
+    def _tell(self) -> None:
+        self._metrics.containers_followed.set(len(self._containers))
+        self._metrics.containers_left_out.set(len(self._left_out))
+        self._sink.covered(told(self._left_out, self._first, self._settings.containers_max))
+
+    def _scan_pod(self, folder: Path, *, first: bool, only_running: bool) -> set[PodRef]:
         named = parse_pod_folder(folder.name)
         if named is None or self._excluded(named[0]) or self._watch is None:
             return set()
@@ -154,11 +130,11 @@ class PodLogs:
         try:
             self._watch.add(folder, self._scan)
             for inner in sorted(folder.iterdir()):
-                if inner.is_dir():
+                if inner.is_dir() and len(inner.name) <= _CONTAINER_CHARS_MAX:
                     self._watch.add(
                         inner, partial(self._look_into, named, inner), grown=partial(self._read_on, inner)
                     )
-                    there |= self._scan_container(named, inner, only_running=only_running)
+                    there |= self._scan_container(named, inner, first=first, only_running=only_running)
         except OSError:
             return there  # the folder went away while it was read; the next scan sees that
         return there
@@ -169,9 +145,10 @@ class PodLogs:
 
     def _look_into(self, pod: tuple[str, str, str], folder: Path) -> None:
         self._scan_container(pod, folder)
+        self._tell()
 
     def _scan_container(
-        self, pod: tuple[str, str, str], folder: Path, *, only_running: bool = False
+        self, pod: tuple[str, str, str], folder: Path, *, first: bool = False, only_running: bool = False
     ) -> set[PodRef]:
         try:
             numbers = [int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal()]
@@ -186,7 +163,9 @@ class PodLogs:
             ref = refs[number]
             container = self._containers.get(ref)
             if container is None and ref not in self._ignored:
-                container = self._follow(ref, folder, old=number < newest, only_running=only_running)
+                container = self._follow(
+                    ref, folder, old=first and number < newest, only_running=only_running
+                )
             if container is not None:
                 self._read(container)
                 if number < newest:
@@ -196,25 +175,37 @@ class PodLogs:
     def _followed_in(self, folder: Path) -> set[PodRef]:
         return {ref for ref, container in self._containers.items() if container.folder == folder}
 
-    def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> _Container | None:
+    def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> Container | None:
         """Opens a log that was not followed. What had ended before we came is none of our business, unless an
         earlier run of the agent followed it."""
         gone = old or (only_running and self._cgroups.find(ref.uid) is None)
         if gone and not self._sink.is_open(ref):
             self._ignored.add(ref)
             return None
-        if len(self._containers) >= _CONTAINERS_MAX:
-            if not self._full_told:
-                _log.error("too many containers; further logs are not followed", limit=_CONTAINERS_MAX)
-                self._full_told = True
+        if not gone and not self._make_room(ref):
             return None
-        container = self._containers[ref] = _Container(ref, folder, self._settings)
+        container = self._containers[ref] = Container(ref, folder, self._settings)
         if gone:
             self._read(container)
             self._end(container)
         return container
 
-    def _read(self, container: _Container) -> None:
+    def _make_room(self, ref: PodRef) -> bool:
+        """False where this one has to be left out itself."""
+        followed = [other for other, container in self._containers.items() if not container.ended]
+        if len(followed) >= self._settings.containers_max:
+            left = gives_way(ref, followed, self._first, self._sink.is_silent)
+            if not self._left_out:
+                _log.error("too many containers; not all logs are read", limit=self._settings.containers_max)
+            self._left_out.add(left)
+            if left == ref:
+                return False
+            self._containers.pop(left).close()
+            self._sink.pod_left(left)
+        self._left_out.discard(ref)
+        return True
+
+    def _read(self, container: Container) -> None:
         """Reads one piece now; where there is more, the next one a moment later."""
         if container.timer is not None or container.ended:
             return
@@ -229,11 +220,11 @@ class PodLogs:
                 break
         container.timer = loop.call_later(max(wait_s, self._settings.read_pause_s), self._again, container)
 
-    def _again(self, container: _Container) -> None:
+    def _again(self, container: Container) -> None:
         container.timer = None
         self._read(container)
 
-    def _read_piece(self, container: _Container, bytes_max: int) -> int:
+    def _read_piece(self, container: Container, bytes_max: int) -> int:
         """Bytes of whole lines read. A rotated log takes one piece for its rest and one for its successor."""
         file = container.file
         try:
@@ -260,10 +251,13 @@ class PodLogs:
             if container.cgroup is None and container.cgroup_tries < _CGROUP_TRIES:
                 container.cgroup_tries += 1
                 container.cgroup = self._cgroups.find(container.ref.uid)
+                self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
+            elif container.cgroup is None and self._seen_cgroup:
+                self._end(container)  # others have one here: it had ended before we looked
             elif container.cgroup is not None and not container.cgroup.exists():
                 self._end(container)
 
-    def _end(self, container: _Container) -> None:
+    def _end(self, container: Container) -> None:
         """Reads what is left, near the end at least, and tells."""
         if container.ended:
             return
@@ -275,9 +269,10 @@ class PodLogs:
             if self._read_piece(container, _KEEP_BYTES) == 0:
                 break
         container.ended = True
+        container.close()
         self._sink.pod_ended(container.ref, datetime.now(UTC))
 
-    def _remove(self, container: _Container) -> None:
+    def _remove(self, container: Container) -> None:
         self._end(container)
         container.close()
         del self._containers[container.ref]

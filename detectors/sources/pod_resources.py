@@ -73,8 +73,11 @@ class PodResources:
             except (PodResourcesError, OSError) as error:
                 wait_s: float | None = retry_s
                 retry_s = min(2 * retry_s, self._settings.retry_max_s)
-                if str(error) != told:
-                    told = str(error)
+                why = str(error)
+                if isinstance(error, OSError) and error.filename:
+                    why = f"{error.filename}: {error.strerror}"
+                if why != told:
+                    told = why
                     _log.warning("it is not known which pod holds which device", why=told, next_try_s=wait_s)
                 self._sink.blind(told)
             else:
@@ -82,8 +85,9 @@ class PodResources:
                 self._sink.covered()
             self.asked.set()
             await asyncio.sleep(self._settings.pause_s)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), wait_s)
+            with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (publish.py)
+                async with asyncio.timeout(wait_s):
+                    await self._wanted.wait()
 
     async def _ask(self) -> None:
         """Raises `PodResourcesError`, or `OSError` where there is no socket or no child can be started."""

@@ -17,6 +17,7 @@ from recover.checkpoints.template import GENERIC, MARKER_EXPECTED, TemplateError
 
 __all__ = [
     "ANNOTATION",
+    "FORMATS",
     "REPAIR",
     "REPAIR_EXPECTED",
     "CheckpointLocation",
@@ -27,6 +28,7 @@ __all__ = [
 
 ANNOTATION = "rekindle.dev/checkpoint"
 REPAIR = "rekindle.dev/checkpoint-repair"
+FORMATS = tuple(reader.name for reader in READERS)
 REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
 _EXPECTED = (
@@ -39,8 +41,9 @@ class LocationError(ValueError):
 
     def __init__(self, value: str, problem: str) -> None:
         shown = ascii(value if len(value) <= 120 else value[:120] + "...")
+        self.why = f"{shown}: {problem}; {_EXPECTED}"
         super().__init__(
-            f"annotation {ANNOTATION}: {shown}: {problem}; {_EXPECTED}. "
+            f"annotation {ANNOTATION}: {self.why}. "
             "Until it is mended no checkpoint is verified and the framework's own logic decides."
         )
 
@@ -97,11 +100,10 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
 
 def _check(value: str, given: dict[str, str]) -> None:
     format_name, marker = given.get("format"), given.get("marker")
-    known = [reader.name for reader in READERS]
     if given.get("digests", "check") != "check":
         raise LocationError(value, f"digests {given['digests']!a} is not known, expected ;digests=check")
-    if format_name is not None and format_name not in known:
-        raise LocationError(value, f"format {format_name!a} is not one of {', '.join(known)}")
+    if format_name is not None and format_name not in FORMATS:
+        raise LocationError(value, f"format {format_name!a} is not one of {', '.join(FORMATS)}")
     if (format_name == GENERIC) != (marker is not None):
         raise LocationError(value, f"format generic needs ;marker=, {MARKER_EXPECTED}, and no other has one")
     if marker is not None:

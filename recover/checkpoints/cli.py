@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-import msgspec
-
+from detectors.command_line import Parser, told_to_choose
+from detectors.exit_status import Exit
 from recover.checkpoints import READERS
 from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
 from recover.checkpoints.generic import Generic
@@ -21,12 +21,9 @@ from recover.checkpoints.model import Repair, ScanMessage, ScanResult, encode_me
 from recover.checkpoints.repair import repaired, tracker_of, would_repair
 from recover.checkpoints.scan import TIME_S, ScanError, scan
 from recover.checkpoints.template import MARKER_EXPECTED, Template, TemplateError, parse_marker
+from recover.output import Output, add_output, print_data
 
 __all__ = ["run"]
-
-EXIT_CHOSEN = 0
-EXIT_UNUSABLE = 2
-EXIT_NONE_COMPLETE = 3
 
 _PIPED_COLUMNS = 160
 """Without a terminal there is no width to ask for, and a reason should stay readable."""
@@ -34,16 +31,17 @@ _NO_NAMES = (
     "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
     "ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
 )
-_EXIT_CODES = (
-    "exit status: 0 a checkpoint was chosen, 3 none is complete, 2 wrong usage or DIR cannot be read"
-)
+_ABOUT = "Look at training checkpoints."
+_COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete one."}
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status, see --help."""
+    """The command's exit status."""
+    if args[:1] != ["scan"]:
+        return told_to_choose("checkpoints", _ABOUT, _COMMANDS, args)
     parser = _parser()
     try:
-        options = parser.parse_args(args)
+        options = parser.parse_args(args[1:])
         if (options.format == Generic.name) != (options.marker is not None):
             parser.error("--format generic needs --marker, and no other format has one")
         if options.write and not options.repair:
@@ -54,7 +52,7 @@ def run(args: list[str]) -> int:
         return _scan(options)
     except BrokenPipeError:  # `| head` has seen enough; the interpreter must not complain at its last flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CHOSEN
+        return Exit.GOOD
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -78,17 +76,17 @@ def _scan(options: argparse.Namespace) -> int:
         print(f"rekindle: {error}", file=sys.stderr)
         if message_file is not None:
             _write(message_file, ScanMessage(error=str(error)))
-        return EXIT_UNUSABLE
+        return Exit.UNUSABLE
     except OSError as error:
         print(f"rekindle: the message file cannot be written: {error}", file=sys.stderr)
-        return EXIT_UNUSABLE
+        return Exit.UNUSABLE
 
-    if options.json:
-        print(msgspec.json.encode(result).decode())
+    if options.output != Output.TABLE:
+        print_data(result, options.output)
     elif message_file is None:
         _print_table(options.dir, result)
         _print_notes(options, result, lines)
-    return EXIT_CHOSEN if result.chosen is not None else EXIT_NONE_COMPLETE
+    return Exit.GOOD if result.chosen is not None else Exit.NO_ANSWER
 
 
 def _repair(options: argparse.Namespace, result: ScanResult) -> list[str]:
@@ -101,56 +99,53 @@ def _repair(options: argparse.Namespace, result: ScanResult) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     formats = [reader.name for reader in READERS]
-    parser = argparse.ArgumentParser(
-        prog="rekindle checkpoints", description="Looks at training checkpoints."
+    command = Parser(
+        "checkpoints scan",
+        "List the checkpoints of a directory, newest first, and choose the newest complete one. Only names, "
+        "sizes and headers are read, and nothing is changed without --write.",
+        positional="DIR",
+        example="rekindle checkpoints scan /ckpt",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser(
-        "scan",
-        help="list the checkpoints of a directory and choose the newest complete one",
-        description="Lists the checkpoints of a directory, newest first; chooses the newest complete one. "
-        "Reads names, sizes and headers only, and changes nothing without --write.",
-        epilog=_EXIT_CODES,
-    )
-    command.add_argument("dir", type=Path, metavar="DIR", help="the directory that holds step-40/ and so on")
+    command.add_argument("dir", type=Path, metavar="DIR", help="The directory that holds step-40/ and so on.")
     command.add_argument(
-        "--format", choices=formats, help="the only format to accept (default: by file names)"
-    )
+        "--format", choices=formats, metavar="NAME",
+        help=f"The only format to accept (default: by file names): {', '.join(formats)}.",
+    )  # fmt: skip
     command.add_argument(
         "--marker", type=_marker, metavar="FILE",
-        help=f"of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}",
+        help=f"Of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}.",
     )  # fmt: skip
-    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    add_output(command)
     command.add_argument(
         "--exclude", type=int, action="append", default=[], metavar="STEP",
-        help="never choose this step, because it failed to load; may be repeated",
+        help="Never choose this step, because it failed to load; may be repeated.",
     )  # fmt: skip
     command.add_argument(
         "--message-file", type=Path, metavar="FILE",
-        help="write the result in at most 4096 bytes for the controller, and print nothing; "
-        "those older than the chosen one are not examined",
+        help="Write the result in at most 4096 bytes for the controller, and print nothing; "
+        "those older than the chosen one are not examined.",
     )  # fmt: skip
     command.add_argument(
         "--digests", action="store_true",
-        help="read every byte of the chosen one and compare it with the digests that its format stores",
+        help="Read every byte of the chosen one and compare it with the digests that its format stores.",
     )  # fmt: skip
     command.add_argument(
         "--time", type=float, default=TIME_S, metavar="SECONDS",
-        help=f"how long to look at most (default: {TIME_S:g}); inf with --digests has all of it read",
+        help=f"How long to look at most (default: {TIME_S:g}); inf with --digests has all of it read.",
     )  # fmt: skip
     command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
-        help=f"say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}",
+        help=f"Say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}.",
     )  # fmt: skip
     command.add_argument(
         "--write", action="store_true",
-        help="do what --repair says; only while no training writes there. Nothing is deleted",
+        help="Do what --repair says; only while no training writes there. Nothing is deleted.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",
-        help="ends the names of what --write keeps (default: by-hand)",
+        help="Ends the names of what --write keeps (default: by-hand).",
     )  # fmt: skip
-    return parser
+    return command
 
 
 def _allowed(text: str) -> frozenset[Repair]:

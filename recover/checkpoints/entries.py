@@ -97,8 +97,10 @@ def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
         step = step_of_file(stem)
         if step is None:
             undated += names
-        elif any(reader.recognises(folder.only(names)) for reader in readers):
-            dated.append(Entry(step, names[0] if len(names) == 1 else stem, tuple(sorted(names))))
+            continue
+        own = [name for name in names if any(reader.recognises(folder.only([name])) for reader in readers)]
+        if own:  # what lies beside it, as step-40.json, is no part of a checkpoint that is one file
+            dated.append(Entry(step, own[0] if len(own) == 1 else stem, tuple(sorted(names))))
     return named_as_directories + dated + _undated(folder, undated, readers)
 
 

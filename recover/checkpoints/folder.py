@@ -13,10 +13,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["UNREADABLE", "DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
+__all__ = ["TOO_LARGE", "UNREADABLE", "DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
 
 UNREADABLE = "cannot be read"
 """In a reason: the system would not show it, which says nothing about what is written there."""
+
+TOO_LARGE = "too large to be judged"
+"""In a reason: it may well be complete, so nothing older is chosen in its place."""
 
 NAMES_MAX = 200_000
 """16,384 ranks with several files each are far below; beyond it is no checkpoint directory."""

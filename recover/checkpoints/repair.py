@@ -93,7 +93,9 @@ def repaired(
                 lines.append(_rewritten(folder, tracker, mark))
             if len(damaged) > SET_ASIDE_MAX:
                 return [*lines, _TOO_MANY.format(len(damaged))]
-            lines += [_set_aside(folder, found.path, mark) for found in damaged]
+            lines += [
+                _set_aside(folder, name, mark) for found in damaged for name in _names(folder, found.path)
+            ]
     except OSError as error:
         lines.append(f"nothing more was repaired: {why(error)}")
     return lines
@@ -119,6 +121,13 @@ def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
     except OSError as error:
         return f"{tracker.name} could not be rewritten: {why(error)}; it still says {tracker.says[:60]!a}"
     return f"{tracker.name} says {tracker.should_say!a} now; it said {tracker.says[:60]!a}, kept in {kept}"
+
+
+def _names(folder: int, path: str) -> list[str]:
+    """Of a checkpoint that is several files, all those that share its name."""
+    if _is_there(folder, path):
+        return [path]
+    return sorted(name for name in os.listdir(folder) if name.rpartition(".")[0] == path) or [path]
 
 
 def _set_aside(folder: int, name: str, mark: str) -> str:

@@ -14,8 +14,8 @@ import msgspec
 
 from recover.checkpoints import READERS, Reader
 from recover.checkpoints.digests import check_digests
-from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of
-from recover.checkpoints.folder import UNREADABLE, DamagedError, Folder, OutOfTimeError, why
+from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, step_of
+from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, Folder, OutOfTimeError, why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
 from recover.checkpoints.template import Template
@@ -84,6 +84,8 @@ def scan(
         if digests and may_be_chosen and verdict.complete:
             verdict, compared = _compared(folder, entry, verdict)
         reason = verdict.reason
+        if TOO_LARGE in reason and may_be_chosen:
+            stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
         if verdict.complete and step in exclude:
             reason = "excluded: it failed to load before"
         checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, verdict.bytes)
@@ -172,6 +174,9 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         nested = [folder.open(inner) for inner in folder.folders]
         known = ((next((r for r in readers if r.recognises(inner)), None), inner) for inner in nested)
         parts = [(reader, inner) for reader, inner in known if reader is not None]
+        steps = {step_of(inner.path.name) for _, inner in parts} - {None}
+        if len(steps) > 1:  # as 20241121/step-40/, where the directory is a run's and its number no step
+            raise DamagedError(f"it holds {len(steps)} checkpoints of its own, and is none")
     if not parts:
         raise DamagedError(_nothing_known(folder, readers))
     name = parts[0][0].name

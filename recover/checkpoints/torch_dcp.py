@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.model import Verdict
 
@@ -19,7 +19,8 @@ __all__ = ["INDEX", "Piece", "TorchDcp", "pieces"]
 
 INDEX = ".metadata"
 INDEX_BYTES_MAX = 256 * 2**20
-"""About 150 bytes a piece: 500 tensors in 1,024 pieces each are some 80 MB."""
+"""About 150 bytes a piece: 500 tensors in 1,024 pieces each are some 80 MB. To read one takes some 15 times
+its bytes of memory, which the scan pod's limit must allow."""
 
 _DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
 _RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)
@@ -72,6 +73,9 @@ def _needed_bytes(folder: Folder) -> dict[str, int]:
 
 def pieces(folder: Folder) -> list[Piece]:
     """All that the index names. Raises DamagedError where it is none."""
+    size_bytes = folder.size_bytes(INDEX)
+    if size_bytes > INDEX_BYTES_MAX:
+        raise DamagedError(f"{INDEX} is {TOO_LARGE}: {size_bytes} bytes, {INDEX_BYTES_MAX} are read at most")
     try:
         root = load_inert(folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX))
     except ValueError as error:

@@ -7,33 +7,37 @@ explains gets no diagnosis of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from detectors.contract import Fault
 from recover.api import STOPPED_PHASES
 from recover.diagnose.gangs import GangState, gang_faults, gang_state
+from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.model import Diagnosis, Harm
 from recover.diagnose.nodes import node_faults, not_ready
+from recover.diagnose.ranks import is_down
 from recover.model import World
 from recover.settings import Settings
 
-__all__ = ["Diagnosis", "GangState", "Harm", "diagnose", "gang_states"]
+__all__ = ["Diagnosis", "GangState", "Harm", "corrections", "diagnose", "gang_states"]
 
 
 def diagnose(
     world: World, states: Mapping[str, GangState], settings: Settings, now: datetime
 ) -> list[Diagnosis]:
     """Every fault that may need something done now, oldest first. `states` is what gang_states says."""
-    dead = frozenset(uid for uid, state in states.items() if state.dead)
+    dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
     nodes = list(node_faults(world, dead, settings.timing, now))
     nodes += not_ready(world, dead, now)
     explained = frozenset(
         harm.gang.ref.uid
         for fault in nodes
         for harm in fault.harms
-        if harm.gang.ref.uid in dead and _explains(fault, states[harm.gang.ref.uid], settings)
+        if (state := states.get(harm.gang.ref.uid)) is not None
+        and state.dead
+        and _explains(fault, state, settings)
     )
-    found = nodes + list(gang_faults(world, states, explained, now))
+    found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now))
     return sorted(found, key=lambda d: (d.detected_at, d.name))
 
 
@@ -49,9 +53,15 @@ def gang_states(world: World, settings: Settings, now: datetime) -> dict[str, Ga
     return states
 
 
+def _down(world: World) -> frozenset[str]:
+    """Gangs that we have stopped, or are about to: what their nodes show now belongs to why they died."""
+    found = ((gang, world.active_recovery(uid)) for uid, gang in world.gangs.items())
+    return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
+
+
 def _explains(fault: Diagnosis, state: GangState, settings: Settings) -> bool:
     """A node's fault explains a gang's failure close to it in time; a dead node explains any."""
     if fault.fault is Fault.HOST:
         return True
     at = state.troubled_at
-    return at is not None and abs(at - fault.detected_at) <= timedelta(seconds=settings.timing.blame_window_s)
+    return at is not None and shown_around(fault, at, settings.timing)

@@ -24,11 +24,13 @@ from recover.diagnose.ranks import (
     stalled_at,
     trains_on,
 )
-from recover.model import Gang, Pod, World
+from recover.model import Gang, Pod, PodPhase, World
 from recover.policy import policies
 from recover.settings import Timing
 
 __all__ = ["GangState", "gang_faults", "gang_state"]
+
+_SUSPECTS_MAX = 8
 
 
 class GangState(msgspec.Struct, frozen=True):
@@ -53,12 +55,17 @@ class GangState(msgspec.Struct, frozen=True):
 def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
-    lost = losses(world, there, now)
+    lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
     if trains_on(world, pods, lost, timing):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
     dead = is_dead(world, pods, lost, timing, now) or stalled is not None
     return GangState(gang, tuple(pods), tuple(lost), dead, stalled)
+
+
+def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
+    has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
+    return gang.ends_by_success and has_succeeded and loss.code == "deleted"
 
 
 def gang_faults(
@@ -81,12 +88,10 @@ def gang_faults(
         else:
             found = _hang(world, state, now)
         began = since(world.history(uid))
-        yield _as_before(found, open_ones.get(uid), began, world.mode_since)
+        yield _as_before(found, open_ones.get(uid), began)
 
 
-def _as_before(
-    found: Diagnosis, incident: Incident | None, began: datetime | None, mode_since: datetime
-) -> Diagnosis:
+def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
     """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news.
 
     A loss whose time nobody tells seems to happen now at each look; it is as old as its incident.
@@ -101,39 +106,45 @@ def _as_before(
         name=incident.metadata.name,
         fault=incident.spec.fault,
         detected_at=incident.spec.detected_at,
-        stale=found.stale or (known and incident.spec.detected_at < mode_since),
+        seen_at=incident.spec.detected_at if known else found.seen_at,
     )
 
 
 def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     outside = first.code in ("deleted", "node-gone")
+    blind: dict[str, str] = {}
     covered = _covered(world, first.node, first.at)
     if outside:
         fault, blame = Fault.HOST, Blame.UNKNOWN
         why = "its pod was taken away" if first.code == "deleted" else "its node is gone"
+    elif first.propagated:  # so are all others: the one that they lost has not been told of yet
+        fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
+        why = "nobody is blamed: its log says that another rank went before it, and none is known to have"
     elif covered == "":
         fault, blame = Fault.APPLICATION, Blame.APPLICATION
         why = "the kernel log was read and shows no fault of the node"
     else:
         fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
         why = f"nobody is blamed: {covered}"
+        blind = {first.node: covered}
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
         name=incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code),
         fault=fault,
         severity=Severity.FATAL,
         detected_at=first.at,
+        seen_at=first.at,
         summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}"[:512],
         blame=blame,
         settled=True,
         gang=gang,
         evidence=tuple(_evidence(loss) for loss in state.losses[:16]),
         suspects=()
-        if blame is Blame.APPLICATION or not first.node
+        if blame is Blame.APPLICATION or first.propagated or first.code == "deleted" or not first.node
         else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
         harms=(Harm(gang=gang, due=now, dead=True),),
-        stale=first.at < world.mode_since,
+        blind=blind,
     )
 
 
@@ -166,18 +177,20 @@ def _covered(world: World, node: str, at: datetime) -> str:
 
 def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
-    blind = sorted({p.node for p in state.pods if p.node and _covered(world, p.node, at)})
+    used = sorted({p.node for p in state.pods if p.node})
+    blind = [(node, why) for node in used if (why := _covered(world, node, at))][:_SUSPECTS_MAX]
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
         severity=Severity.FATAL,
         detected_at=at,
+        seen_at=at,
         summary=f"{gang.ref}: no rank has made a step since its time limit; no culprit can be named",
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
         evidence=(Evidence(at=at, origin=Origin.TENANT, code="stalled"),),
-        suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n in blind[:8]),
+        suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n, _ in blind),
         harms=(Harm(gang=gang, due=now, dead=True),),
-        stale=at < world.mode_since,
+        blind=dict(blind),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -47,6 +48,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
     fault: Fault
     severity: Severity
     detected_at: datetime
+    """The Incident's, which what comes later joins."""
+    seen_at: datetime
+    """When that which now acts was seen. It never acts as a mode would that began later."""
     summary: str
     blame: Blame
     settled: bool
@@ -60,8 +64,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     harms: tuple[Harm, ...] = ()
     drain: bool = False
     """The vendor's verdict: no new work there, the present work may go on."""
-    stale: bool = False
-    """Seen before the present mode began: it never acts."""
+    blind: Mapping[str, str] = {}
+    """Nodes that may be to blame, and what could not be read there: nobody knows, so none is taken out."""
 
 
 def fingerprint(*parts: str) -> str:

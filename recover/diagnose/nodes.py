@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
-from recover.api import STOPPED_PHASES, Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.goes_on import as_of, is_shown_after, shown_at
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
-from recover.diagnose.ranks import ranks
+from recover.diagnose.ranks import is_down, ranks
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.settings import Timing
@@ -20,16 +21,18 @@ __all__ = ["node_faults", "not_ready"]
 
 
 def node_faults(world: World, dead: frozenset[str], timing: Timing, now: datetime) -> Iterator[Diagnosis]:
-    """One diagnosis for each node with findings that may act. `dead` holds the uids of dead gangs."""
+    """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
+    more: dead by themselves, or stopped by us."""
     by_node = _incidents_by_node(world)
     for name, health in world.health.items():
         node = world.nodes.get(name)
         if node is None or not health.status.findings:
             continue
         incidents = by_node.get(name, [])
-        findings = [f for f in health.status.findings if _acts(f, node, health, incidents, now)]
+        answered = _answered(node, incidents)
+        findings = [f for f in health.status.findings if _acts(f, node, health, answered, now)]
         if findings:
-            yield _diagnosis(world, node, findings, incidents, dead, timing, now)
+            yield _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
 
 
 def _incidents_by_node(world: World) -> dict[str, list[Incident]]:
@@ -40,7 +43,16 @@ def _incidents_by_node(world: World) -> dict[str, list[Incident]]:
     return found
 
 
-def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Incident], now: datetime) -> bool:
+def _answered(node: Node, incidents: list[Incident]) -> datetime | None:
+    """The last release of the node, or close of an Incident of it: what was shown before no longer acts. One
+    that closed only because its Node object was deleted answers nothing: the machine may be the same."""
+    ends = [
+        i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST and not i.status.unanswered
+    ]
+    return max((end for end in (*ends, node.released_at) if end is not None), default=None)
+
+
+def _acts(finding: Finding, node: Node, health: NodeHealth, answered: datetime | None, now: datetime) -> bool:
     """Tenant evidence, another boot's, a cleared one and one from before a release or close never act."""
     if finding.severity is Severity.INFO or finding.cleared_at is not None:
         return False
@@ -48,10 +60,7 @@ def _acts(finding: Finding, node: Node, health: NodeHealth, incidents: list[Inci
         return False
     if finding.boot_id != health.status.boot_id or (node.boot_id and finding.boot_id != node.boot_id):
         return False
-    ends = [i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST]
-    ends.append(node.released_at)
-    # A clock that runs ahead must not make a finding look newer than the release that answered it.
-    return all(end is None or end < finding.first_seen <= now for end in ends)
+    return answered is None or is_shown_after(finding, answered, now)
 
 
 def _diagnosis(
@@ -59,25 +68,29 @@ def _diagnosis(
     node: Node,
     findings: list[Finding],
     incidents: list[Incident],
+    answered: datetime | None,
     dead: frozenset[str],
     timing: Timing,
     now: datetime,
 ) -> Diagnosis:
     open_one = next((i for i in incidents if _same(i)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
-    findings = [_not_later(f, now, known_since or now) for f in findings]
+    went_on = {f.id for f in findings if answered is not None and f.first_seen <= answered}
+    findings = [_not_later(as_of(f, answered), now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
     first = _first_of_the_worst(findings)
+    after = answered if first.id in went_on else None
     settles_at = None if any(f.final for f in findings) else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at
     hardware = _is_hardware(first)
     detected_at = open_one.spec.detected_at if open_one else first.first_seen
     return Diagnosis(
-        name=open_one.metadata.name if open_one else _name(node, first),
+        name=open_one.metadata.name if open_one else _name(node, first, incidents, after),
         fault=open_one.spec.fault if open_one else first.fault,
         severity=first.severity,
         detected_at=detected_at,
-        summary=_summary(node, first, findings),
+        seen_at=max(shown_at(f) for f in findings if f.severity is first.severity),
+        summary=_summary(node, first, findings, after),
         blame=Blame.NODE if hardware else Blame.UNKNOWN,
         settled=settled,
         settles_at=settles_at,
@@ -90,7 +103,6 @@ def _diagnosis(
             for gang, is_dead, its in _victims(world, node, findings, dead)
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
-        stale=first.first_seen < world.mode_since,
     )
 
 
@@ -107,8 +119,19 @@ def _same(incident: Incident) -> bool:
     return incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
 
 
-def _name(node: Node, first: Finding) -> str:
-    return incident_name(node.name, first.fault, first.boot_id, first.id)
+def _name(node: Node, first: Finding, incidents: list[Incident], after: datetime | None) -> str:
+    """That of the Incident which it is out for already, if somebody has deleted that. A fault that went on
+    `after` its Incident was answered has another one, and so has one whose Incident is closed."""
+    note = node.quarantine
+    known = {incident.metadata.name for incident in incidents}
+    if note is not None and note.incident not in known and note.fault != Fault.HOST:
+        return note.incident
+    again = () if after is None else (after.isoformat(),)
+    name = incident_name(node.name, first.fault, first.boot_id, first.id, *again)
+    if name not in known:
+        return name
+    closed = max((i.status.closed_at for i in incidents if i.status.closed_at is not None), default=None)
+    return incident_name(node.name, first.fault, first.boot_id, first.id, str(closed))
 
 
 def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
@@ -148,7 +171,8 @@ def _victims(
     """Gangs with ranks there, whether each trains no more, and the findings that harm it. A gang that is
     stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
     held = devices_by_pod(world.health[node.name])
-    for gang in _gangs_there(world, node, dead):
+    there = _gangs_there(world, node, dead)
+    for gang in there:
         is_dead = gang.ref.uid in dead
         its = harming(world, node, gang, findings, held, is_dead=is_dead)
         if its:
@@ -157,9 +181,9 @@ def _victims(
         stopped = world.gangs.get(recovery.gang_uid)
         if (
             stopped is not None
-            and recovery.status.phase in STOPPED_PHASES
+            and is_down(recovery, stopped)
             and node.name in recovery.nodes
-            and not any(p.node == node.name and not p.ended for p in world.pods(stopped.ref.uid))
+            and stopped not in there
         ):
             yield stopped, True, findings
 
@@ -193,17 +217,12 @@ def _evidence(node: Node, finding: Finding) -> Evidence:
     )
 
 
-def _summary(node: Node, first: Finding, findings: list[Finding]) -> str:
+def _summary(node: Node, first: Finding, findings: list[Finding], after: datetime | None) -> str:
     device = first.subject.device or first.subject.pci
     where = f"{node.name}, device {device}" if device else node.name
     more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
-    return f"{first.code} on {where}: {first.fault}{more}"[:512]
-
-
-def _is_stopped(world: World, gang: Gang) -> bool:
-    """We are stopping it: what is learnt of its nodes now belongs to why it died."""
-    recovery = world.active_recovery(gang.ref.uid)
-    return recovery is not None and recovery.status.phase in STOPPED_PHASES
+    again = f"; it went on after {after:%H:%M:%S}, when its last Incident ended" if after is not None else ""
+    return f"{first.code} on {where}: {first.fault}{more}{again}"[:512]
 
 
 def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
@@ -216,10 +235,7 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
         at = node.ready_since
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
-        harms = tuple(
-            _harm(gang, gang.ref.uid in dead or _is_stopped(world, gang), None, now)
-            for gang in world.victims_on(node.name)
-        )
+        harms = tuple(_harm(gang, gang.ref.uid in dead, None, now) for gang in world.victims_on(node.name))
         if not harms:
             continue
         yield Diagnosis(
@@ -227,6 +243,7 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
             fault=Fault.HOST,
             severity=Severity.FATAL,
             detected_at=at,
+            seen_at=at,
             summary=f"{node.name} is not ready: Kubernetes no longer hears from it",
             blame=Blame.NODE,
             settled=True,
@@ -235,5 +252,4 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
             evidence=(Evidence(at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
             suspects=(Suspect(node=node.name, score=0.8, why="not ready"),),
             harms=harms,
-            stale=at < world.mode_since,
         )

@@ -17,6 +17,7 @@ from recover.settings import Timing
 __all__ = [
     "departed",
     "is_dead",
+    "is_down",
     "is_surplus",
     "leftover",
     "losses",
@@ -43,6 +44,12 @@ def _turns(recovery: Recovery) -> Iterator[datetime]:
         called_off = following is not None and following.phase is Phase.FAILED
         if entered.phase is Phase.RESUMING or (entered.phase is Phase.STOPPING and not called_off):
             yield entered.at
+
+
+def is_down(recovery: Recovery, gang: Gang) -> bool:
+    """The recovery stops the gang, or has, and has not started it again: its mark would say so."""
+    mark, attempt = gang.mark, (recovery.metadata.name, recovery.status.attempt, "resumed")
+    return recovery.active and (mark is None or (mark.recovery, mark.attempt, mark.did) != attempt)
 
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:
@@ -131,7 +138,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
         return None
     if pod.phase is PodPhase.FAILED:
         return lost(_code(ended), ended.finished_at if ended else None)
-    if pod.node and pod.node not in world.nodes:
+    if pod.node and world.has_no_node(pod.node):
         return lost("node-gone", None)
     if ended is not None:
         return lost(_code(ended), ended.finished_at, in_place=True)

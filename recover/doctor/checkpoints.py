@@ -88,8 +88,19 @@ def volume(case: Case) -> Iterator[Finding]:
 
 
 def claim(case: Case) -> Iterator[Finding]:
-    """Pods on several nodes need a claim that several nodes can mount."""
+    """It is there, and pods on several nodes need one that several nodes can mount."""
     modes = case.access_modes
+    if modes is None:
+        namespace, _, name = case.claim.partition("/")
+        yield Finding(
+            name="claim-missing",
+            severity=Severity.FAILS,
+            what="the claim that its checkpoints lie on is not there",
+            where=Place(f"PersistentVolumeClaim {case.claim}", "metadata.name"),
+            means="neither a rank nor a scan starts: pods that mount it are not scheduled",
+            fix=f"kubectl -n {namespace} get pvc  # and create {name}, or name one that is there",
+        )
+        return
     if case.gang.size < 2 or not modes or not _SHARED_BY_NODES.isdisjoint(modes):
         return
     only_one_pod = set(modes) == {_ONE_POD}

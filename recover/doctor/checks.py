@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from recover.doctor import checkpoints, consent, environment, known, pods, progress, retries
-from recover.doctor.model import Check, Part
+from recover.doctor.model import Case, Check, Part
 
 __all__ = ["CHECKS"]
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[Case], ...] = (
     Check("opted-in", "it asks to be restarted", consent.opted_in),
     Check("mode", "the controller may act", consent.mode, (Part.MODE,)),
+    Check("lowered", "no setting lowers that for its namespace or its nodes", consent.lowered, (Part.MODE,)),
     Check("namespace", "its namespace does not forbid it", consent.namespace, (Part.NAMESPACE,)),
     Check("hold", "nobody holds it", consent.hold),
     Check("annotations", "everything that was written for Rekindle can be read", consent.misread),

@@ -1,7 +1,7 @@
-"""`rekindle doctor JOB`, `rekindle doctor -f FILE`: what will not work when a job fails, told before it does.
+"""`rekindle doctor`: what does not work of the installation, told before it is needed. `rekindle doctor JOB`,
+`rekindle doctor -f FILE`: what will not work when that job fails.
 
-Changes nothing. Exit status: 0 nothing was found that will fail, 1 something was, 2 wrong usage, or a cluster
-or manifest that cannot be read, 3 no such job, or several.
+Changes nothing.
 """
 
 from __future__ import annotations
@@ -15,20 +15,16 @@ from typing import Annotated
 import msgspec
 import typer
 
+from detectors.exit_status import Exit
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.settings import SettingsError
 from detectors.strict import BadValueError
-from recover.cli import (
-    CaFile,
-    Context,
-    Format,
-    Kubeconfig,
-    Namespace,
-    Output,
-    Server,
-    TokenFile,
-    print_story,
-)
+from recover.cli import print_story
+from recover.command_line import CaFile, Context, Format, Kubeconfig, Server, TokenFile
+from recover.command_line import run as run_command
+from recover.doctor.installation import look as installation
+from recover.doctor.installation import report as installation_report
+from recover.doctor.installation.model import Installation
 from recover.doctor.look import look
 from recover.doctor.manifest import cases
 from recover.doctor.model import Case
@@ -37,39 +33,39 @@ from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
 from recover.lookup import CannotTell, NotFound
 from recover.manifests import ManifestError, documents, name_of, read_text
+from recover.output import Output, print_data
 from recover.recipes.load import built_in
 from recover.stories.words import Command, printable
 
 __all__ = ["run"]
 
-EXIT_FAILS = 1
-EXIT_UNUSABLE = 2
-EXIT_NOT_FOUND = 3
-_EPILOG = (
-    "Exit status: 0 nothing was found that will fail, 1 something was, 2 wrong usage, or a cluster or "
-    "manifest that cannot be read, 3 no such job, or several"
-)
+_INSTALL = """\
+kubectl create namespace rekindle-system
+kubectl label namespace rekindle-system pod-security.kubernetes.io/enforce=privileged
+helm install rekindle charts/rekindle --namespace rekindle-system --set image.registry=REGISTRY
+docs/install.md says more."""
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status, see the module."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(epilog=_EPILOG)(_doctor)
-    try:
-        app(args, prog_name="rekindle doctor")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+    """The command's exit status."""
+    return run_command(_doctor, args, "doctor", "rekindle doctor, or rekindle doctor team/llm")
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Jobs(msgspec.Struct, frozen=True):
     jobs: tuple[Report, ...]
+
+
+class _Installed(msgspec.Struct, frozen=True):
+    installation: installation_report.InstallationReport
 
 
 def _doctor(
     job: Annotated[
         str,
-        typer.Argument(metavar="[JOB]", help="NAME, NAMESPACE/NAME or KIND/NAME of a job in the cluster."),
+        typer.Argument(
+            metavar="JOB",
+            help="Asked for as NAME, NAMESPACE/NAME or KIND/NAME; without it, Rekindle itself.",
+        ),
     ] = "",
     file: Annotated[
         str,
@@ -77,7 +73,15 @@ def _doctor(
             "--file", "-f", metavar="FILE", help="A manifest before its submission; - is standard input."
         ),
     ] = "",
-    namespace: Namespace = "",
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Only jobs of this namespace; without a JOB, that of Rekindle.",
+        ),
+    ] = "",
     output: Format = Output.TABLE,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -85,48 +89,69 @@ def _doctor(
     token_file: TokenFile = "",
     ca_file: CaFile = "",
 ) -> None:
-    """Tells what will not work when a job fails, before it does, and the fix of each. Of a manifest (-f) only
-    what needs no cluster is checked; the answer names the rest."""
-    if bool(job) == bool(file):
-        raise _failed("expected either JOB or -f FILE", EXIT_UNUSABLE)
-    now = datetime.now(UTC)
+    """Tell what will not work, before it is needed, with the fix of each: of Rekindle as it is installed, of
+    a JOB when it fails, or of a manifest (-f), of which only what needs no cluster is checked. Nothing is
+    changed. What you may not read is named, and the rest is checked."""
+    if job and file:
+        raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
     try:
         if file:
-            found, notes = cases(documents(read_text(file), name_of(file)), name_of(file), built_in(), now)
+            text, name = read_text(file), name_of(file)
+            found, notes = cases(documents(text, name), name, built_in(), datetime.now(UTC))
+            _tell_jobs(found, notes, file, output)
+            return
+        credentials = load_credentials(
+            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
+        )
+        if job:
+            case, notes = asyncio.run(_job(credentials, job, namespace, datetime.now(UTC)))
+            _tell_jobs([case], notes, file, output)
         else:
-            credentials = load_credentials(
-                kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-            )
-            case, notes = asyncio.run(_looked(credentials, job, namespace, now))
-            found = [case]
-    except NotFound as error:
-        raise _failed(str(error), EXIT_NOT_FOUND) from error
-    except (CannotTell, SettingsError, ManifestError, BadValueError) as error:
-        raise _failed(str(error), EXIT_UNUSABLE) from error
-    for note in notes:
-        _tell(note)
-    if not found:
-        raise _failed(f"{name_of(file)}: no job in it that Rekindle restarts", EXIT_NOT_FOUND)
-    _print(found, file, output)
+            _tell_installation(asyncio.run(_installation(credentials, namespace)), output)
+    except installation.NotInstalled as error:
+        raise _failed(f"{error}. To install it:\n{_INSTALL}", Exit.NO_ANSWER) from error
+    except (NotFound, CannotTell) as error:
+        raise _failed(str(error), Exit.NO_ANSWER) from error
+    except (SettingsError, ManifestError, BadValueError) as error:
+        raise _failed(str(error), Exit.UNUSABLE) from error
 
 
-async def _looked(
+async def _installation(credentials: Awaitable[Credentials], namespace: str) -> Installation:
+    async with KubeApi(await credentials) as api:
+        return await installation.look(api, namespace)
+
+
+def _tell_installation(seen: Installation, output: Output) -> None:
+    report = installation_report.examined(seen)
+    if output is Output.TABLE:
+        print_story(installation_report.story(report))
+    else:
+        print_data(_Installed(report), output)
+    if report.fails:
+        raise typer.Exit(Exit.BAD)
+
+
+async def _job(
     credentials: Awaitable[Credentials], job: str, namespace: str, now: datetime
 ) -> tuple[Case, list[str]]:
     async with KubeApi(await credentials) as api:
         return await look(RestCluster(api), job, namespace, now)
 
 
-def _print(found: Sequence[Case], file: str, output: Output) -> None:
+def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: Output) -> None:
+    for note in notes:
+        _tell(note)
+    if not found:
+        raise _failed(f"{name_of(file)}: no job in it that Rekindle restarts", Exit.NO_ANSWER)
     reports = tuple(examined(case) for case in found)
-    if output is Output.JSON:
-        print(msgspec.json.format(msgspec.json.encode(_Answer(reports)), indent=2).decode())
+    if output is not Output.TABLE:
+        print_data(_Jobs(reports), output)
     else:
         for number, (case, report) in enumerate(zip(found, reports, strict=True)):
             print("\n" * (number > 0), end="")
             print_story(story(report, _commands(case, file)))
     if any(report.fails for report in reports):
-        raise typer.Exit(EXIT_FAILS)
+        raise typer.Exit(Exit.BAD)
 
 
 def _commands(case: Case, file: str) -> tuple[Command, ...]:
@@ -139,7 +164,7 @@ def _commands(case: Case, file: str) -> tuple[Command, ...]:
     )
 
 
-def _failed(text: str, code: int) -> typer.Exit:
+def _failed(text: str, code: Exit) -> typer.Exit:
     _tell(text)
     return typer.Exit(code)
 

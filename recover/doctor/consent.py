@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recover.checkpoints.annotation import ANNOTATION
-from recover.consent import AUTO_RECOVERY, ON_TERMINAL, OptIn, held, may_recreate, opt_in, within_mode
+from recover.consent import (
+    AUTO_RECOVERY,
+    ON_TERMINAL,
+    OptIn,
+    held,
+    may_recreate,
+    opt_in,
+    within_mode,
+    word_of,
+)
 from recover.doctor.model import Case, Finding, Part, Place, Severity
-from recover.model import Mode
+from recover.modes import Mode
+from recover.settings import Budgets
 from recover.stories.annotations import misread_on_job
 
-__all__ = ["ended", "hold", "misread", "mode", "namespace", "opted_in", "owner"]
+__all__ = ["ended", "hold", "lowered", "misread", "mode", "namespace", "opted_in", "owner"]
 
 _MEANS = {
     OptIn.OBSERVE: "an Incident says what would be done, and nothing is done",
@@ -33,7 +43,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
             what="the job does not ask to be restarted"
             + (", and whether its namespace does is not known" if unknown else ", nor does its namespace"),
             where=case.at(f"metadata.annotations[{AUTO_RECOVERY}]"),
-            means=_MEANS[word],
+            means=f"unless its namespace does: {_MEANS[word]}" if unknown else _MEANS[word],
             fix=case.set_annotation(AUTO_RECOVERY, "enabled"),
         )
     for field, value in own.items():
@@ -69,6 +79,32 @@ def mode(case: Case) -> Iterator[Finding]:
         )
 
 
+def lowered(case: Case) -> Iterator[Finding]:
+    """By the controller's settings; a namespace's own word is told by itself. A pool is known by the label
+    that the settings name unless they are changed, and only of nodes where the job runs."""
+    if case.modes is None or case.mode is Mode.OBSERVE:
+        return
+    space, standing = case.gang.ref.namespace, case.modes.namespaces.get(case.gang.ref.namespace)
+    by_people = case.namespace is not None and word_of(case.namespace) is Mode.OBSERVE
+    if standing is not None and standing.mode is Mode.OBSERVE and not by_people:
+        yield _by_settings(case, f"namespace {space}", f"namespaces.{space}")
+    nodes = (case.nodes[pod.node] for pod in case.pods if pod.node in case.nodes)
+    for pool in sorted({node.labels.get(Budgets().pool_label, "") for node in nodes}):
+        if pool in case.modes.pools and case.modes.pools[pool].mode is Mode.OBSERVE:
+            yield _by_settings(case, f"pool {pool}, where it runs,", f"pools.{pool}")
+
+
+def _by_settings(case: Case, what: str, field: str) -> Finding:
+    return Finding(
+        name="lowered-to-observe",
+        severity=Severity.FAILS,
+        what=f"the {what} is in mode observe by the controller's settings",
+        where=Place(f"ConfigMap {case.mode_kept_in}", "data.modes", Mode.OBSERVE),
+        means=_MEANS[OptIn.OBSERVE],
+        fix=f"in the controller's settings: take modes.{field} out",
+    )
+
+
 def namespace(case: Case) -> Iterator[Finding]:
     space = case.namespace
     if space is None:
@@ -80,6 +116,16 @@ def namespace(case: Case) -> Iterator[Finding]:
             what="the namespace lowers the mode to observe",
             where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/mode]", Mode.OBSERVE),
             means=_MEANS[OptIn.OBSERVE],
+            fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
+        )
+    word = word_of(space)
+    if word is not None and case.modes is not None and word > case.mode:
+        yield Finding(
+            name="namespace-mode-higher",
+            severity=Severity.RISKS,
+            what=f"the namespace asks for a higher mode than the cluster's, which is {case.mode}",
+            where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/mode]", word),
+            means=f"mode {case.mode} holds: a namespace may lower the mode and not raise it",
             fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
         )
     if held(space.annotations, case.now) is not None:

@@ -17,14 +17,15 @@ from detectors.strict import BadValueError
 from recover import decode
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import Spec, spec_of
-from recover.kube.cluster import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, PODS, Cluster
+from recover.kube.cluster import Cluster
 from recover.lookup import CannotTell, NotFound, Snapshot, find, read
-from recover.mode import STATE
-from recover.model import Gang, Mode, Pod, PodPhase, VolumeKind
+from recover.mode import STATE, kept_modes
+from recover.model import Gang, Pod, PodPhase, VolumeKind
+from recover.modes import Mode, Modes
 from recover.recipes.load import built_in
 from recover.recipes.model import Recipe
 from recover.recipes.objects import seen, settle
-from recover.resources import RECIPES
+from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.scan_pod import Unscannable, mounted
 from recover.settings import Settings
 from recover.workloads import workload_of
@@ -45,12 +46,8 @@ _ENVIRONMENT = "rekindle-environment"
 """The chart's policy that lets new pods read the environment."""
 
 
-class _ModeData(msgspec.Struct, frozen=True):
-    mode: Mode
-
-
 class _State(msgspec.Struct, frozen=True):
-    data: _ModeData
+    data: dict[str, str]
 
 
 class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,19 +76,21 @@ async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> t
 
 async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetime) -> tuple[Case, list[str]]:
     unread = _hidden(gang, snapshot)
+    modes = await _modes(cluster, unread)
     notes = list(snapshot.notes)
     case = Case(
         gang=gang,
         spec=await _spec(cluster, gang),
         recipes=await _recipes(cluster, notes),
         now=now,
-        mode=await _mode(cluster, unread),
+        mode=modes.cluster.mode if modes is not None else Mode.OBSERVE,
         mode_kept_in=_STATE,
+        modes=modes,
         namespace=snapshot.namespaces.get(gang.ref.namespace),
         nodes=snapshot.nodes,
         health=snapshot.health,
         pods=await _pods(cluster, gang, unread),
-        claim=_claim_of(gang),
+        claim=f"{gang.ref.namespace}/{_claim_of(gang)}",
         access_modes=await _access_modes(cluster, gang, unread),
         adds_environment=await _has_policy(cluster),
         unread=unread,
@@ -125,15 +124,17 @@ async def _spec(cluster: Cluster, gang: Gang) -> Spec:
         raise CannotTell(str(error)) from error
 
 
-async def _mode(cluster: Cluster, unread: dict[Part, str]) -> Mode:
+async def _modes(cluster: Cluster, unread: dict[Part, str]) -> Modes | None:
     try:
         raw = await cluster.get(CONFIGMAPS, STATE, _SETTINGS.namespace)
-        return msgspec.json.decode(raw, type=_State).data.mode
+        return kept_modes(msgspec.json.decode(raw, type=_State).data)
     except ApiError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE} cannot be read ({error.message})"
-    except msgspec.MsgspecError as error:
+    except KeyError as error:
+        unread[Part.MODE] = f"ConfigMap {_STATE}: data.{error.args[0]} is missing"
+    except ValueError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE}: {error}"
-    return Mode.OBSERVE
+    return None
 
 
 async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
@@ -159,7 +160,7 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
 
 
 def _claim_of(gang: Gang) -> str:
-    """The name of the claim with its checkpoints; empty where they lie on none."""
+    """The name of the volume claim with its checkpoints; empty where they lie on none."""
     try:
         volume = mounted(gang).volume
     except Unscannable:
@@ -167,7 +168,8 @@ def _claim_of(gang: Gang) -> str:
     return str(volume.source.get("claimName", "")) if volume.kind is VolumeKind.CLAIM else ""
 
 
-async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...]:
+async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...] | None:
+    """None where there is no such claim."""
     claim = _claim_of(gang)
     if not claim:
         unread[Part.CLAIM] = "its checkpoints are not known to lie on a volume claim"
@@ -176,6 +178,8 @@ async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -
         raw = await cluster.get(_CLAIMS, claim, gang.ref.namespace)
         return tuple(msgspec.json.decode(raw, type=_Claim).spec.access_modes)
     except ApiError as error:
+        if error.not_found:
+            return None
         unread[Part.CLAIM] = f"PersistentVolumeClaim {claim} cannot be read ({error.message})"
     except msgspec.MsgspecError as error:
         unread[Part.CLAIM] = f"PersistentVolumeClaim {claim}: {error}"

@@ -1,6 +1,7 @@
 """What is known of a job before it fails, and what a check finds. Pure.
 
 look.py and manifests make a Case; checks.py has the table of checks; report.py puts their findings in order.
+The installation has a model, a look and checks of its own, with the same findings.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
 from detectors.contract import NodeHealth
 from recover.doctor.spec import Spec
-from recover.model import Gang, Mode, NamespaceView, Node, Pod
+from recover.model import Gang, NamespaceView, Node, Pod
+from recover.modes import Mode, Modes
 from recover.recipes.model import Recipe
 from recover.settings import Timing
 
 __all__ = ["Case", "Check", "Finding", "Part", "Place", "Severity"]
+
+
+C = TypeVar("C")
 
 
 class Severity(StrEnum):
@@ -75,14 +81,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Where the API server has yet to make its name: what that will begin with."""
     mode: Mode = Mode.OBSERVE
     mode_kept_in: str = ""
+    modes: Modes | None = None
+    """Those of pools and namespaces, too; None where they are not known."""
     namespace: NamespaceView | None = None
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     pods: tuple[Pod, ...] = ()
     """Those that have not ended."""
     claim: str = ""
-    access_modes: tuple[str, ...] = ()
-    """Of that claim."""
+    """`namespace/name` of the volume claim that its checkpoints lie on; empty where they lie on none."""
+    access_modes: tuple[str, ...] | None = ()
+    """Of that claim; None where it is not there."""
     adds_environment: bool | None = None
     """The policy that lets new pods read the environment is there; None where that is not known."""
     unread: Mapping[Part, str] = {}
@@ -108,9 +117,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return f"{ref.kind.lower()} -n {ref.namespace} {ref.name}"
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, Generic[C], frozen=True):
+    """Of a job, or of an installation."""
+
     name: str
     passed: str
     """What is so where it finds nothing."""
-    find: Callable[[Case], Iterable[Finding]]
-    needs: tuple[Part, ...] = ()
+    find: Callable[[C], Iterable[Finding]]
+    needs: tuple[str, ...] = ()
+    """Parts: it is not made where one of them could not be read."""

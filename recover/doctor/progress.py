@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from detectors.contract import CoverageState, PodProgress
+from detectors.contract import CoverageState, PodProgress, Source
 from recover.doctor.model import Case, Finding, Place, Severity
 from recover.nodehealths import STEP_TEMPLATE
+from recover.stories.groups import largest
 from recover.stories.words import SOURCES, ago, counted, some
 
 __all__ = ["seen", "steps"]
@@ -20,23 +21,32 @@ def seen(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="no-agent",
             severity=Severity.RISKS,
-            what=f"no agent reports for {some(unwatched)}",
+            what=f"no agent reports for {_of(unwatched, nodes)}",
             where=Place(f"NodeHealth {unwatched[0]}", "metadata.name"),
             means="faults of its GPUs and hung ranks are not seen there; only that pods end is",
             fix=f"kubectl get pods -A --field-selector spec.nodeName={unwatched[0]}: an agent must be there",
         )
-    for node in nodes:
-        health = case.health.get(node)
-        for source in health.status.coverage if health is not None else ():
-            if source.state is CoverageState.BLIND:
-                yield Finding(
-                    name="blind",
-                    severity=Severity.RISKS,
-                    what=f"{node}: {SOURCES[source.source]} is not read",
-                    where=Place(f"NodeHealth {node}", f"status.coverage[{source.source}]", source.why),
-                    means="what only that source tells is not seen, and nothing is blamed for lack of it",
-                    fix=f"kubectl describe nodehealth {node}",
-                )
+    for source in Source:
+        blind = [
+            (one.why, node)
+            for node in nodes
+            if node in case.health
+            for one in case.health[node].status.coverage
+            if one.source is source and one.state is CoverageState.BLIND
+        ]
+        for group in largest(blind):
+            yield Finding(
+                name="blind",
+                severity=Severity.RISKS,
+                what=f"{SOURCES[source]} is not read on {_of(group.names, nodes)}",
+                where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
+                means="what only that source tells is not seen, and nothing is blamed for lack of it",
+                fix=f"kubectl describe nodehealth {group.names[0]}",
+            )
+
+
+def _of(names: Sequence[str], nodes: Sequence[str]) -> str:
+    return f"{counted(len(names), 'node')} of {len(nodes)}: {some(names, 4)}"
 
 
 def steps(case: Case) -> Iterator[Finding]:

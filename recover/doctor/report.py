@@ -1,16 +1,21 @@
-"""What all checks say of a job, worst first, and the story of it for people. Pure; for cli.py."""
+"""What all checks say of a job, or of the installation, worst first, and the story of it for people. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from recover.doctor.checks import CHECKS
-from recover.doctor.model import Case, Finding, Severity
+from recover.doctor.model import C, Case, Check, Finding, Severity
 from recover.stories.words import Command, Line, Section, Story, Tone, counted, one_line
 
-__all__ = ["NotMade", "Passed", "Report", "examined", "story"]
+__all__ = ["Examined", "NotMade", "Passed", "Report", "examined", "made", "sections", "story", "tone"]
 
-_TITLES = {
+Titles = Mapping[Severity, tuple[str, Tone]]
+
+_TITLES: Titles = {
     Severity.FAILS: ("Will fail at a fault, or lose work", Tone.BAD),
     Severity.RISKS: ("May fail, or costs time", Tone.WAITING),
     Severity.ADVICE: ("Advice", Tone.PLAIN),
@@ -27,8 +32,7 @@ class NotMade(msgspec.Struct, frozen=True):
     why: str
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    job: str
+class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     findings: tuple[Finding, ...]
     passed: tuple[Passed, ...]
     not_made: tuple[NotMade, ...]
@@ -37,22 +41,40 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def fails(self) -> bool:
         return any(finding.severity is Severity.FAILS for finding in self.findings)
 
+    def count(self, severity: Severity) -> int:
+        return sum(1 for finding in self.findings if finding.severity is severity)
+
+    @property
+    def checks(self) -> str:
+        """For the end of a verdict."""
+        passed = f"{counted(len(self.passed), 'check')} passed"
+        return passed + (f", {len(self.not_made)} not made" if self.not_made else "")
+
+
+class Report(Examined, frozen=True, kw_only=True, rename="camel"):
+    job: str
+
 
 def examined(case: Case) -> Report:
+    found = made(CHECKS, case, case.unread)
+    return Report(job=case.called, findings=found.findings, passed=found.passed, not_made=found.not_made)
+
+
+def made(checks: Sequence[Check[C]], case: C, unread: Mapping[Any, str]) -> Examined:
+    """Each check of which nothing that it needs is unread, the worst findings first."""
     findings: list[Finding] = []
     passed, not_made = [], []
-    for check in CHECKS:
-        missing = next((part for part in check.needs if part in case.unread), None)
+    for check in checks:
+        missing = next((part for part in check.needs if part in unread), None)
         if missing is not None:
-            not_made.append(NotMade(check.name, case.unread[missing]))
+            not_made.append(NotMade(check.name, unread[missing]))
             continue
         found = list(check.find(case))
         findings += found
         if not found:
             passed.append(Passed(check.name, check.passed))
     order = list(Severity)
-    return Report(
-        job=case.called,
+    return Examined(
         findings=tuple(sorted(findings, key=lambda finding: order.index(finding.severity))),
         passed=tuple(passed),
         not_made=tuple(not_made),
@@ -60,19 +82,21 @@ def examined(case: Case) -> Report:
 
 
 def story(report: Report, commands: tuple[Command, ...]) -> Story:
-    sections = [
+    return Story(
+        subject=report.job, verdict=_verdict(report), sections=sections(report, _TITLES), commands=commands
+    )
+
+
+def sections(report: Examined, titles: Titles) -> tuple[Section, ...]:
+    """One for each severity, under its title, and what was not checked."""
+    found = [
         Section(
             title, tuple(line for f in report.findings if f.severity is severity for line in _lines(f, tone))
         )
-        for severity, (title, tone) in _TITLES.items()
+        for severity, (title, tone) in titles.items()
     ]
-    sections.append(Section("Not checked", _not_made(report)))
-    return Story(
-        subject=report.job,
-        verdict=_verdict(report),
-        sections=tuple(section for section in sections if section.lines),
-        commands=commands,
-    )
+    found.append(Section("Not checked", _not_made(report)))
+    return tuple(section for section in found if section.lines)
 
 
 def _lines(finding: Finding, tone: Tone) -> tuple[Line, ...]:
@@ -86,26 +110,27 @@ def _lines(finding: Finding, tone: Tone) -> tuple[Line, ...]:
     )
 
 
-def _not_made(report: Report) -> tuple[Line, ...]:
+def _not_made(report: Examined) -> tuple[Line, ...]:
     checks: dict[str, list[str]] = {}
     for one in report.not_made:
         checks.setdefault(one.why, []).append(one.check)
     return tuple(Line(f"{', '.join(names)}: {one_line(why)}") for why, names in checks.items())
 
 
+def tone(report: Examined) -> Tone:
+    if report.fails:
+        return Tone.BAD
+    return Tone.WAITING if report.count(Severity.RISKS) else Tone.GOOD
+
+
 def _verdict(report: Report) -> Line:
-    counts = [sum(1 for f in report.findings if f.severity is severity) for severity in Severity]
-    fails, risks, advice = counts
-    checks = f"{counted(len(report.passed), 'check')} passed"
-    if report.not_made:
-        checks += f", {len(report.not_made)} not made"
+    fails, risks, advice = (report.count(severity) for severity in Severity)
     if not report.findings:
-        return Line(f"Nothing was found that would not work at a fault; {checks}.", Tone.GOOD)
+        return Line(f"Nothing was found that would not work at a fault; {report.checks}.", Tone.GOOD)
     found = [
         f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
         f"{risks} may fail or cost time" if risks else "",
         f"{advice} to consider" if advice else "",
     ]
-    tone = Tone.BAD if fails else Tone.WAITING if risks else Tone.GOOD
     text = ", ".join(part for part in found if part)
-    return Line(f"At a fault {text}; {checks}.", tone)
+    return Line(f"At a fault {text}; {report.checks}.", tone(report))

@@ -1,7 +1,7 @@
 """What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
 
-manifests.py reads the documents, text.py writes the changes into the person's own text, doubts.py says what
-will not work in spite of them.
+manifests.py reads the documents, text.py writes the changes into the person's own text; what will not work in
+spite of them, doctor says.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 from detectors.strict import BadValueError
 from recover.checkpoints.annotation import ANNOTATION
 from recover.consent import AUTO_RECOVERY, OptIn, opt_in
-from recover.enable.doubts import doubts
 from recover.manifests import gang_in, objects, told, why_no_job, workload_in
 from recover.workloads import WORKLOADS, Workload
 from recover.workloads.patches import reading_environment
@@ -30,13 +29,6 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
 }
 """Where the pod templates of a kind stand; * is each one of a list or a mapping."""
 KINDS = tuple(w.resource.kind for w in WORKLOADS if w.resource.kind in _TEMPLATES)
-_TAKEN_LATER = frozenset({"PyTorchJob", "PaddleJob"})
-"""Kinds whose template takes the environment in the patch that starts them again, too."""
-_UNNAMED = (
-    "its name is made by the API server, so the name of its ConfigMap, <name>-rekindle, is not known yet "
-    "and no envFrom was added. Give it a metadata.name, or let the chart's policies.environment add one "
-    "to its pods (docs/environment.md)"
-)
 
 
 class Enabled(msgspec.Struct, frozen=True):
@@ -44,7 +36,7 @@ class Enabled(msgspec.Struct, frozen=True):
     """All of them, in their order. What is no job of ours is as it was."""
     jobs: int
     notes: tuple[str, ...]
-    """For the person, one sentence each: what was passed by, and what will not work."""
+    """For the person, one sentence each: what was passed by."""
 
 
 def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
@@ -60,8 +52,7 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
             notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
             continue
         jobs += 1
-        found = _enable(document, workload, file, where, checkpoint)
-        notes += [f"{file}: {where}: {told(document)}: {note}" for note in found]
+        _enable(document, workload, file, where, checkpoint)
     return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
 
 
@@ -70,8 +61,8 @@ def _workload(document: Any) -> Workload | None:
     return found if found is not None and found.resource.kind in KINDS else None
 
 
-def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
-    """Changes the job, and returns the notes on it."""
+def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> None:
+    """Changes the job. One whose name the API server makes cannot name its ConfigMap."""
     gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, gang.ref.kind, file, where))
     metadata = job["metadata"]
@@ -79,15 +70,11 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
         metadata["labels"] = {**(metadata.get("labels") or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
     if checkpoint:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
-    notes = []
     if gang.ref.name:
         for template in templates:
             spec = template["spec"]
             listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
             spec["containers"] = reading_environment(listed, gang)
-    elif gang.ref.kind not in _TAKEN_LATER:
-        notes.append(_UNNAMED)
-    return [*notes, *dict.fromkeys(doubts(gang_in(job, workload, file, where), job))]
 
 
 def _templates(job: Any, kind: str, file: str, where: str) -> Iterator[dict[str, Any]]:

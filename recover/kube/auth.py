@@ -40,6 +40,10 @@ async def load_credentials(
     """
     if server:
         return _of_server(server, token_file, ca_file)
+    if token_file:
+        raise SettingsError("--token-file is the token for --server, and none is given")
+    if ca_file:
+        raise SettingsError("--ca-file is the certificate authority of --server, and none is given")
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if not kubeconfig and host:
         return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
@@ -59,7 +63,8 @@ def _of_server(server: str, token_file: str, ca_file: str) -> Credentials:
     try:
         credentials.headers()
     except (OSError, ValueError) as error:
-        raise SettingsError(f"--token-file {token_file}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise SettingsError(f"--token-file {token_file}: cannot be read: {why}") from error
     try:
         credentials.ssl_context()
     except OSError as error:  # an SSLError is one, too
@@ -75,6 +80,8 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
 
     configuration = client.Configuration()
     try:
+        if context:
+            _must_be_among(config.list_kube_config_contexts(path)[0], context, path)
         loader = await config.load_kube_config(
             config_file=path, context=context or None, client_configuration=configuration
         )
@@ -91,6 +98,13 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         client_cert_file=configuration.cert_file or "",
         client_key_file=configuration.key_file or "",
     )
+
+
+def _must_be_among(contexts: list[dict[str, str]], context: str, path: str) -> None:
+    """Raises SettingsError."""
+    names = [one["name"] for one in contexts]
+    if context not in names:
+        raise SettingsError(f"--context {context!r}: expected one of {', '.join(names)}, as {path} has them")
 
 
 class _Renewed:

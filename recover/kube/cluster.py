@@ -1,5 +1,5 @@
 """What the controller needs of a Kubernetes API. Two implementations: kube/rest.py speaks to an API server,
-chaos/cluster/store.py is one in memory. Both run the same contract tests.
+chaos/cluster/client.py to one in memory. Both run the same contract tests.
 
 Objects cross this seam as JSON bytes: readers decode the fields they need, and nothing is ever read, changed
 and written back whole (unknown fields would be lost). Failures are `ApiError` (an error status) and
@@ -15,37 +15,8 @@ import msgspec
 
 from detectors.kubeapi import WatchEvent
 from detectors.resource import MergePatch, PatchType, Resource
-from recover.resources import (
-    CONFIGMAPS,
-    EVENTS,
-    INCIDENTS,
-    JOBS,
-    LEASES,
-    NAMESPACES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    PYTORCHJOBS,
-    RECOVERIES,
-)
 
-__all__ = [
-    "CONFIGMAPS",
-    "EVENTS",
-    "INCIDENTS",
-    "INITIAL_EVENTS_END",
-    "JOBS",
-    "LEASES",
-    "NAMESPACES",
-    "NODEHEALTHS",
-    "NODES",
-    "PODS",
-    "PYTORCHJOBS",
-    "RECOVERIES",
-    "Cluster",
-    "ListPage",
-]
-
+__all__ = ["INITIAL_EVENTS_END", "Cluster", "ListPage"]
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -90,7 +61,11 @@ class Cluster(Protocol):
         """
         ...
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes: ...
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        """`strict`: `ApiError` 400 names a field that the kind does not have; else it is dropped unsaid."""
+        ...
 
     async def patch(
         self,
@@ -117,5 +92,6 @@ class Cluster(Protocol):
         foreground: bool = False,
     ) -> None:
         """With preconditions where uid or resourceVersion are given. `grace_s=0` removes a pod at once;
-        `foreground` keeps the object, being deleted, until all that it owns has gone."""
+        `foreground` keeps the object, being deleted, until all that it owns has gone. Without it a Job leaves
+        its pods behind, which no other kind does with what it owns."""
         ...

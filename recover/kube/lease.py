@@ -41,7 +41,7 @@ from recover.resources import LEASES
 from recover.settings import Settings
 from recover.telemetry import Clock
 
-__all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record", "uptime_s"]
+__all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record"]
 
 LEASE = "rekindle-controller"
 MISSING = ""

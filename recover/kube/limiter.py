@@ -22,7 +22,7 @@ import structlog
 from detectors.kubeapi import ApiError
 from recover.telemetry import Metrics
 
-__all__ = ["SLOTS_MAX", "Limiter", "Urgency", "is_overload"]
+__all__ = ["SLOTS_MAX", "Limiter", "Urgency"]
 
 SLOTS_MAX = 8
 """More writes in flight gain no throughput and cost latency (measured on an API server: 4-8 is the knee)."""

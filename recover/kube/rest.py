@@ -75,8 +75,11 @@ class RestCluster:
             resource.path("", namespace), params=params, timeout_s=timeout_s, silence_s=WATCH_SILENCE_S
         )
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
-        return await self._api.request("POST", resource.path("", namespace), body=body)
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        params = {"fieldValidation": "Strict"} if strict else None
+        return await self._api.request("POST", resource.path("", namespace), params=params, body=body)
 
     async def patch(
         self,

@@ -51,8 +51,10 @@ class WritesThrough(ABC):
             initial=initial,
         )
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
-        return await self._write(self._cluster.create(resource, body, namespace))
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        return await self._write(self._cluster.create(resource, body, namespace, strict=strict))
 
     async def patch(
         self,

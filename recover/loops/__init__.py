@@ -1,1 +1,2 @@
-"""The two ways to look: at the whole world (triage, upkeep, recipes, expiry), and at one recovery each."""
+"""The two ways to look: at the whole world (triage, upkeep, recipes, repair, expiry), and at one recovery
+each."""

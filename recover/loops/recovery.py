@@ -27,14 +27,14 @@ class Recoveries:
         self,
         observer: Observer,
         executor: Executor,
-        mode: ModeKeeper,
+        modes: ModeKeeper,
         settings: Settings,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._observer = observer
         self._executor = executor
-        self._mode = mode
+        self._modes = modes
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
@@ -74,6 +74,6 @@ class Recoveries:
             return None
         self._metrics.looks.labels(loop="recovery").inc()
         with self._metrics.look_seconds.labels(loop="recovery").time():
-            world = self._observer.world(self._mode.mode, self._mode.since)
+            world = self._observer.world(self._modes.now())
             plan = advance(recovery, world, self._settings, self._clock.now())
         return await self._executor.run(plan)

@@ -7,6 +7,7 @@ both take the last place. A look costs milliseconds; its writes go out together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 
@@ -35,7 +36,7 @@ class WholeWorld:
         decide: Callable[[World, datetime], Plan],
         observer: Observer,
         executor: Executor,
-        mode: ModeKeeper,
+        modes: ModeKeeper,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -43,7 +44,7 @@ class WholeWorld:
         self._decide = decide
         self._observer = observer
         self._executor = executor
-        self._mode = mode
+        self._modes = modes
         self._metrics = metrics
         self._clock = clock
         self._changed = asyncio.Event()
@@ -67,13 +68,14 @@ class WholeWorld:
     async def _look(self) -> float | None:
         self._metrics.looks.labels(loop=self._name).inc()
         with self._metrics.look_seconds.labels(loop=self._name).time():
-            world = self._observer.world(self._mode.mode, self._mode.since)
+            world = self._observer.world(self._modes.now())
             plan = self._decide(world, self._clock.now())
         return await self._executor.run(plan)
 
 
 async def _either(changed: asyncio.Event, wait_s: float | None) -> None:
-    try:
-        await asyncio.wait_for(changed.wait(), wait_s)
-    except TimeoutError:
-        return
+    """Not by wait_for: before Python 3.12 it forgets a cancellation that comes together with the change, and
+    the loop would outlive its controller."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            await changed.wait()

@@ -16,13 +16,14 @@ import msgspec
 
 from recover import scan_pod
 from recover.actions import Action, Plan
-from recover.api import STOPPED_PHASES, Cause, Phase, Recovery
+from recover.api import Cause, Phase, Recovery
 from recover.consent import may_recreate
 from recover.diagnose.ranks import losses, ranks
 from recover.model import Terminal, World
-from recover.phases.causes import fresh_causes
+from recover.phases.avoid import avoided
+from recover.phases.causes import corrected_causes, fresh_causes
 from recover.phases.choose import choosing
-from recover.phases.context import Context, Step, moved, next_attempt, status_patch
+from recover.phases.context import CAUSES_MAX, Context, Step, moved, next_attempt, status_patch
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.resume import resuming
 from recover.phases.stop import fencing, planned, stopping
@@ -44,6 +45,7 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.NEEDS_FENCING_PROOF: fencing,
     Reason.NO_CAPACITY: resuming,
     Reason.FRAMEWORK_SILENT: resuming,
+    Reason.HELD: resuming,
 }
 """A blocked recovery is planned again by the phase that it waits in."""
 
@@ -58,7 +60,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
     step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
     patch = status_patch(recovery, step.status) if step.status is not None else None
-    actions: tuple[Action, ...] = (*((patch,) if patch else ()), *step.writes)
+    actions: tuple[Action, ...] = (*step.before, *((patch,) if patch else ()), *step.writes)
     return Plan(chains=(actions,), look_again_s=step.look_again_s)
 
 
@@ -74,18 +76,20 @@ def _left_alone(_: Context) -> Step:
 
 
 def _joined(ctx: Context) -> Step | None:
-    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next."""
-    fresh = fresh_causes(ctx)
-    if not fresh or ctx.status.phase is Phase.PLANNED:
+    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next. What
+    corrects an earlier one is only told then: it is no reason to stop the gang again."""
+    fresh, known = fresh_causes(ctx), corrected_causes(ctx)
+    if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
         return None
-    summary = "; ".join(cause.summary for cause in fresh)
-    if ctx.status.phase in STOPPED_PHASES or not ctx.has("resumed"):
-        avoid = sorted({*ctx.status.avoid_nodes, *(c.node for c in fresh if c.node)})[:256]
-        return Step(
-            status=msgspec.structs.replace(
-                ctx.status, causes=[*ctx.status.causes, *fresh][-16:], avoid_nodes=avoid
-            )
+    if not ctx.has("resumed"):
+        causes = [*known, *fresh]
+        status = msgspec.structs.replace(
+            ctx.status, causes=causes[-CAUSES_MAX:], avoid_nodes=avoided(ctx, causes)
         )
+        return Step(status=status)
+    if not fresh:
+        return Step(status=msgspec.structs.replace(ctx.status, causes=known))
+    summary = "; ".join(cause.summary for cause in fresh)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
     return Step(status=next_attempt(ctx, fresh, f"stopping all ranks once more: {summary}"))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from recover.api import Cause, Incident, IncidentPhase, Outcome
 from recover.guard import RESTART_GANG
 from recover.phases.context import Context
 
-__all__ = ["first_cause", "fresh_causes"]
+__all__ = ["corrected_causes", "first_cause", "fresh_causes"]
 
 
 def first_cause(ctx: Context) -> Cause:
@@ -44,6 +46,18 @@ def fresh_causes(ctx: Context) -> list[Cause]:
         )
     ]
     return [_cause(ctx, i) for i in sorted(found, key=lambda i: (i.spec.detected_at, i.metadata.name))]
+
+
+def corrected_causes(ctx: Context) -> list[Cause]:
+    """The causes in the words of what is known by now: a gang's own trouble may prove a node's fault."""
+    return [_corrected(cause, ctx.world.incidents.get(cause.incident)) for cause in ctx.status.causes]
+
+
+def _corrected(cause: Cause, incident: Incident | None) -> Cause:
+    if incident is None or not incident.status.superseded_by:
+        return cause
+    status = incident.status
+    return msgspec.structs.replace(cause, node=status.blamed_node, summary=status.summary)
 
 
 def _cause(ctx: Context, incident: Incident) -> Cause:

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import Fault
 from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
@@ -17,6 +16,7 @@ from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod, Refusal
 from recover.phases import known
+from recover.phases.avoid import is_back
 from recover.phases.context import Context, Step, condition, moved
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.phases.scanned import begins_from, choice_of, entered, unverified, waited_s
@@ -166,7 +166,7 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     return msgspec.structs.replace(
         ctx.status,
         checkpoint=choice,
-        avoid_nodes=[name for name in ctx.status.avoid_nodes if not _is_back(ctx, name)],
+        avoid_nodes=[name for name in ctx.status.avoid_nodes if not is_back(ctx, name)],
         leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
         last_step=max(steps, default=None),
         failed_log=_failed_log(ctx) or ctx.status.failed_log,
@@ -174,30 +174,19 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     )
 
 
-def _is_back(ctx: Context, name: str) -> bool:
-    """It was only not heard of for a while, in one and the same boot: kept out, it would be missed on a full
-    cluster. While a node is silent Kubernetes itself keeps new pods away."""
-    node = ctx.world.nodes.get(name)
-    if node is None or not node.ready:
-        return False
-    causes = [cause for cause in ctx.status.causes if cause.node == name]
-    incidents = [ctx.world.incidents.get(cause.incident) for cause in causes]
-    return bool(causes) and all(
-        cause.fault is Fault.HOST and incident is not None and incident.spec.boot_id == node.boot_id
-        for cause, incident in zip(causes, incidents, strict=True)
-    )
-
-
 def _failed_log(ctx: Context) -> FailedLog | None:
-    """The first error and the end of the first witness' log: witnesses begin with the lost rank."""
+    """The first error and the end of the first witness' log: witnesses begin with the lost rank. What a rank
+    prints of our own stop, as torchrun does, is no error of the gang."""
+    stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
     for witness in ctx.recovery.witnesses:
         ended = [progress for progress in told(ctx.world, [witness]) if progress.tail]
         if ended:
             error = ended[-1].first_error
+            is_ours = error is not None and bool(stops) and error.at > stops[-1]
             return FailedLog(
                 pod=witness.pod,
                 node=witness.node,
-                first_error=error.text if error is not None else "",
+                first_error=error.text if error is not None and not is_ours else "",
                 tail=ended[-1].tail,
             )
     return None

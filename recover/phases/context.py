@@ -21,7 +21,7 @@ from recover.api import (
     Requirement,
 )
 from recover.diagnose.ranks import losses, ranks
-from recover.model import Gang, Mark, Node, Pod, World
+from recover.model import Gang, Mark, Node, Pod, Refusal, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
@@ -30,6 +30,8 @@ from recover.witnesses import witnesses
 from recover.workloads import workload_of
 
 __all__ = [
+    "CAUSES_MAX",
+    "REFUSED_AGAIN_S",
     "Context",
     "Step",
     "allowed_s",
@@ -40,7 +42,10 @@ __all__ = [
     "status_patch",
 ]
 
-PHASES_MAX = 64
+CAUSES_MAX, PHASES_MAX = 16, 64
+REFUSAL_CHARS_MAX = 360
+"""A message has room for it, whatever the job is called."""
+REFUSED_AGAIN_S = 10.0
 _MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
 """A rank that ends so may not have been able to load; a node that fails says nothing of that."""
 
@@ -94,7 +99,8 @@ class Context(msgspec.Struct, frozen=True):
     def is_lost(self, pod: Pod) -> bool:
         """Nobody on that pod's node can end it: the node is gone or no longer heard of."""
         node = self.node_of(pod)
-        return bool(pod.node) and (node is None or not node.ready)
+        is_silent = node is not None and not node.ready
+        return bool(pod.node) and (is_silent or self.world.has_no_node(pod.node))
 
     def somebody(self) -> str:
         """Who else wrote the job's suspend field."""
@@ -118,6 +124,27 @@ class Context(msgspec.Struct, frozen=True):
         deadline = self.status.deadline
         return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
 
+    def refusal(self, *names: str) -> Refusal | None:
+        """What the API server has said last, since this phase began, to our writes to these objects of the
+        gang's namespace."""
+        entered = self.status.phases[-1].at
+        found = [self.world.refused.get(f"{self.gang.ref.namespace}/{name}") for name in names]
+        said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
+        return max(said, key=lambda refusal: refusal.at, default=None)
+
+    def is_told(self, refusal: Refusal | None) -> bool:
+        """There is none, or people read of it already."""
+        return refusal is None or self.words_of(refusal) in self.status.message
+
+    def words_of(self, refusal: Refusal) -> str:
+        return refusal.words[:REFUSAL_CHARS_MAX]
+
+    def pause_s(self, refusal: Refusal | None) -> float:
+        """Until what was refused is tried again: else each change anywhere in the cluster would be a try."""
+        if refusal is None:
+            return 0.0
+        return max(0.0, REFUSED_AGAIN_S - (self.now - refusal.at).total_seconds())
+
     def about_gang(self) -> dict[str, str]:
         ref = self.gang.ref
         return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
@@ -140,6 +167,8 @@ class Step(msgspec.Struct, frozen=True):
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
     look_again_s: float | None = None
+    before: tuple[Action, ...] = ()
+    """What must be undone before the status says that all is over: a crash in between repeats it."""
 
 
 def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:
@@ -177,7 +206,7 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
     status = msgspec.structs.replace(
         ctx.status,
         attempt=attempt,
-        causes=[*ctx.status.causes, *added][-16:],
+        causes=[*ctx.status.causes, *added][-CAUSES_MAX:],
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),

@@ -6,19 +6,25 @@ from datetime import timedelta
 
 import msgspec
 
-from recover.actions import Ensure
-from recover.api import Phase
+from recover.actions import Action, Ensure
+from recover.api import Phase, RecoveryStatus
+from recover.consent import frozen_gang, may_recreate
 from recover.diagnose.ranks import new_pods
-from recover.model import Gang, Pod, PodPhase
+from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
-from recover.phases.context import Context, Step, moved, remove_scans
+from recover.phases.avoid import AVOIDED_MAX, broken, closed
+from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
+from recover.workloads.wire import HOSTNAME
 
-__all__ = ["resuming"]
+__all__ = ["environment", "resuming"]
+
+HELD_LOOK_AGAIN_S = 10.0
+"""A hold may end by its own time, without any change."""
 
 
 def resuming(ctx: Context) -> Step:
@@ -39,7 +45,13 @@ def resuming(ctx: Context) -> Step:
             writes=remove_scans(ctx),
         )
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
-        return _no_capacity(ctx, pods, running)
+        message = _short(ctx, pods, running)
+        return Step(
+            status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
+            writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+        )
+    if ctx.status.reason == Reason.NO_CAPACITY and not ctx.status.message.startswith(_how_many(ctx, running)):
+        return Step(status=msgspec.structs.replace(ctx.status, message=_short(ctx, pods, running)))
     return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
 
 
@@ -58,26 +70,66 @@ def _start(ctx: Context) -> Step:
         )
     if living:
         return Step(look_again_s=ctx.left_s())
+    held = _held(ctx)
+    if held is not None:
+        return held
+    bad = broken(ctx)
+    if bad and len(ctx.status.avoid_nodes) < AVOIDED_MAX:
+        return Step(status=_kept_off(ctx, bad))
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
-    environment = _environment(ctx, gang)
-    instead = instead_of_start(ctx, mark, environment)
+    told = environment(ctx)
+    instead = instead_of_start(ctx, mark, told)
     if instead is not None:
         return instead
     parts = ctx.world.parts(gang)
     if not workload_of(gang).startable(gang, parts):
         return _not_startable(ctx)
-    if ctx.expired():
+    refusal = _refusal(ctx)
+    if ctx.expired() or not ctx.is_told(refusal):
         return _not_taken(ctx)
-    return Step(writes=(environment, *workload_of(gang).start(gang, mark, parts)))
+    if pause_s := ctx.pause_s(refusal):
+        return Step(look_again_s=pause_s)
+    writes: tuple[Action, ...] = (told, *workload_of(gang).start(gang, mark, parts))
+    return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
+
+
+def _held(ctx: Context) -> Step | None:
+    """Who freezes a gang that is stopped keeps it stopped: it is started once they let it go."""
+    gang, status = ctx.gang, ctx.status
+    is_held = (status.phase, status.reason) == (Phase.BLOCKED, Reason.HELD)
+    why = frozen_gang(gang, ctx.world.namespaces.get(gang.ref.namespace), ctx.now)
+    if why and is_held:
+        return Step(look_again_s=HELD_LOOK_AGAIN_S)
+    if why:
+        message = f"{gang.ref} stays stopped: {why}. It is started once that ends"
+        return Step(
+            status=moved(ctx, Phase.BLOCKED, message, reason=Reason.HELD),
+            writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+        )
+    if is_held:
+        message = f"nobody holds {gang.ref} any more: starting all {gang.size} ranks"
+        within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
+        return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
+    return None
+
+
+def _kept_off(ctx: Context, bad: list[str]) -> RecoveryStatus:
+    return msgspec.structs.replace(
+        ctx.status,
+        avoid_nodes=sorted([*ctx.status.avoid_nodes, *bad][:AVOIDED_MAX]),
+        message=f"{ctx.status.message}; kept off what else is broken: {', '.join(bad)}"[:1024],
+    )
 
 
 def _not_taken(ctx: Context) -> Step:
     """It is refused each time, or we have not run for so long; it is tried on and on."""
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
-    message = (
-        f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, was not taken "
-        f"within {within_s:g} s, and is tried again; the controller's log has the API server's words"
-    )
+    refusal = _refusal(ctx)
+    if refusal is not None:
+        how = f"is refused, and is tried again: {ctx.words_of(refusal)}"
+    else:
+        how = f"was not taken within {within_s:g} s, and is tried again"
+    message = f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, {how}"
     status = msgspec.structs.replace(
         ctx.status,
         reason=Reason.START_REFUSED,
@@ -85,6 +137,10 @@ def _not_taken(ctx: Context) -> Step:
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+
+
+def _refusal(ctx: Context) -> Refusal | None:
+    return ctx.refusal(environment_name(ctx.gang), ctx.gang.ref.name)
 
 
 def _not_startable(ctx: Context) -> Step:
@@ -99,33 +155,32 @@ def _not_startable(ctx: Context) -> Step:
 
 
 def _to_avoid(ctx: Context) -> tuple[str, ...]:
-    """The nodes that the gang must not come back to and that no NoSchedule taint of ours keeps it from."""
-    tolerant = any(
-        t.get("operator") == "Exists" and not t.get("key")
-        for template in ctx.gang.templates.values()
-        for t in template.tolerations
-    )
-    out = {
-        n.name
-        for n in ctx.world.nodes.values()
-        if n.quarantine is not None and n.quarantine.cordoned and not tolerant
-    }
+    """The host names of the nodes that the gang must not come back to and that no NoSchedule taint of ours
+    keeps it from. A node's label need not say what the Node is called."""
+    out = closed(ctx)
     by_people = _excluded_by_people(ctx.gang)
-    return tuple(name for name in ctx.status.avoid_nodes if name not in out and name not in by_people)
+    hosts = [_host(ctx, name) for name in ctx.status.avoid_nodes if name not in out]
+    return tuple(host for host in hosts if host not in by_people)
+
+
+def _host(ctx: Context, name: str) -> str:
+    node = ctx.world.nodes.get(name)
+    return (node.labels.get(HOSTNAME) if node is not None else None) or name
 
 
 def _excluded_by_people(gang: Gang) -> set[str]:
-    """Nodes that every template keeps out without us; what is theirs must not become ours to undo."""
+    """Hosts that every template keeps out without us; what is theirs must not become ours to undo."""
     excluded = [set(template.avoided) for template in gang.templates.values()]
     everywhere = set.intersection(*excluded) if excluded else set()
     return everywhere - set(gang.mark.avoided if gang.mark else ())
 
 
-def _environment(ctx: Context, gang: Gang) -> Ensure:
+def environment(ctx: Context, *, resumed: bool = False) -> Ensure:
     """What the ranks are told: REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and
-    what known issues need."""
-    choice = ctx.status.checkpoint
-    verified = choice is not None and choice.verified
+    what known issues need. Once they have resumed, no checkpoint any more: a container that its framework
+    starts weeks later would go back to it."""
+    gang, choice = ctx.gang, ctx.status.checkpoint
+    verified = choice is not None and choice.verified and not resumed
     data: dict[str, str | None] = known.handed_over(ctx) | {
         "REKINDLE_RECOVERY": ctx.recovery.metadata.name,
         "REKINDLE_RESUME_FROM": choice.path if choice is not None and verified else None,
@@ -140,17 +195,32 @@ def _environment(ctx: Context, gang: Gang) -> Ensure:
         body={
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": gang.ref.namespace},
+            "metadata": {
+                "name": name,
+                "namespace": gang.ref.namespace,
+                "ownerReferences": _owners(gang),
+            },
             "data": data,
         },
     )
 
 
-def _no_capacity(ctx: Context, pods: list[Pod], running: int) -> Step:
+def _owners(gang: Gang) -> list[dict[str, str]] | None:
+    """It goes with its job: a new one of that name would begin where this one was resumed. Only a job that
+    may be made anew leaves it behind, since its successor's pods read it as they start."""
+    if may_recreate(gang.annotations):
+        return None
+    ref = gang.ref
+    return [{"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}]
+
+
+def _how_many(ctx: Context, running: int) -> str:
+    return f"{running} of {ctx.gang.size} ranks run"
+
+
+def _short(ctx: Context, pods: list[Pod], running: int) -> str:
+    """Written anew as ranks come and go, not with each of the scheduler's words: it repeats them, in other
+    numbers, at every change of a large cluster."""
     why = next((p.unschedulable for p in pods if p.unschedulable), "its pods have not started")
     kept_off = f" (kept off {', '.join(ctx.status.avoid_nodes)})" if ctx.status.avoid_nodes else ""
-    message = f"{running} of {ctx.gang.size} ranks run{kept_off}: {why}. It goes on as soon as there is room"
-    return Step(
-        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
-        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
-    )
+    return f"{_how_many(ctx, running)}{kept_off}: {why}. It goes on as soon as there is room"[:1024]

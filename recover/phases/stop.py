@@ -12,7 +12,7 @@ from recover.api import Phase, RecoveryStatus
 from recover.guard import Denied, may_touch
 from recover.model import Pod, PodPhase, VolumeKind
 from recover.phases.causes import first_cause
-from recover.phases.context import Context, Step, moved
+from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved
 from recover.reasons import EventReason, Reason
 from recover.resources import PODS
 from recover.workloads import workload_of
@@ -63,11 +63,15 @@ def stopping(ctx: Context) -> Step:
         verdict = may_touch(ctx.world, gang, ctx.now)
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
-        if ctx.expired():
+        refusal = ctx.refusal(gang.ref.name)
+        if ctx.expired() or not ctx.is_told(refusal):
             return _not_taken(ctx)
+        if pause_s := ctx.pause_s(refusal):
+            return Step(look_again_s=pause_s)
         before = gang.mark
         mark = ctx.mark("stopped", before.avoided, before.placed) if before else ctx.mark("stopped", ())
-        return Step(writes=(*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ())))
+        writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
+        return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
@@ -79,22 +83,28 @@ def stopping(ctx: Context) -> Step:
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
     """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
-    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
+    gated = ctx.settings.scheduling_gates
+    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings) if gated else None
     told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
     return (*((scan,) if scan else ()), told)
 
 
 def _not_taken(ctx: Context) -> Step:
-    """The stop is refused each time, mostly by a webhook whose server is gone; it is tried on and on."""
-    within_s = ctx.timing.stop_deadline_s
-    message = (
-        f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
-        "framework's controller run, which answers for its webhooks too?"
-    )
+    """The stop is refused, or nobody answers, as a webhook whose server is gone; it is tried on and on."""
+    within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal(ctx.gang.ref.name)
+    if refusal is not None:
+        reason = Reason.STOP_REFUSED
+        message = f"the stop of {ctx.gang.ref} is refused, and is tried again: {ctx.words_of(refusal)}"
+    else:
+        reason = Reason.FRAMEWORK_SILENT
+        message = (
+            f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
+            "framework's controller run, which answers for its webhooks too?"
+        )
     status = msgspec.structs.replace(
         ctx.status,
-        reason=Reason.FRAMEWORK_SILENT,
-        message=message,
+        reason=reason,
+        message=message[:1024],
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
@@ -121,8 +131,11 @@ def _waited(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
     if ctx.expired():
         names = ", ".join(f"{pod.name} on {pod.node}" for pod in living[:5])
-        message = f"{len(living)} pod(s) have not ended in time: {names}"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK))
+        message = f"{len(living)} pod(s) have not ended in time, and {ctx.gang.ref} stays suspended: {names}"
+        return Step(
+            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
+            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+        )
     return Step(look_again_s=ctx.left_s())
 
 
@@ -163,9 +176,11 @@ def _ended(ctx: Context) -> RecoveryStatus:
 
 def _proof(ctx: Context, pod: Pod) -> str:
     """Why nothing of that pod can still run; empty where nothing proves it."""
+    if ctx.world.has_no_node(pod.node):
+        return "its Node object is gone"
     node = ctx.node_of(pod)
     if node is None:
-        return "its Node object is gone"
+        return ""
     if any(taint.key == _OUT_OF_SERVICE for taint in node.taints):
         return "its node is marked out of service"
     boots = {

@@ -18,6 +18,7 @@ from recover.guard import attempts_limit
 from recover.model import PodPhase
 from recover.phases import known
 from recover.phases.context import Context, Step, condition, moved, next_attempt, remove_scans
+from recover.phases.resume import environment
 from recover.phases.scanned import choice_of
 from recover.reasons import EventReason, Reason
 from recover.workloads.patches import environment_name
@@ -34,7 +35,7 @@ def verifying(ctx: Context) -> Step:
     """The first step that any new rank prints proves the resume, and tells from where it began."""
     terminal = ctx.gang.terminal
     if terminal is not None and terminal.succeeded:
-        return Step(status=_succeeded(ctx, None))
+        return Step(status=_succeeded(ctx, None), before=_taken_back(ctx))
     if ctx.gang.suspended:
         message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
@@ -43,10 +44,16 @@ def verifying(ctx: Context) -> Step:
         unknown_s = _last_step_unknown(ctx, first)
         if unknown_s is not None:
             return Step(look_again_s=unknown_s)
-        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
+        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first), before=_taken_back(ctx))
     if ctx.expired():
         return _no_steps(ctx)
     return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
+
+
+def _taken_back(ctx: Context) -> tuple[Action, ...]:
+    """All ranks run, and each has read which checkpoint to load."""
+    choice = ctx.status.checkpoint
+    return (environment(ctx, resumed=True),) if choice is not None and choice.verified else ()
 
 
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
@@ -211,6 +218,7 @@ def _proven(ctx: Context, why: str) -> Step:
     return Step(
         status=moved(ctx, Phase.SUCCEEDED, message, status=status),
         writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message),),
+        before=_taken_back(ctx),
     )
 
 
@@ -231,4 +239,5 @@ def _unproven(ctx: Context, why: str) -> Step:
     return Step(
         status=moved(ctx, Phase.SUCCEEDED, message, reason=reason, status=status),
         writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message, warning=True),),
+        before=_taken_back(ctx),
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from detectors.contract import Fault, Severity, Source
 
-__all__ = ["Policy", "QuarantineLevel", "policies", "quarantine_level"]
+__all__ = ["Ladder", "Policy", "QuarantineLevel", "policies", "quarantine_level"]
 
 
 class QuarantineLevel(StrEnum):
@@ -21,8 +21,17 @@ class QuarantineLevel(StrEnum):
     NONE = "none"
 
 
+class Ladder(StrEnum):
+    """Where the repair of a quarantined node begins."""
+
+    RESET = "reset"
+    REBOOT = "reboot"
+    PERSON = "person"
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quarantine: QuarantineLevel
+    repair: Ladder
     required: tuple[Source, ...]
     why: str
 

@@ -1,8 +1,4 @@
-"""`rekindle recipes`: lists known issues, checks a recipe file, and tries one on a log. Changes nothing.
-
-Exit status: 0 answered, and of `test` that the recipe matches; 1 it does not match; 2 a recipe or an input
-cannot be used.
-"""
+"""`rekindle recipes`: lists known issues, checks a recipe file, and tries one on a log. Changes nothing."""
 
 from __future__ import annotations
 
@@ -12,13 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from detectors.exit_status import Exit, closing
+from recover.command_line import HELP_NAMES, Format, answered
+from recover.output import Output, print_data
 from recover.recipes.convert import RecipeError
 from recover.recipes.given import InputError, evidence
 from recover.recipes.load import built_in, built_in_text, is_yaml, load, read
@@ -30,16 +27,8 @@ from recover.stories.words import Story, Tone, printable
 
 __all__ = ["run"]
 
-EXIT_NO_MATCH = 1
-EXIT_UNUSABLE = 2
 _PIPED_COLUMNS = 160
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.WAITING: "yellow", Tone.DETAIL: "dim", Tone.PLAIN: ""}
-_EPILOG = "Exit status: 0 {}2 a recipe or an input cannot be used."
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 class Shown(StrEnum):
@@ -55,38 +44,34 @@ Name = Annotated[
         metavar="RECIPE", help="A built-in recipe's name, or a file: TOML, or an object in YAML or JSON."
     ),
 ]
-Format = Annotated[Output, typer.Option("--output", "-o", help="How to print the answer.")]
 Texts = list[str]
 
 _app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Known issues: how each shows, what to change, how to see that it helped.",
+    context_settings=HELP_NAMES,
+    help="Look at known issues: how each shows, what to change, how to see that it helped.",
 )
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status, see the module."""
-    try:
-        _app(args, prog_name="rekindle recipes")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+    """The command's exit status."""
+    return answered(_app, args, "recipes")
 
 
-@_app.command("list", epilog=_EPILOG.format("listed, "))
+@_app.command("list", epilog=closing("recipes list"), context_settings=HELP_NAMES)
 def _list(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="[PATH]...", help="Your own: files, or folders of *.toml.")
+        list[Path] | None, typer.Argument(metavar="PATH", help="Your own: files, or folders of *.toml.")
     ] = None,
     output: Format = Output.TABLE,
 ) -> None:
-    """Lists the built-in recipes and your own. One that cannot be used is told, the others are listed."""
+    """List the built-in recipes and your own. One that cannot be used is told, the others are listed."""
     loaded = load(paths or [])
     recipes = [loaded.recipes[name] for name in sorted(loaded.recipes)]
-    if output is Output.JSON:
-        _print_json(recipes)
+    if output is not Output.TABLE:
+        print_data(recipes, output)
     else:
         table = Table("name", "title", "does", box=None, pad_edge=False, header_style="dim")
         for recipe in recipes:
@@ -95,30 +80,48 @@ def _list(
     for error in loaded.errors:
         _tell(error)
     if loaded.errors:
-        raise typer.Exit(EXIT_UNUSABLE)
+        raise typer.Exit(Exit.UNUSABLE)
 
 
-@_app.command("show", epilog=_EPILOG.format("shown, "))
-def _show(name: Name, output: Annotated[Shown, typer.Option("--output", "-o")] = Shown.TABLE) -> None:
-    """Checks a recipe and tells it in plain words; -o yaml prints it as an object for kubectl apply, -o toml
-    prints a built-in one's file to start your own from."""
+@_app.command(
+    "show",
+    epilog=closing("recipes show", "rekindle recipes show my.toml -o yaml | kubectl apply -f -"),
+    context_settings=HELP_NAMES,
+)
+def _show(
+    name: Name,
+    output: Annotated[
+        Shown,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FORM",
+            help="How to print it: table (default), json, yaml or toml.",
+            show_default=False,
+        ),
+    ] = Shown.TABLE,
+) -> None:
+    """Check a recipe, and tell it in plain words. As JSON or YAML it is an object for kubectl apply, as TOML
+    a file, of a built-in one to start your own from."""
     recipe = _recipe(name)
-    if output is Shown.JSON:
-        _print_json(recipe)
-    elif output is Shown.YAML:
-        print(yaml.safe_dump(to_object(recipe), sort_keys=False, width=110, allow_unicode=True), end="")
+    if output is Shown.TABLE:
+        _print_story(story(recipe))
     elif output is Shown.TOML:
         print(_toml(name), end="")
     else:
-        _print_story(story(recipe))
+        print_data(to_object(recipe), output)
 
 
-@_app.command("test", epilog=_EPILOG.format("it matches, 1 it does not, "))
+@_app.command(
+    "test",
+    epilog=closing("recipes test", "rekindle recipes test my.toml --log rank0.log --env A=b"),
+    context_settings=HELP_NAMES,
+)
 def _test(
     name: Name,
     log: Annotated[Texts | None, typer.Option(metavar="FILE", help="A log; - is standard input.")] = None,
     exit_code: Annotated[
-        list[int] | None, typer.Option(min=0, max=255, help="How a container ended.")
+        list[int] | None, typer.Option(metavar="CODE", min=0, max=255, help="How a container ended.")
     ] = None,
     request: Annotated[
         Texts | None, typer.Option(metavar="RESOURCE=COUNT", help="What the container requests.")
@@ -135,7 +138,7 @@ def _test(
     framework: Annotated[str, typer.Option(metavar="NAME", help="What the job runs, as paddle.")] = "",
     output: Format = Output.TABLE,
 ) -> None:
-    """Tries one recipe on a log and on what else you know. Most options may be repeated."""
+    """Try one recipe on a log and on what else you know. Most options may be repeated."""
     recipe = _recipe(name)
     try:
         known = evidence(
@@ -153,12 +156,12 @@ def _test(
     except InputError as error:
         raise _failed(str(error)) from error
     answer = match(recipe, known)
-    if output is Output.JSON:
-        _print_json(_plain(answer))
-    else:
+    if output is Output.TABLE:
         _print_story(story_of_answer(answer))
+    else:
+        print_data(_plain(answer), output)
     if isinstance(answer, NotMatched):
-        raise typer.Exit(EXIT_NO_MATCH)
+        raise typer.Exit(Exit.BAD)
 
 
 def _recipe(name: str) -> Recipe:
@@ -173,7 +176,7 @@ def _recipe(name: str) -> Recipe:
         return read(Path(name))
     except RecipeError as error:
         _tell(error)
-        raise typer.Exit(EXIT_UNUSABLE) from error
+        raise typer.Exit(Exit.UNUSABLE) from error
 
 
 def _toml(name: str) -> str:
@@ -219,16 +222,12 @@ def _plain(answer: Matched | NotMatched) -> dict[str, Any]:
 
 def _failed(text: str) -> typer.Exit:
     print(f"rekindle recipes: {printable(text)}", file=sys.stderr)
-    return typer.Exit(EXIT_UNUSABLE)
+    return typer.Exit(Exit.UNUSABLE)
 
 
 def _tell(error: RecipeError) -> None:
     for line in error.lines:
         print(f"rekindle recipes: {printable(line)}", file=sys.stderr)
-
-
-def _print_json(answer: object) -> None:
-    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
 
 
 def _console() -> Console:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from recover.api import Requirement
 from recover.model import Node
@@ -10,7 +10,7 @@ from recover.recipes.model import LabelRule, Placement
 from recover.recipes.templates import fill
 from recover.recipes.values import parse_count
 
-__all__ = ["fulfils", "placed_by", "words"]
+__all__ = ["carries", "fulfils", "placed_by", "words"]
 
 
 def placed_by(placement: Placement | None, captured: dict[str, str]) -> list[Requirement]:
@@ -42,7 +42,11 @@ def fulfils(node: Node, placed: Sequence[Requirement]) -> bool:
     """A node that offers accelerators, takes new pods, and has what is required."""
     if not node.is_accelerated or not node.ready or node.unschedulable or node.quarantine is not None:
         return False
-    return all(_has(node.labels.get(one.key), one) for one in placed)
+    return carries(node.labels, placed)
+
+
+def carries(labels: Mapping[str, str], asked: Sequence[Requirement]) -> bool:
+    return all(_has(labels.get(one.key), one) for one in asked)
 
 
 def _has(value: str | None, required: Requirement) -> bool:

@@ -76,7 +76,9 @@ def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incide
     mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
     mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
     causes = {name for r in mine for name in (r.spec.incident, *(c.incident for c in r.status.causes))}
-    about = newest_first(i for i in incidents if _concerns(i, job.ref, causes))
+    known = list(incidents)
+    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
+    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
 
     sections = [
@@ -112,7 +114,7 @@ def _concerns(incident: Incident, ref: GangRef, causes: set[str]) -> bool:
 
 def _is_about(action: ActionRecord, ref: GangRef) -> bool:
     """Acts on nodes concern everybody who ran there; acts on another job do not."""
-    return action.action == "quarantine-node" or action.target == str(ref)
+    return action.action in ("quarantine-node", "lift-spare") or action.target == str(ref)
 
 
 def _job_verdict(
@@ -161,7 +163,8 @@ def _recovery_verdict(recovery: Recovery, now: datetime, gone: str) -> Line:
 def _consent(job: Job) -> str:
     match job.consent:
         case OptIn.ENABLED:
-            return "It would be restarted after a fault."
+            ask = f"rekindle doctor {job.ref.namespace}/{job.ref.name}"
+            return f"It would be restarted after a fault if mode and limits allow it; `{ask}` tells."
         case OptIn.OBSERVE:
             return "After a fault Rekindle would only say what it would do: the job asks to be observed."
         case OptIn.DISABLED:
@@ -194,7 +197,8 @@ def _recovery(recovery: Recovery, now: datetime) -> Section:
         whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
         if log.first_error:
             lines.append(Line(f"the first error in {whose}: {one_line(log.first_error)}"))
-        lines.append(Line(f"the end of {whose}:"))
+        unsaid = "" if log.first_error else ", which tells no error from before the stop"
+        lines.append(Line(f"the end of {whose}{unsaid}:"))
         lines += [Line(text, Tone.DETAIL) for text in printable(log.tail).splitlines()[-12:]]
     title = f"Recovery {recovery.spec.number}: {recovery.metadata.name} ({status.phase})"
     return Section(title, tuple(lines))

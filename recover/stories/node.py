@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from detectors.contract import (
@@ -14,10 +14,15 @@ from detectors.contract import (
     Severity,
     SubjectKind,
 )
-from recover.api import Incident, Outcome
+from recover.api import Incident, IncidentPhase, Outcome
 from recover.model import Node
+from recover.nodes import undone_by
+from recover.repair.state import RepairPhase
+from recover.resources import INCIDENTS
 from recover.stories.annotations import misread_on_node
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.repair import repairs
+from recover.stories.spare import as_a_spare
 from recover.stories.words import (
     FAULTS,
     ORIGINS,
@@ -39,28 +44,45 @@ __all__ = ["is_current", "why_node"]
 
 
 def why_node(
-    name: str, node: Node | None, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
+    name: str,
+    node: Node | None,
+    health: NodeHealth | None,
+    incidents: Iterable[Incident],
+    now: datetime,
+    *,
+    hidden: Collection[str] = (),
 ) -> Story:
-    """The story of one node. `node` or `health` is None where there is no such object."""
+    """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
+    their plural) nothing is known."""
     about = newest_first(i for i in incidents if name in (i.spec.node, i.status.blamed_node))
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    still_open = [i for i in about[:TOLD_MAX] if i.status.phase is IncidentPhase.OPEN]
+    refused = [a.reason for i in still_open for a in i.status.actions if a.outcome is not Outcome.DONE]
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(health, now)),
         Section("What its agent can see", _coverage(health, now)),
         Section("Training on it", _training(health, now)),
+        Section("As a spare", as_a_spare(node, now)),
         Section("Incidents", seen(about, now)),
         Section("Who is to blame", blame(about)),
         Section("What was decided", decided(decisions, now)),
-        Section("What to do next", next_steps(a.reason for a in decisions if a.outcome is not Outcome.DONE)),
+        Section("How it is mended", repairs(about, now)),
+        Section("What to do next", next_steps([*refused, *_waits(about)])),
     ]
     return Story(
         subject=f"Node {name}",
-        verdict=_node_verdict(node, health, now),
+        verdict=_node_verdict(node, health, now, _missing(node, about, hidden)),
         sections=tuple(section for section in sections if section.lines),
         commands=_node_commands(name, node, about),
     )
+
+
+def _waits(incidents: Iterable[Incident]) -> Iterable[str]:
+    """Why repairs wait, or are a person's."""
+    found = (incident.status.repair for incident in incidents)
+    return [r.reason for r in found if r is not None and r.reason and r.phase is not RepairPhase.RETURNED]
 
 
 def is_current(finding: Finding, health: NodeHealth) -> bool:
@@ -72,13 +94,21 @@ def is_current(finding: Finding, health: NodeHealth) -> bool:
     )
 
 
-def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime) -> Line:
+def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[str]) -> str:
+    """Where somebody has deleted the Incident that a node is out for, and no controller has looked yet."""
+    if node is None or node.quarantine is None or INCIDENTS.plural in hidden:
+        return ""
+    if any(incident.metadata.name == node.quarantine.incident for incident in about):
+        return ""
+    return " That Incident does not exist: the controller makes it anew, and the node stays out."
+
+
+def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime, missing: str) -> Line:
     if node is not None and node.quarantine is not None:
         q = node.quarantine
         how = "cordoned and tainted" if q.cordoned else "tainted"
-        return Line(
-            f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident}).", Tone.BAD
-        )
+        said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
+        return Line(said + missing, Tone.BAD)
     if node is None:
         return Line("There is no such Node any more; what follows is what remains known of it.", Tone.WAITING)
     if not node.ready:
@@ -151,14 +181,22 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
 
 
 def _coverage(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
-    return tuple(_covered(c, now) for c in health.status.coverage) if health is not None else ()
+    if health is None:
+        return ()
+    unused = (
+        Line(f"catalogue: not used: {one_line(p)}", Tone.WAITING) for p in health.status.catalogue_problems
+    )
+    return (*(_covered(c, now) for c in health.status.coverage), *unused)
 
 
 def _covered(coverage: Coverage, now: datetime) -> Line:
     since = duration((now - coverage.since).total_seconds())
+    why = f": {one_line(coverage.why)}" if coverage.why else ""
     if coverage.state is CoverageState.COVERED:
-        return Line(f"{SOURCES[coverage.source]}: read since {since}", Tone.GOOD)
-    return Line(f"{SOURCES[coverage.source]}: blind since {since}: {one_line(coverage.why)}", Tone.WAITING)
+        return Line(
+            f"{SOURCES[coverage.source]}: read since {since}{why}", Tone.WAITING if why else Tone.GOOD
+        )
+    return Line(f"{SOURCES[coverage.source]}: blind since {since}{why}", Tone.WAITING)
 
 
 def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
@@ -181,11 +219,7 @@ def _node_commands(name: str, node: Node | None, about: Sequence[Incident]) -> t
         victims = [f"{v.namespace}/{v.name}" for v in about[0].status.victims[:2]]
         commands += [Command(f"rekindle why {victim}", "what became of that job") for victim in victims]
     if node is not None and node.quarantine is not None:
-        undo = (
-            f"kubectl uncordon {name}"
-            if node.quarantine.cordoned
-            else f"kubectl taint node {name} rekindle.dev/unhealthy-"
-        )
+        undo = undone_by(name, node.quarantine)
         commands.append(Command(undo, "release it: Rekindle remembers that a person did"))
     elif node is not None:
         commands.append(

@@ -11,9 +11,15 @@ import msgspec
 from detectors.contract import CoverageState, NodeHealth
 from recover.api import Incident, IncidentPhase, Outcome, Recovery
 from recover.model import Node
+from recover.resources import INCIDENTS
+from recover.settings import Budgets
+from recover.spare_nodes import spare_of
+from recover.stories.groups import largest
 from recover.stories.incident import newest_first
 from recover.stories.job import PHASE_WORDS
 from recover.stories.node import is_current
+from recover.stories.repair import repaired
+from recover.stories.spare import FREE, in_short
 from recover.stories.words import (
     FAULTS,
     SOURCES,
@@ -57,13 +63,17 @@ def overview(
 ) -> Overview:
     """What `rekindle status` shows. Nodes and health are by node name; of hidden kinds (by their plural)
     nothing is known."""
-    still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
+    every = list(incidents)
+    still_open = newest_first(i for i in every if i.status.phase is IncidentPhase.OPEN)
+    known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
     shown = _recent(recoveries, now)
+    spares = tuple(_spares(nodes, health, now))
     tables = (
-        Table("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), tuple(_nodes(nodes, health, now))),
+        Table("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), tuple(_nodes(nodes, health, known, now))),
         Table(
             "Recoveries", ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW"), tuple(_recoveries(shown, now))
         ),
+        Table("Repairs", ("NODE", "PHASE", "SINCE", "REASON", "NOW"), tuple(repaired(still_open, now))),
         Table(
             "Open incidents",
             ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"),
@@ -74,10 +84,11 @@ def overview(
             ("ACT", "TARGET", "REASON", "SINCE", "MEANING"),
             tuple(_refused(still_open, now)),
         ),
+        Table("Spares", ("NODE", "POOL", "STATE"), spares),
         Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health))),
     )
     return Overview(
-        verdict=_verdict(nodes, still_open, shown, hidden),
+        verdict=_verdict(nodes, still_open, shown, hidden, [state for _, _, state in spares]),
         tables=tuple(table for table in tables if table.rows),
         commands=_commands(nodes, still_open, shown),
     )
@@ -99,6 +110,7 @@ def _verdict(
     incidents: list[Incident],
     recoveries: list[Recovery],
     hidden: Collection[str],
+    spares: list[str],
 ) -> Line:
     out = sum(1 for node in nodes.values() if node.quarantine is not None)
     active = sum(1 for r in recoveries if r.active)
@@ -109,23 +121,36 @@ def _verdict(
         "incidents": counted(len(incidents), "open incident"),
     }
     parts = [f"{kind} unknown" if kind in hidden else words for kind, words in told.items()]
+    if spares:
+        parts.append(f"{spares.count(FREE)} of {counted(len(spares), 'spare')} free")
     is_calm = not (out or active or incidents or hidden)
     return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
 def _nodes(
-    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    incidents: Collection[str] | None,
+    now: datetime,
 ) -> Iterable[tuple[str, ...]]:
-    """Those that are quarantined, not ready, or have an open finding."""
+    """Those that are quarantined, not ready, or have an open finding. Which incidents there are may not be
+    known."""
     for name in sorted(nodes.keys() | health.keys()):
         node, report = nodes.get(name), health.get(name)
-        codes = (
-            [f.code for f in report.status.findings if is_current(f, report)] if report is not None else []
-        )
+        codes = _codes(report)
         state = _state(node, now)
         if codes or (state and node is not None):
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
-            yield name, state or "in service", some(dict.fromkeys(codes), 3), incident
+            if incident and incidents is not None and incident not in incidents:
+                incident = f"{incident} (missing: it is made anew)"
+            yield name, state or "in service", some(codes, 3), incident
+
+
+def _codes(report: NodeHealth | None) -> list[str]:
+    """Of the findings that are open, each once."""
+    if report is None:
+        return []
+    return list(dict.fromkeys(f.code for f in report.status.findings if is_current(f, report)))
 
 
 def _state(node: Node | None, now: datetime) -> str:
@@ -139,6 +164,17 @@ def _state(node: Node | None, now: datetime) -> str:
     if not node.ready:
         words.append("NotReady")
     return ", ".join(words)
+
+
+def _spares(
+    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime
+) -> Iterable[tuple[str, str, str]]:
+    """With the pool, by the label of the shipped settings."""
+    for name, node in sorted(nodes.items()):
+        spare = spare_of(node)
+        if spare is not None and spare.labelled:
+            trouble = _state(node, now) or some(_codes(health.get(name)), 3)
+            yield name, node.labels.get(Budgets().pool_label, ""), in_short(spare, trouble, now)
 
 
 def _recoveries(recoveries: Iterable[Recovery], now: datetime) -> Iterable[tuple[str, ...]]:
@@ -171,18 +207,19 @@ def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str
 
 def _blind(nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> Iterable[tuple[str, ...]]:
     """One row for all nodes that are blind in the same way: usually it is the whole pool."""
-    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    said: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, node in sorted(nodes.items()):
         report = health.get(name)
         if report is None or not report.status.coverage:
             if node.is_accelerated:
-                names["everything", "no agent reports for it"].append(name)
+                said["everything"].append(("no agent reports for it", name))
             continue
         for coverage in report.status.coverage:
             if coverage.state is CoverageState.BLIND:
-                names[SOURCES[coverage.source], one_line(coverage.why)].append(name)
-    for (source, why), blind in sorted(names.items()):
-        yield source, some(blind, 6), why
+                said[SOURCES[coverage.source]].append((one_line(coverage.why), name))
+    for source, whys in sorted(said.items()):
+        for group in largest(whys):
+            yield source, f"{len(group.names)}: {group.who}", group.why
 
 
 def _commands(

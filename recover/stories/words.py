@@ -113,6 +113,10 @@ _ACTIONS: dict[str, tuple[str, str]] = {
     "quarantine-node": ("quarantined", "quarantine"),
     "release-node": ("released", "release"),
     "restart-gang": ("decided to restart", "restart"),
+    "move-gang": ("decided to move", "move"),
+    "repair-node": ("repaired", "repair"),
+    "remake-incident": ("made the Incident anew of", "make the Incident anew of"),
+    "lift-spare": ("found a spare for", "let a spare in for"),
 }
 
 

@@ -52,7 +52,8 @@ class Workload(Protocol):
         ...
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
-        """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark."""
+        """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark. Where
+        none does, that must come first, and the start is asked for once more."""
         ...
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
@@ -73,8 +74,8 @@ class StopsAtOnce:
 
 
 def foreign_owner(meta: OwnedMeta) -> str:
-    """Who else decides when this job runs; empty if nobody."""
-    queue = meta.labels.get(_KUEUE_QUEUE)
+    """Who else decides when this job runs; empty if nobody. An older Kueue reads the annotation, too."""
+    queue = meta.labels.get(_KUEUE_QUEUE, meta.annotations.get(_KUEUE_QUEUE))
     if queue is not None:
         return f"Kueue (queue {queue})"
     owner = meta.controller

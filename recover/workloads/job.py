@@ -2,14 +2,15 @@
 
 Suspend is the uncounted restart: the pods' tracking finalizers go first, so none counts as failed. A Job that
 has already counted failures delays its next start by 10 * 2^(n-1) s, whatever is done to it; its Failed pods
-stay, and an index that has completed is never made again. FailureTarget is as final as Failed: only the pods
-still end. Node affinity may be changed while it is suspended,
-env may not. (Kubernetes 1.36.3, measured.)
+stay, and an index that has completed is never made again. FailureTarget is as final as Failed, and
+SuccessCriteriaMet as Complete: only the pods still end, with a successPolicy by deletion. Node affinity may
+be changed while it is suspended, env may not. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -19,12 +20,14 @@ from recover.model import Gang, Mark
 from recover.resources import JOBS, JOBSETS
 from recover.workloads.base import StopsAtOnce, gang_of
 from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
-from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
+from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, queue_words, terminal_of
 
 __all__ = ["Job"]
 
+_OWN_CONTROLLER = "kubernetes.io/job-controller"
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 """On a Job that a JobSet has made: the JobSet's number of restarts at that time."""
+_SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 
 
@@ -33,6 +36,8 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
     completions: int | None = None
     completion_mode: str = "NonIndexed"
     suspend: bool = False
+    managed_by: str = _OWN_CONTROLLER
+    success_policy: dict[str, object] | None = None
     template: PodTemplate = PodTemplate()
 
     @property
@@ -42,9 +47,8 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
     @property
     def queue(self) -> str:
         """Words for a Job whose pods do not all live at once; empty for a gang."""
-        if self.completions is None or self.completions <= self.parallelism:
-            return ""
-        return f"it works off {self.completions} completions, {self.parallelism} at a time, and is no gang"
+        words = queue_words(self.parallelism, self.completions)
+        return f"it {words}" if words else ""
 
 
 class _Status(msgspec.Struct, rename="camel", frozen=True):
@@ -53,6 +57,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
     succeeded: int = 0
     completed_indexes: str = ""
     failed_indexes: str = ""
+    start_time: datetime | None = None
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -82,13 +87,20 @@ class Job(StopsAtOnce):
             job.metadata,
             self.resource,
             suspended=job.spec.suspend,
-            terminal=terminal_of(status.conditions, succeeded="Complete", failed=("Failed", "FailureTarget")),
+            terminal=terminal_of(status.conditions, succeeded=_SUCCEEDED, failed=_FAILED),
             size=job.spec.ranks,
             templates={"": job.spec.template.spec},
             failures=status.failed,
             done_ranks=_done(job),
         )
-        gang = msgspec.structs.replace(gang, unsupported=job.spec.queue)
+        other = f"controller {job.spec.managed_by}" if job.spec.managed_by != _OWN_CONTROLLER else ""
+        gang = msgspec.structs.replace(
+            gang,
+            start_noted=status.start_time is not None,
+            ends_by_success=job.spec.success_policy is not None,
+            unsupported=job.spec.queue,
+            foreign_owner=gang.foreign_owner or other,
+        )
         if owner is None or owner.kind != JOBSETS.kind or not owner.api_version.startswith(JOBSETS.group):
             return gang
         attempt = job.metadata.labels.get(_RESTARTS, "")
@@ -99,20 +111,41 @@ class Job(StopsAtOnce):
         return [gang_patch(gang, "stop-gang", {"suspend": True}, mark)]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
-        spec: dict[str, object] = {"suspend": False}
-        if changes_affinity(gang, mark):
-            affinity = avoiding(gang.templates[""].affinity, gang, mark)
-            spec["template"] = {"spec": {"affinity": affinity}}
-        return [gang_patch(gang, "start-gang", spec, mark)]
+        """Before Kubernetes 1.36 only a Job that was never started takes another affinity. So that it was is
+        taken from its status first, and the start is the next look's."""
+        is_first = gang.start_noted and changes_affinity(gang, mark)
+        return [_without_its_start(gang) if is_first else _started(gang, mark)]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """Without the selector and labels that tie the pods to the old uid. A new Job may read our env."""
         containers = reading_environment(gang.templates[""].containers, gang)
         env = gang_patch(gang, "start-gang", {"template": {"spec": {"containers": containers}}}, mark)
-        job = made_anew(gang, [*self.start(gang, mark), env])
+        job = made_anew(gang, [_started(gang, mark), env])
         if not job["spec"].get("manualSelector"):
             job["spec"].pop("selector", None)
         labels = job["spec"]["template"].get("metadata", {}).get("labels", {})
         for name in [name for name in labels if name.removeprefix("batch.kubernetes.io/") in _OF_THE_UID]:
             del labels[name]
         return job
+
+
+def _started(gang: Gang, mark: Mark) -> Patch:
+    spec: dict[str, object] = {"suspend": False}
+    if changes_affinity(gang, mark):
+        affinity = avoiding(gang.templates[""].affinity, gang, mark)
+        spec["template"] = {"spec": {"affinity": affinity}}
+    return gang_patch(gang, "start-gang", spec, mark)
+
+
+def _without_its_start(gang: Gang) -> Patch:
+    """Its controller notes the next one."""
+    return Patch(
+        what="clear-start-time",
+        resource=gang.resource,
+        namespace=gang.ref.namespace,
+        name=gang.ref.name,
+        uid=gang.ref.uid,
+        version=gang.version,
+        subresource="status",
+        body={"status": {"startTime": None}},
+    )

@@ -34,7 +34,7 @@ from recover.workloads.patches import (
     reading_environment,
     required_terms,
 )
-from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
+from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, queue_words, terminal_of
 
 __all__ = ["JobSet"]
 
@@ -102,6 +102,7 @@ class JobSet:
         return msgspec.structs.replace(
             gang,
             foreign_owner=gang.foreign_owner or other,
+            unsupported=_queues(jobs),
             parts=sum(job.replicas for job in jobs if not job.depends_on),
             restarts=jobset.status.restarts,
         )
@@ -153,6 +154,13 @@ class JobSet:
         return jobset
 
 
+def _queues(jobs: Sequence[_ReplicatedJob]) -> str:
+    """A restart makes all Jobs anew, and what one of them had worked off would be lost."""
+    specs = ((job.name, job.template.spec) for job in jobs)
+    told = ((name, queue_words(spec.parallelism, spec.completions)) for name, spec in specs)
+    return "; ".join(f"its replicatedJob {name} {words}" for name, words in told if words)
+
+
 def _in_template(gang: Gang) -> set[str]:
     """What the templates keep out because of us, since it was made anew: ours to lift from each Job."""
     ours = set(gang.mark.avoided) if gang.mark else set()
@@ -181,7 +189,7 @@ def _kept_off(part: Gang, gang: Gang, mark: Mark) -> Patch:
 
 
 def _terminal(status: _Status) -> Terminal | None:
-    told = terminal_of(status.conditions, succeeded="Completed", failed=("Failed",))
+    told = terminal_of(status.conditions, succeeded=("Completed",), failed=("Failed",))
     if told is not None or not status.terminal_state:
         return told
     return Terminal(succeeded=status.terminal_state == "Completed")

@@ -80,7 +80,7 @@ class KubeflowJob(StopsAtOnce):
             job.metadata,
             self.resource,
             suspended=policy.suspend,
-            terminal=terminal_of(job.status.conditions, succeeded="Succeeded", failed=("Failed",)),
+            terminal=terminal_of(job.status.conditions, succeeded=("Succeeded",), failed=("Failed",)),
             size=sum(replica.replicas for replica in replicas.values()),
             templates={role: replica.template.spec for role, replica in replicas.items()},
         )

@@ -9,7 +9,7 @@ import msgspec
 
 from detectors.contract import key
 from recover.actions import Patch
-from recover.api import Requirement
+from recover.api import GangRef, Requirement
 from recover.model import Gang, Mark
 from recover.objects import builtins, merged, shortened
 from recover.workloads.wire import HOSTNAME
@@ -17,9 +17,11 @@ from recover.workloads.wire import HOSTNAME
 __all__ = [
     "MARK",
     "asked_by_people",
+    "asks_for_device",
     "avoiding",
     "changes_affinity",
     "environment_name",
+    "environment_of",
     "gang_patch",
     "made_anew",
     "mark_of",
@@ -64,7 +66,11 @@ def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
 
 def environment_name(gang: Gang) -> str:
     """The ConfigMap that carries the environment of the next attempt to the gang's containers."""
-    return f"{shortened(gang.ref.name, 244)}-rekindle"
+    return environment_of(gang.ref)
+
+
+def environment_of(gang: GangRef) -> str:
+    return f"{shortened(gang.name, 244)}-rekindle"
 
 
 def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
@@ -91,12 +97,12 @@ def reads_environment(gang: Gang) -> bool:
     ranks: list[Mapping[str, Any]] = [
         container
         for template in gang.templates.values()
-        for container in [c for c in template.containers if _asks_for_device(c)] or template.containers
+        for container in [c for c in template.containers if asks_for_device(c)] or template.containers
     ]
     return all(any(_same_map(e, ours) for e in rank.get("envFrom", [])) for rank in ranks)
 
 
-def _asks_for_device(container: Mapping[str, Any]) -> bool:
+def asks_for_device(container: Mapping[str, Any]) -> bool:
     """By an extended resource, whose name has a domain, or by a claim."""
     resources = container.get("resources", {})
     asked = {**resources.get("requests", {}), **resources.get("limits", {})}

@@ -21,6 +21,7 @@ __all__ = [
     "Owner",
     "PodSpec",
     "PodTemplate",
+    "queue_words",
     "template_of",
     "terminal_of",
     "volumes_of",
@@ -77,6 +78,7 @@ class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
     name: str
     mount_path: str
     sub_path: str = ""
+    sub_path_expr: str = ""
 
 
 class Mounts(msgspec.Struct, rename="camel", frozen=True):
@@ -128,6 +130,13 @@ class PodTemplate(msgspec.Struct, frozen=True):
     spec: PodSpec = PodSpec()
 
 
+def queue_words(parallelism: int, completions: int | None) -> str:
+    """Why a batch/v1 Job is no gang, after its name: its pods do not all live at once. Empty if they do."""
+    if completions is None or completions <= parallelism:
+        return ""
+    return f"works off {completions} completions, {parallelism} at a time, and is no gang"
+
+
 def template_of(spec: PodSpec) -> Template:
     return Template(
         volumes=volumes_of(spec),
@@ -148,7 +157,7 @@ def volumes_of(spec: PodSpec) -> tuple[Volume, ...]:
         name = str(volume.get("name", ""))
         kind = next((k for k in VolumeKind if k.value in volume), VolumeKind.OTHER)
         source = volume.get(kind.value)
-        places = {Mount(m.mount_path, m.sub_path) for m in mounts if m.name == name}
+        places = {Mount(m.mount_path, m.sub_path, m.sub_path_expr) for m in mounts if m.name == name}
         found.append(
             Volume(
                 name=name,
@@ -184,9 +193,9 @@ class ConditionView(msgspec.Struct, frozen=True):
 
 
 def terminal_of(
-    conditions: list[ConditionView], *, succeeded: str, failed: Collection[str]
+    conditions: list[ConditionView], *, succeeded: Collection[str], failed: Collection[str]
 ) -> Terminal | None:
     for condition in conditions:
-        if condition.status == "True" and (condition.type == succeeded or condition.type in failed):
-            return Terminal(condition.type == succeeded, condition.reason, condition.message)
+        if condition.status == "True" and (condition.type in succeeded or condition.type in failed):
+            return Terminal(condition.type in succeeded, condition.reason, condition.message)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chaos.simulate.world import Setup, Simulation
 from recover.api import Outcome, Phase
-from recover.model import Mode
+from recover.modes import Mode
 from recover.settings import Settings
 
 OBSERVE = Setup(settings=Settings(mode=Mode.OBSERVE))

@@ -23,7 +23,7 @@ from chaos.bench.throwaway import raised
 from chaos.cluster.rest import write_kubeconfig
 from chaos.cluster.world import Shape, process_cluster
 from chaos.stage import StageError
-from recover.kube.cluster import JOBS, NAMESPACES, NODES
+from recover.resources import JOBS, NAMESPACES, NODES
 
 MIB = 1024 * 1024
 

@@ -33,7 +33,7 @@ def test_the_bench_leaves_nothing_behind_and_prints_what_it_measured(
 ) -> None:
     arguments = ["--checkpoints=3", "--shards=2", "--broken=1", "--rounds=1", f"--dir={tmp_path}"]
 
-    assert BENCHES["checkpoints"].run([*arguments, "--json"]) == 0
+    assert BENCHES["checkpoints"].run([*arguments, "-o", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in printed["rows"]] == ["scan-0", "scan-1", "command", "all"]
     assert printed["touched"][1]["chosen_step"] == 200

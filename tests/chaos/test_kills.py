@@ -28,7 +28,7 @@ from chaos.scenario import Fault, Job, PodCrash, When, Xid
 from chaos.stage import CONTROLLER, Stage, raised
 from chaos.training.launch import free_port
 from recover.api import Phase, Recovery
-from recover.kube.cluster import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 pytestmark = pytest.mark.processes
 

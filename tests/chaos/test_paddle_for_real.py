@@ -25,11 +25,10 @@ from chaos.scenario import When
 from chaos.stage import Stage, raised
 from chaos.training.launch import free_port
 from recover.api import Phase, RecipeOutcome, Recovery
-from recover.kube.cluster import CONFIGMAPS, NODEHEALTHS, NODES, RECOVERIES
 from recover.reasons import Reason
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
-from recover.resources import PADDLEJOBS, RECIPES
+from recover.resources import CONFIGMAPS, NODEHEALTHS, NODES, PADDLEJOBS, RECIPES, RECOVERIES
 
 pytestmark = [pytest.mark.processes, pytest.mark.on_request("REKINDLE_PADDLE")]
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,10 +19,11 @@ from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.script import run_seed
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.api import Phase
-from recover.kube.cluster import NODES, PODS, PYTORCHJOBS, RECOVERIES
-from recover.model import Mode
+from recover.modes import Mode
 from recover.objects import body
+from recover.resources import NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
+from tests.chaos.seeds import asked_or
 
 SEEDS = range(30)
 """Enough to meet every phase; more of them by `REKINDLE_SEEDS=1000-2000`."""
@@ -36,12 +37,7 @@ FAILED_ONCE = (
 )
 
 
-def seeds() -> Sequence[int]:
-    first, _, last = os.environ.get("REKINDLE_SEEDS", "").partition("-")
-    return range(int(first), int(last)) if last else (*SEEDS, *FAILED_ONCE)
-
-
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", asked_or((*SEEDS, *FAILED_ONCE)))
 def test_no_script_of_faults_breaks_an_invariant_and_every_run_comes_to_rest(seed: int) -> None:
     run_seed(seed)
 
@@ -130,6 +126,41 @@ def test_a_cordon_without_evidence_is_caught() -> None:
     assert "without hardware evidence" in misdeed(lambda sim: on_node(sim, "n3", quarantine()))
 
 
+def lifted(instead_of: str) -> Object:
+    kept = {"at": "2026-11-21T09:00:00Z", "laid": True, "node": instead_of}
+    notes = {"spare-for": "i", "spare-kept": msgspec.json.encode(kept).decode()}
+    annotations = {f"rekindle.dev/{name}": value for name, value in notes.items()}
+    return {"metadata": {"annotations": annotations}, "spec": {"taints": None}}
+
+
+async def in_reserve(sim: Simulation, node: str) -> None:
+    await sim.person.label_spare(node, is_spare=True)
+    await sim.person.taint_spare(node, is_spare=True)
+
+
+def test_a_spare_that_is_let_in_for_a_node_in_service_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await in_reserve(sim, "n5")
+        await on_node(sim, "n5", lifted("n4"))
+
+    assert misdeed(act) == "n5 was let in for n4, which is not out"
+
+
+def test_a_second_spare_for_one_node_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        for node in ("n4", "n5"):
+            await in_reserve(sim, node)
+            await on_node(sim, node, lifted("n2"))
+
+    assert misdeed(act) == "n5 and n4 both stand in for n2"
+
+
+def test_a_node_that_is_let_in_though_it_was_no_spare_is_caught() -> None:
+    said = misdeed(lambda sim: on_node(sim, "n5", lifted("n2")))
+
+    assert said == "n5 was let in without having been a spare in reserve"
+
+
 def test_a_cordon_for_a_line_that_a_tenant_provokes_is_caught() -> None:
     async def act(sim: Simulation) -> None:
         sim.kernel("n3", lines.MMU_FAULT)
@@ -193,6 +224,18 @@ def test_a_resume_over_living_pods_is_caught() -> None:
         await on_job(sim, stop(sim.recovery().metadata.name, 2, "resumed", suspend=False))
 
     assert "old pod(s) still run" in misdeed(act)
+
+
+@pytest.mark.parametrize("known_for_s", [1, 120])
+def test_a_start_where_a_node_takes_pods_that_is_known_to_be_broken_is_caught(known_for_s: float) -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n3", lines.NVLINK_ERROR)
+        await sim.person.suspend("llm", True)
+        await sim.passes(known_for_s)
+        await on_job(sim, stop(sim.recovery().metadata.name, 2, "resumed", suspend=False))
+
+    said = "started where n3 takes its pods, which has shown xid-74"
+    assert (said in misdeed(act)) is (known_for_s == 120)
 
 
 def test_a_write_to_a_job_without_consent_is_caught() -> None:

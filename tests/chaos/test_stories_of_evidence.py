@@ -14,9 +14,9 @@ from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
 from recover.api import Blame, Outcome, Phase
-from recover.model import Mode
+from recover.modes import Mode
 from recover.settings import Settings
-from tests.chaos.telling import OBSERVE, nodes_of, over, reasons, touched
+from tests.chaos.telling import OBSERVE, nodes_of, over, reasons, resumes, touched
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -100,6 +100,36 @@ def test_a_crash_with_xid_45_on_every_node_of_the_gang_is_one_restart_and_no_cor
         assert sim.recovery().status.attempt == 1
         (incident,) = sim.incidents()
         assert incident.status.blame is Blame.APPLICATION
+
+    play(story)
+
+
+@pytest.mark.parametrize("controller_dies", [False, True])
+@pytest.mark.parametrize("late_s", [10.0, 40.0])
+def test_a_culprit_that_its_agent_tells_of_late_is_blamed_after_all_and_left_once_more(
+    late_s: float, controller_dies: bool
+) -> None:
+    """The gang came back to it meanwhile, and is verifying its start, or has been recovered."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job())
+        await sim.passes(65)
+        sim.kill_agent("n3")
+        sim.kernel("n3", lines.FALLEN_OFF_THE_BUS)
+        sim.crash_rank(0, Exit(1), says="RuntimeError: NCCL error")
+        await sim.passes(late_s)
+        sim.start_agent("n3")
+        if controller_dies:
+            await sim.restart_controller(1.0)
+        await comes_to_rest(sim)
+        assert sim.recoveries()[-1].status.phase is Phase.SUCCEEDED
+        assert resumes(sim) == 2
+        assert sim.cordoned() == ["n3"]
+        assert "n3" not in nodes_of(sim)
+        (own,) = (i for i in sim.incidents() if i.spec.gang is not None)
+        (fault,) = (i for i in sim.incidents() if i.spec.node)
+        assert (own.status.superseded_by, own.status.blamed_node) == (fault.metadata.name, "n3")
+        assert "What was said at first: PyTorchJob ml/llm" in own.status.summary
 
     play(story)
 

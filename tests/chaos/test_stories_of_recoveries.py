@@ -10,13 +10,13 @@ import pytest
 
 from chaos.cluster.containers import Exit
 from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Kind, Storage
+from chaos.simulate.jobs import NAMESPACE, Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.reading import is_suspended
 from chaos.simulate.world import Setup, Simulation
 from detectors.contract import Fault
 from recover.api import Outcome, Phase
-from recover.kube.cluster import PYTORCHJOBS
+from recover.resources import CONFIGMAPS, PYTORCHJOBS
 from tests.chaos.telling import HANGS_SOON, nodes_of, over, reasons, resumes
 
 # --- how a recovery goes on and ends ----------------------------------------------------------------------
@@ -35,6 +35,28 @@ def test_a_gang_of_which_one_rank_hangs_is_restarted_once(kind: Kind) -> None:
         assert sim.recovery().spec.fault is Fault.HANG
         assert sim.recovery().status.phase is Phase.SUCCEEDED
         assert gang.step > stuck_at + 300
+
+    play(story)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_the_ranks_were_told_goes_with_the_job(kind: Kind) -> None:
+    """A new job of that name would begin where the old one was resumed."""
+
+    def told(sim: Simulation) -> list[str]:
+        return [found["metadata"]["name"] for found in sim.cluster.store.objects(CONFIGMAPS, NAMESPACE)]
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(kind=kind))
+        await sim.passes(65)
+        sim.crash_rank(1, Exit(1))
+        await comes_to_rest(sim)
+        assert told(sim) == ["llm-rekindle"]
+
+        await sim.person.delete_job()
+        await sim.passes(1)
+
+        assert told(sim) == []
 
     play(story)
 

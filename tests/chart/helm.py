@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 
 from tests.control_plane.build import cached
 
-__all__ = ["CHART", "HELMS", "KUBERNETES", "NAMESPACE", "Helm", "HelmError", "of_kind", "path_of"]
+__all__ = ["CHART", "HELMS", "KUBERNETES", "NAMESPACE", "Helm", "HelmError", "notes", "of_kind", "path_of"]
 
 CHART = Path(__file__).parents[2] / "charts" / "rekindle"
 HELMS = ("helm3", "helm4")
@@ -60,6 +61,21 @@ class Helm:
         file = self._folder / "values.yaml"
         file.write_text(yaml.safe_dump(values), encoding="utf-8")
         return ["--values", str(file)]
+
+
+def notes(helm: Helm, tmp_path: Path, version: str, values: dict[str, Any]) -> str:
+    """`helm template` leaves them out, so they are rendered here as a template like the others."""
+    chart = tmp_path / "chart"
+    shutil.copytree(CHART, chart, dirs_exist_ok=True)
+    text = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    (chart / "templates" / "_notes.tpl").write_text(
+        f'{{{{- define "notes" -}}}}\n{text}{{{{- end }}}}', encoding="utf-8"
+    )
+    (chart / "templates" / "notes.yaml").write_text(
+        'notes: {{ include "notes" . | quote }}', encoding="utf-8"
+    )
+    flags = [f"--kube-version={version}", "--show-only=templates/notes.yaml", *helm.values(values)]
+    return str(yaml.safe_load(helm.run("template", "rekindle", str(chart), *flags))["notes"])
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 
 from chaos.children import spawn
 from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
-from recover.resources import LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
-from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, path_of
+from recover.decode import QUARANTINE
+from recover.model import Quarantine
+from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
+from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, of_kind, path_of
+from tests.control_plane.build import cached
 from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
-from tests.control_plane.plane import ControlPlane
+from tests.control_plane.plane import ControlPlane, started
 from tests.control_plane.rights import AGENT, CONTROLLER_NAME, ROLES, manifests, token
 
 pytestmark = pytest.mark.control_plane
@@ -27,7 +31,17 @@ LIMIT_S = 30.0
 WAIT = ("--wait", "--timeout=90s")
 GPU = {"type": "kwok", "kubernetes.io/os": "linux", "nvidia.com/gpu.present": "true"}
 NODE_LABELS = {"g1": GPU, "g2": GPU, "c1": {"type": "kwok", "kubernetes.io/os": "linux"}}
+NOTE = Quarantine(
+    incident="g2-device-lost-1", fault="device-lost", at=datetime(2026, 11, 21, tzinfo=UTC), cordoned=True
+)
 OUR_TAINT = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """Of its own: the shared one has seen hundreds of nodes come, die and go, and once made no pod Ready."""
+    with started(cached(), controllers=True) as plane:
+        yield plane
 
 
 @pytest.fixture(params=HELMS)
@@ -36,7 +50,7 @@ def helm(request: pytest.FixtureRequest, tmp_path: Path, control_plane: ControlP
     helm = Helm(request.param, tmp_path, control_plane.kubeconfig())
     yield helm
     with suppress(HelmError):
-        helm.run("uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
+        helm.run("uninstall", "rekindle", f"--namespace={NAMESPACE}", "--no-hooks", *WAIT)
 
 
 async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_plane: ControlPlane) -> None:
@@ -46,7 +60,7 @@ async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_pl
             await lay_nodes(api)
             await installed(helm, control_plane, api)
             await upgraded_and_rolled_back(helm, api)
-            await removed(helm, api)
+            await removed(helm, control_plane, api)
         finally:
             await wiped(api)
 
@@ -54,6 +68,7 @@ async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_pl
 async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     said = helm.run("install", "rekindle", str(CHART), *place(), "--create-namespace", *WAIT)
     assert "mode observe: it says what it would do" in said
+    assert "Pod Security" not in said
     await install_crds(api)  # whose storage begins anew as Helm takes them over
 
     agents, controllers = await pods(api, "agent"), await pods(api, "controller")
@@ -71,7 +86,8 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     await an_agents_token_writes_its_own_node(api, plane, agents)
     await teams_may_read_and_delete_recoveries(api)
     tester = await helms_test_ends_well(helm, api, plane)
-    await only_the_agent_needs_a_privileged_namespace(api, agents[0], [controllers[0], tester])
+    leaving = of_kind(helm.render({}), "Job")["spec"]["template"]
+    await only_the_agent_needs_a_privileged_namespace(helm, api, agents[0], [controllers[0], tester, leaving])
 
 
 async def an_agents_token_writes_its_own_node(
@@ -113,28 +129,44 @@ async def verbs_on_recoveries(api: KubeApi, role: str) -> set[str]:
 
 
 async def helms_test_ends_well(helm: Helm, api: KubeApi, plane: ControlPlane) -> dict[str, Any]:
-    """KWOK starts no container: its command runs here, with a token of its account, and its end is told."""
     testing = asyncio.create_task(
         asyncio.to_thread(helm.run, "test", "rekindle", f"--namespace={NAMESPACE}", "--timeout=60s")
     )
-    async with asyncio.timeout(LIMIT_S):
-        while not (found := [p for p in await pods(api, "test") if p["status"]["phase"] == "Running"]):
-            await asyncio.sleep(0.05)
-    (pod,) = found
-    file = plane.folder / "test-pod.token"
-    file.write_text(await token(api, pod["spec"]["serviceAccountName"], pod=pod), encoding="utf-8")
-    command = [sys.executable, "-m", "detectors.cli", *pod["spec"]["containers"][0]["args"]]
-    command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
-    child = await spawn("status", command, plane.folder / "status.log")
-    assert await child.process.wait() == 0, child.last_lines(20)
-    path = PODS.path(pod["metadata"]["name"], NAMESPACE, "status")
-    await api.request("PATCH", path, body={"status": {"phase": "Succeeded"}}, content_type=MergePatch)
+    pod = await running(api, "test")
+    assert await carried_out(api, plane, pod) == 0
     assert "Succeeded" in await testing
     return pod
 
 
+async def running(api: KubeApi, component: str) -> dict[str, Any]:
+    async with asyncio.timeout(LIMIT_S):
+        while not (found := [p for p in await pods(api, component) if p["status"]["phase"] == "Running"]):
+            await asyncio.sleep(0.05)
+    (pod,) = found
+    return pod
+
+
+async def carried_out(api: KubeApi, plane: ControlPlane, pod: dict[str, Any]) -> int:
+    """KWOK starts no container: its command runs here, with a token of its account and the settings that it
+    mounts, and its end is told. Returns the exit status."""
+    (plane.folder / "controller.toml").write_text(await stored_settings(api), encoding="utf-8")
+    file = plane.folder / "pod.token"
+    file.write_text(await token(api, pod["spec"]["serviceAccountName"], pod=pod), encoding="utf-8")
+    given = pod["spec"]["containers"][0]["args"]
+    args = [one.replace("/etc/rekindle/", f"{plane.folder}/") for one in given]
+    command = [sys.executable, "-m", "detectors.cli", *args]
+    command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
+    child = await spawn(args[0], command, plane.folder / f"{args[0]}.log")
+    status = await child.process.wait()
+    sys.stdout.write(child.last_lines(20))
+    path = PODS.path(pod["metadata"]["name"], NAMESPACE, "status")
+    phase = {"status": {"phase": "Failed" if status else "Succeeded"}}
+    await api.request("PATCH", path, body=phase, content_type=MergePatch)
+    return status
+
+
 async def only_the_agent_needs_a_privileged_namespace(
-    api: KubeApi, agent: dict[str, Any], others: Sequence[dict[str, Any]]
+    helm: Helm, api: KubeApi, agent: dict[str, Any], others: Sequence[dict[str, Any]]
 ) -> None:
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     none = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}}
@@ -145,6 +177,8 @@ async def only_the_agent_needs_a_privileged_namespace(
             await tried(api, pod)
         with pytest.raises(ApiError, match=r"violates PodSecurity .*privileged"):
             await tried(api, agent)
+        said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--dry-run=server")
+        assert "enforces the Pod Security Standard `restricted`" in said
     finally:
         await api.request("PATCH", namespace, body=none, content_type=MergePatch)
 
@@ -170,23 +204,58 @@ async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
     policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
     environment = {**policy, "metadata": {"name": "rekindle-environment"}}
     assert await get(api, environment)
+    assert "returned" in helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=repair", *WAIT)
+    assert 'mode = "repair"' in await stored_settings(api)
     helm.run("rollback", "rekindle", "1", f"--namespace={NAMESPACE}", *WAIT)
     assert not await get(api, environment)
-    settings = {"name": "rekindle-settings", "namespace": NAMESPACE}
-    stored = await get(api, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings})
-    assert 'mode = "observe"' in stored["data"]["controller.toml"]
+    assert 'mode = "observe"' in await stored_settings(api)
     held = msgspec.json.decode(await api.request("GET", lease))
     assert held["spec"]["holderIdentity"] == "somebody", "whoever leads goes on leading"
 
 
-async def removed(helm: Helm, api: KubeApi) -> None:
-    objects = helm.render({"mode": "recover"})
-    helm.run("uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
+async def stored_settings(api: KubeApi) -> str:
+    metadata = {"name": "rekindle-settings", "namespace": NAMESPACE}
+    stored = await get(api, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    return str(stored["data"]["controller.toml"])
 
+
+async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
+    """Not while what is on the nodes could not be taken back; then nothing is left there, nor in the
+    release's namespace."""
+    objects = helm.render({"mode": "recover"})
+    role = of_kind(objects, "ClusterRole", "rekindle-leave")
+    with pytest.raises(HelmError, match=r"rekindle-leave|pre-delete"):
+        await uninstalled(helm, api)
+    assert await pods(api, "agent"), "nothing is removed"
+    given_away = {"spec": {"holderIdentity": ""}}
+    lease = LEASES.path(CONTROLLER_NAME, NAMESPACE)
+    await api.request("PATCH", lease, body=given_away, content_type=MergePatch)
+
+    await uninstalled(helm, api, plane)
+
+    (node,) = (one for one in await listed(api, NODES.path()) if one["metadata"]["name"] == "g2")
+    assert not node["spec"].get("unschedulable")
+    assert OUR_TAINT["key"] not in {taint["key"] for taint in node["spec"].get("taints", [])}
+    assert not await get(api, role), "granted for the removal only"
+    assert await pods(api, "controller") == await listed(api, JOBS.path(namespace=NAMESPACE)) == []
     left = {body["metadata"]["name"] for body in objects if await get(api, body)}
 
     assert left == {f"{kind}.rekindle.dev" for kind in ("nodehealths", "incidents", "recipes", "recoveries")}
     assert [h["metadata"]["name"] for h in await listed(api, NODEHEALTHS.path())] == ["g1", "g2"]
+
+
+async def uninstalled(helm: Helm, api: KubeApi, plane: ControlPlane | None = None) -> None:
+    """Without a plane the Job's command is not run, and its pod fails. Raises HelmError."""
+    removing = asyncio.create_task(
+        asyncio.to_thread(helm.run, "uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
+    )
+    pod = await running(api, "leave")
+    if plane is not None:
+        assert await carried_out(api, plane, pod) == 0
+    else:
+        path = PODS.path(pod["metadata"]["name"], NAMESPACE, "status")
+        await api.request("PATCH", path, body={"status": {"phase": "Failed"}}, content_type=MergePatch)
+    await removing
 
 
 def place() -> list[str]:
@@ -206,6 +275,7 @@ async def lay_nodes(api: KubeApi) -> None:
             "status": {"allocatable": room, "capacity": room},
         }
         if name == "g2":
+            body["metadata"]["annotations"] = {QUARANTINE: msgspec.json.encode(NOTE).decode()}
             body["spec"] = {"taints": [OUR_TAINT], "unschedulable": True}
         await api.request("POST", NODES.path(), body=body)
     async with asyncio.timeout(LIMIT_S):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from detectors import agent_command
 from detectors.kubeapi import ApiError, KubeApi
 from detectors.settings import AgentSettings, load
-from recover import controller_command
+from detectors.validation import command as validation_command
+from recover import controller_command, leave_command
+from recover.modes import Mode
+from recover.repair.state import StepKind
+from recover.repair_templates import load_means
 from recover.resources import NAMESPACES
-from recover.settings import Settings
+from recover.settings import Repairs, Settings
 from tests.chart.helm import CHART, HELMS, KUBERNETES, NAMESPACE, Helm, HelmError, of_kind, path_of
-from tests.chart.wrong_values import WRONG
+from tests.chart.wrong_values import WRONG, WRONG_TOGETHER
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import manifests
 
@@ -24,13 +30,16 @@ pytestmark = pytest.mark.control_plane
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 EVERYTHING: dict[str, Any] = {
-    "mode": "recover",
+    "mode": "repair",
+    "modes": {"pools": {"A100.80G": "observe", "gone": None}, "namespaces": {"team": "recover"}},
+    "labels": {"team": "ml-platform"},
     "image": {"registry": "registry.example.com:5000/team", "digest": DIGEST, "pullSecrets": ["pull"]},
     "settings": {
         "controller": {
             "timing": {"settle_s": 5, "settle_max_s": 12.5},
             "budgets": {"quarantined_nodes_max": 20_000_000, "pool_label": 'a"b\\<c>'},
             "accelerators": ["example.com/npu"],
+            "repair": {"cool_down_s": 60, "webhook": {"url": "https://machines.example/reboot"}},
         },
         "agent": {"logs": {"stall_min_s": 900}, "nvml": {"enabled": False}},
         "catalogue": '[[xid]]\ncode = 999\n# "quoted"\n',
@@ -42,6 +51,11 @@ EVERYTHING: dict[str, Any] = {
         "nvmlLibrary": "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1",
         "maxUnavailable": 1,
     },
+    "repair": {
+        "image": "registry.example.com/torch:1",
+        "templates": {"reset": {"spec": {"containers": [{"name": "mine", "image": "reset:2"}]}}},
+        "webhookSecret": "machines",
+    },
     "controller": {
         "replicas": 3,
         "nodeSelector": {"pool": "infra"},
@@ -49,12 +63,27 @@ EVERYTHING: dict[str, Any] = {
         "logLevel": "debug",
     },
     "networkPolicy": {"egressPorts": [443, 6443]},
-    "podMonitor": {"enabled": True},
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus", "team": "observability"}},
+    "alerts": {"enabled": True},
+    "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Rekindle"}},
+}
+REBOOT_NODE = """
+apiVersion: janitor.example.com/v1
+kind: RebootNode
+spec: {nodeName: "{node}", reason: "{fault}, {incident}"}
+"""
+BY_ANOTHER: dict[str, Any] = {
+    "mode": "repair",
+    "settings": {
+        "controller": {"repair": {"maintenance": {"plural": "rebootnodes", "manifest": REBOOT_NODE}}}
+    },
 }
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "mode recover": {"mode": "recover"},
+    "mode repair": {"mode": "repair"},
     "everything set": EVERYTHING,
+    "reboots by another controller": BY_ANOTHER,
     "one controller, no limits": {
         "controller": {"replicas": 1},
         "networkPolicy": {"enabled": False},
@@ -95,18 +124,18 @@ def test_lint_finds_nothing_wrong(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.run("lint", "--strict", f"--kube-version={KUBERNETES}", str(CHART))
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("what", {**WRONG, **WRONG_TOGETHER})
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, what: str) -> None:
-    wrong, key = WRONG[what]
+    wrong, key = {**WRONG, **WRONG_TOGETHER}[what]
 
     with pytest.raises(HelmError, match=key):
         helm.render(wrong)
 
 
-@pytest.mark.parametrize("case", ["defaults", "mode recover", "everything set"])
+@pytest.mark.parametrize("case", ["defaults", "mode recover", "mode repair", "everything set"])
 def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Path, case: str) -> None:
     objects = helm.render(CASES[case])
-    for name, text in of_kind(objects, "ConfigMap")["data"].items():
+    for name, text in of_kind(objects, "ConfigMap", "rekindle-settings")["data"].items():
         (tmp_path / name).write_text(text, encoding="utf-8")
 
     controller = load(tmp_path / "controller.toml", [], Settings)
@@ -121,9 +150,18 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert controller.budgets.pool_label == 'a"b\\<c>'
         assert controller.budgets.quarantined_nodes_max == 20_000_000
         assert controller.accelerators == ("example.com/npu",)
+        assert controller.repair.cool_down_s == 60
+        assert controller.repair.webhook.url == "https://machines.example/reboot"
+        assert mounted(of_kind(objects, "Deployment"), controller.repair.webhook.token_file)
+        assert controller.images.repair == "registry.example.com/torch:1"
+        assert controller.modes.pools == {"A100.80G": Mode.OBSERVE}
+        assert controller.modes.namespaces == {"team": Mode.RECOVER}
         assert not agent.nvml.enabled
         assert (tmp_path / "catalogue.toml").read_text() == EVERYTHING["settings"]["catalogue"]
         assert mounted(of_kind(objects, "DaemonSet"), agent.catalogue.extra)
+    leaving = of_kind(objects, "Job")
+    options = leave_command._parser().parse_args(container(leaving)["args"][1:])
+    assert mounted(leaving, str(options.settings))
     for kind, parser in (
         ("Deployment", controller_command._parser()),
         ("DaemonSet", agent_command._parser()),
@@ -134,12 +172,28 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert mounted(of_kind(objects, kind), str(options.settings))
 
 
+@pytest.mark.parametrize("values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}}])
+def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back(
+    helm: Helm, values: dict[str, Any]
+) -> None:
+    hooks = [body for body in helm.render({}) if "helm.sh/hook" in body["metadata"].get("annotations", {})]
+    left = [body for body in helm.render(values) if body["metadata"]["name"] == "rekindle-leave"]
+
+    assert {(b["kind"], b["metadata"]["annotations"]["helm.sh/hook"]) for b in hooks} == {
+        ("Pod", "test"),
+        ("ClusterRole", "pre-delete"),
+        ("ClusterRoleBinding", "pre-delete"),
+        ("Job", "pre-delete"),
+    }
+    assert left == []
+
+
 def test_the_settings_of_one_daemon_roll_out_that_one_alone(helm: Helm) -> None:
     before = helm.render({})
     after = helm.render({"settings": {"agent": {"logs": {"stall_min_s": 900}}}})
 
-    assert checksum(before, "Deployment") == checksum(after, "Deployment")
-    assert checksum(before, "DaemonSet") != checksum(after, "DaemonSet")
+    assert annotations(before, "Deployment") == annotations(after, "Deployment")
+    assert annotations(before, "DaemonSet") != annotations(after, "DaemonSet")
 
 
 def test_a_digest_and_a_registry_name_the_image_of_every_container(helm: Helm) -> None:
@@ -147,8 +201,129 @@ def test_a_digest_and_a_registry_name_the_image_of_every_container(helm: Helm) -
 
     expected = f"registry.example.com:5000/team/rekindle@{DIGEST}"
     assert set(images(objects)) == {expected}
-    assert len(list(images(objects))) == 3
-    assert f'scan = "{expected}"' in of_kind(objects, "ConfigMap")["data"]["controller.toml"]
+    assert len(list(images(objects))) == 4
+    assert f'scan = "{expected}"' in settings_of(objects)
+
+
+def test_the_registry_of_all_charts_comes_before_that_of_this_one(helm: Helm) -> None:
+    shared = {"global": {"imageRegistry": "mirror.example/all/"}, "image": {"registry": "registry.example"}}
+
+    assert set(images(helm.render(shared))) == {"mirror.example/all/rekindle:0.1.0"}
+
+
+def test_the_list_of_images_for_a_registry_of_ones_own_is_what_the_release_starts(helm: Helm) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+
+    objects = helm.render({"mode": "repair"})
+
+    named = re.findall(r'"([^"]*rekindle:[^"]*)"', settings_of(objects))
+    assert {image["image"] for image in listed} == {*images(objects), *named}
+
+
+def test_the_controller_is_given_the_packaged_templates_of_a_repair_as_this_cluster_needs_them(
+    helm: Helm, tmp_path: Path
+) -> None:
+    plain = templates_of(helm.render({"mode": "repair"}), tmp_path)
+    told = {
+        "mode": "repair",
+        "image": {"pullSecrets": ["pull"]},
+        "agent": {
+            "runtimeClassName": "nvidia",
+            "nvmlLibrary": "/usr/lib64/libnvidia-ml.so.1",
+            "hostPaths": {"kmsg": "/run/kmsg"},
+        },
+        "settings": {"catalogue": "[[xid]]\ncode = 999\n"},
+    }
+    set_up = templates_of(helm.render(told), tmp_path)
+
+    assert plain == load_means(Repairs()).templates
+    for step, template in set_up.items():
+        spec = dict(template["spec"])
+        assert spec.pop("imagePullSecrets") == [{"name": "pull"}]
+        if step is StepKind.VALIDATE:
+            (told_container,) = spec["containers"]
+            assert spec.pop("runtimeClassName") == "nvidia"
+            hosts = {v["name"]: v["hostPath"]["path"] for v in spec["volumes"] if "hostPath" in v}
+            assert (hosts["kmsg"], hosts["nvml"]) == ("/run/kmsg", "/usr/lib64/libnvidia-ml.so.1")
+            mounts = {mount["name"]: mount["mountPath"] for mount in told_container["volumeMounts"]}
+            assert mounts["settings"] == "/etc/rekindle"
+            options = validation_command._parser().parse_args(told_container["args"][1:])
+            assert str(options.catalogue) == "/etc/rekindle/catalogue.toml"
+        else:
+            assert spec == plain[step]["spec"]
+
+
+def test_a_template_of_ones_own_is_taken_as_it_is_and_starts_the_controllers_anew(
+    helm: Helm, tmp_path: Path
+) -> None:
+    own = {"spec": {"containers": [{"name": "mine", "command": ["sh", "-c", "a: |\n  'b'\n"]}]}}
+    before = helm.render({"mode": "repair"})
+    after = helm.render({"mode": "repair", "repair": {"templates": {"reboot": own}}})
+
+    found = templates_of(after, tmp_path)
+    assert found == {**load_means(Repairs()).templates, StepKind.REBOOT: own}
+    assert annotations(before, "Deployment") != annotations(after, "Deployment")
+    assert annotations(before, "DaemonSet") == annotations(after, "DaemonSet")
+
+
+def templates_of(objects: list[dict[str, Any]], folder: Path) -> dict[StepKind, Any]:
+    """As the controller reads them."""
+    for name, text in of_kind(objects, "ConfigMap", "rekindle-repair")["data"].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "controller.toml").write_text(settings_of(objects), encoding="utf-8")
+    repair = load(folder / "controller.toml", [], Settings).repair
+    paths = msgspec.structs.asdict(repair.templates)
+    assert all(mounted(of_kind(objects, "Deployment"), path) for path in paths.values())
+    laid = {step: path.replace("/etc/rekindle-repair", str(folder)) for step, path in paths.items()}
+    here = msgspec.structs.replace(repair, templates=msgspec.structs.replace(repair.templates, **laid))
+    return dict(load_means(here).templates)
+
+
+def settings_of(objects: list[dict[str, Any]]) -> str:
+    return str(of_kind(objects, "ConfigMap", "rekindle-settings")["data"]["controller.toml"])
+
+
+def annotations(objects: list[dict[str, Any]], kind: str) -> dict[str, str]:
+    return dict(of_kind(objects, kind)["spec"]["template"]["metadata"]["annotations"])
+
+
+def test_the_controller_may_ask_another_one_for_reboots_by_its_objects_in_mode_repair_only(
+    helm: Helm, tmp_path: Path
+) -> None:
+    objects = helm.render(BY_ANOTHER)
+    (tmp_path / "controller.toml").write_text(settings_of(objects), encoding="utf-8")
+    told = load(tmp_path / "controller.toml", [], Settings).repair.maintenance
+    maintenance = load_means(Repairs(maintenance=told)).maintenance
+
+    assert maintenance is not None
+    assert of_kind(objects, "ClusterRole", "rekindle-maintenance")["rules"] == [
+        {
+            "apiGroups": [maintenance.resource.group],
+            "resources": [maintenance.resource.plural],
+            "verbs": ["get", "create", "delete"],
+        }
+    ]
+    binding = of_kind(objects, "ClusterRoleBinding", "rekindle-maintenance")
+    assert [subject["name"] for subject in binding["subjects"]] == ["rekindle-controller"]
+    for other in ({**BY_ANOTHER, "mode": "recover"}, {"mode": "repair"}):
+        names = {body["metadata"]["name"] for body in helm.render(other)}
+        assert "rekindle-maintenance" not in names
+
+
+def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:
+    objects = [
+        body
+        for body in helm.render(EVERYTHING, apis=("monitoring.coreos.com/v1/PodMonitor",))
+        if "helm.sh/chart" in body["metadata"].get("labels", {})
+    ]
+    templates = [body["spec"]["template"] for body in objects if "template" in body.get("spec", {})]
+
+    assert {"DaemonSet", "Deployment", "ConfigMap", "NetworkPolicy"} <= {body["kind"] for body in objects}
+    for body in [*objects, *templates]:
+        team = "observability" if body.get("kind") == "PodMonitor" else "ml-platform"
+        assert body["metadata"]["labels"]["team"] == team
+        assert body["metadata"]["labels"]["app.kubernetes.io/name"] == "rekindle"
 
 
 def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm) -> None:
@@ -188,20 +363,6 @@ def test_the_environments_policy_goes_with_the_mode_and_the_api_server(
     assert any(body["kind"] == "ValidatingAdmissionPolicy" for body in objects)
 
 
-def test_an_api_server_without_policies_is_refused_until_they_are_given_up(helm: Helm) -> None:
-    with pytest.raises(
-        HelmError, match=r"policies\.enabled: Kubernetes v?1\.29\.0 has no admission policies"
-    ):
-        helm.render({}, kubernetes="1.29.0")
-
-    assert of_kind(helm.render({"policies": {"enabled": False}}, kubernetes="1.27.0"), "DaemonSet")
-
-
-def test_an_api_server_that_is_too_old_is_refused(helm: Helm) -> None:
-    with pytest.raises(HelmError, match=r"requires kubeVersion: >=1\.27\.0-0"):
-        helm.render({"policies": {"enabled": False}}, kubernetes="1.26.9")
-
-
 @pytest.mark.parametrize("apis", [(), ("monitoring.coreos.com/v1/PodMonitor",)])
 def test_pod_monitors_are_made_where_they_are_known(helm: Helm, apis: tuple[str, ...]) -> None:
     monitors = {
@@ -212,6 +373,16 @@ def test_pod_monitors_are_made_where_they_are_known(helm: Helm, apis: tuple[str,
 
     assert monitors == ({"rekindle-agent", "rekindle-controller"} if apis else set())
     assert not [b for b in helm.render({}, apis=apis) if b["kind"] == "PodMonitor"]
+
+
+def test_whoever_does_not_want_warnings_has_none(helm: Helm) -> None:
+    policies = {
+        body["metadata"]["name"]
+        for body in helm.render({"policies": {"warnings": False}})
+        if body["kind"] == "ValidatingAdmissionPolicy"
+    }
+
+    assert policies == {"rekindle-agent", "rekindle-controller"}
 
 
 def test_rights_and_policies_are_the_files_that_the_other_tests_put_in_force(helm: Helm) -> None:
@@ -227,14 +398,16 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def mounted(workload: dict[str, Any], path: str) -> bool:
-    """Whether that file comes from the ConfigMap."""
-    volumes = workload["spec"]["template"]["spec"]["volumes"]
-    (items,) = (volume["configMap"]["items"] for volume in volumes if "configMap" in volume)
-    return path in {f"/etc/rekindle/{item['path']}" for item in items}
-
-
-def checksum(objects: list[dict[str, Any]], kind: str) -> str:
-    return str(of_kind(objects, kind)["spec"]["template"]["metadata"]["annotations"]["checksum/settings"])
+    """Whether that file comes from a ConfigMap or Secret."""
+    spec = workload["spec"]["template"]["spec"]
+    (folder,) = (
+        mount["name"]
+        for mount in spec["containers"][0]["volumeMounts"]
+        if mount["mountPath"] == str(Path(path).parent)
+    )
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == folder)
+    items = (volume.get("configMap") or volume["secret"]).get("items")
+    return items is None or Path(path).name in {item["path"] for item in items}
 
 
 def images(value: Any) -> Iterator[str]:

@@ -22,6 +22,15 @@ def manifests(folder: str) -> list[dict[str, Any]]:
     ]
 
 
+def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -> None:
+    (role,) = (body for body in manifests("leaving") if body["kind"] == "ClusterRole")
+
+    assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
+        (["deployments"], ["rekindle-controller"], ["delete"]),
+        (["configmaps"], None, ["delete"]),
+    ]
+
+
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
     for body in manifests("rbac"):
         for rule in body.get("rules", []):
@@ -82,14 +91,35 @@ def names(policy: dict[str, Any], account: str) -> bool:
     return any(user in condition["expression"] for condition in policy["spec"]["matchConditions"])
 
 
-def test_every_policy_is_bound_and_denies() -> None:
+def test_a_policy_denies_or_only_warns_and_what_only_warns_lets_in_whatever_it_cannot_judge() -> None:
     policies = {
-        b["metadata"]["name"] for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicy"
+        b["metadata"]["name"]: b["spec"]["failurePolicy"]
+        for b in manifests("policies")
+        if b["kind"] == "ValidatingAdmissionPolicy"
     }
-    bindings = [b for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicyBinding"]
+    actions = {
+        b["spec"]["policyName"]: b["spec"]["validationActions"]
+        for b in manifests("policies")
+        if b["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
 
-    assert {b["spec"]["policyName"] for b in bindings} == policies
-    assert all("Deny" in b["spec"]["validationActions"] for b in bindings)
+    assert actions == {
+        name: ["Deny", "Audit"] if policy == "Fail" else ["Warn"] for name, policy in policies.items()
+    }
+    assert {name for name, policy in policies.items() if policy == "Fail"} == ACCOUNTS
+
+
+def test_what_warns_of_jobs_matches_every_kind_that_is_restarted() -> None:
+    (policy,) = (
+        b for b in manifests("policies") if b["metadata"]["name"] == "rekindle-warns-job" and names_kinds(b)
+    )
+
+    assert names_kinds(policy) == {(w.resource.group, w.resource.plural) for w in WORKLOADS}
+
+
+def names_kinds(policy: dict[str, Any]) -> set[tuple[str, str]]:
+    rules = policy["spec"].get("matchConstraints", {}).get("resourceRules", [])
+    return {(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]}
 
 
 def test_what_changes_objects_is_bound_and_lets_in_whatever_it_cannot_change() -> None:

@@ -34,8 +34,6 @@ def test_every_value_has_a_meaning_or_a_name_that_every_chart_knows() -> None:
     assert unexplained == {
         "image.repository",
         "image.pullPolicy",
-        "agent.resources",
-        "controller.resources",
         "podMonitor.interval",
     }
 

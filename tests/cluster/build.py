@@ -1,11 +1,13 @@
 """`python -m tests.cluster.build`: what a real cluster needs beside its control plane, made once and cached.
 
 The programs of a node are built from their Go modules; the files of the pods' image come from Debian by
-debootstrap, and so must runc, the CNI plugins and iptables be installed: `apt-get install PACKAGES`.
+debootstrap, and so must runc, the CNI plugins and iptables be installed: `--lacking` prints the packages that
+are not, and makes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -73,7 +75,7 @@ PARTS = (
 
 def cached() -> Programs:
     """All programs, the control plane's too. Raises BuildError if one is missing, with what makes it."""
-    lacking = sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
+    lacking = _lacking()
     if lacking:
         raise BuildError(f"programs are missing; install them with `apt-get install {' '.join(lacking)}`")
     if not base_image_files().exists():
@@ -81,13 +83,23 @@ def cached() -> Programs:
     return cached_parts((*CONTROL_PLANE, *PARTS), COMMAND)
 
 
+def _lacking() -> list[str]:
+    """Debian's packages of the programs that are not here."""
+    return sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
+
+
 def base_image_files() -> Path:
     """The tar of all files of the image that the tests' pods run."""
     return parts_cache() / f"image-{SUITE}-{'-'.join(INCLUDED)}" / "base.tar"
 
 
-def main() -> int:
+def main(args: list[str]) -> int:
     """Makes what is missing. Exit 1, with one line that says why, if it cannot."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--lacking", action="store_true", help="print the Debian packages that are missing")
+    if parser.parse_args(args).lacking:
+        print(" ".join(_lacking()))
+        return 0
     try:
         build((*CONTROL_PLANE, *PARTS))
         _make_base_image()
@@ -131,4 +143,4 @@ def _run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import time
@@ -18,7 +19,9 @@ def main() -> int:
     began = time.monotonic()
     record = Record.read()
     if record is None and FOLDER.exists():
-        FOLDER.rmdir()  # killed before its record: nothing else was made
+        shutil.rmtree(
+            FOLDER
+        )  # killed before its record was made, or while it was removed: nothing else is there
     if record is None:
         print("no cluster is here", file=sys.stderr)
         return 0

@@ -7,7 +7,6 @@ knows the others' pods, and none has a default route, so that no packet leaves t
 from __future__ import annotations
 
 import ipaddress
-from pathlib import Path
 
 import msgspec
 
@@ -20,7 +19,7 @@ __all__ = [
     "NETWORK",
     "SERVICES",
     "connect",
-    "is_connected",
+    "cut",
     "lay_bridge",
     "node_address",
     "pods_of",
@@ -64,9 +63,9 @@ def connect(record: Record, number: int, pid: int) -> None:
     run("ip", "route", "replace", pods_of(number), "via", node_address(number), "dev", BRIDGE)
 
 
-def is_connected(number: int) -> bool:
-    """A cable is gone some time after the last process of its node."""
-    return Path("/sys/class/net", _cable(number)).exists()
+def cut(number: int) -> None:
+    """From now on nobody hears of that node, not even that its connections end."""
+    run("ip", "link", "delete", _cable(number))
 
 
 def _cable(number: int) -> str:

@@ -3,18 +3,19 @@
 #
 # Needs in its environment: NODE (the name), FOLDER (its files), ADDRESS, GATEWAY, PORT (the API server's),
 # ROUTES ("NETWORK via ADDRESS;..."), IMAGES (archives), and PATH with the node's programs. What it starts is
-# started again when it ends. It never ends by itself: SIGKILL of it is the node's crash.
+# started again when it ends, but for those that a file in FOLDER/stopped names. It never ends by itself: SIGKILL
+# of it is the node's crash.
 set -euo pipefail
 
 lay_over() { # What the node sees in place of the machine's own file or folder.
     mount --bind "$FOLDER/$1" "$2"
 }
 
-keep() { # NAME COMMAND...: as a service manager would.
+keep() { # NAME COMMAND...: as a service manager would, unless the service was stopped.
     local name=$1
     shift
     while :; do
-        "$@" >>"$FOLDER/logs/$name.log" 2>&1 || true
+        [ -e "$FOLDER/stopped/$name" ] || "$@" >>"$FOLDER/logs/$name.log" 2>&1 || true
         sleep 1
     done &
 }
@@ -30,6 +31,10 @@ cat /proc/sys/kernel/random/uuid >"$FOLDER/boot_id"
 lay_over boot_id /proc/sys/kernel/random/boot_id
 : >"$FOLDER/kmsg"
 lay_over kmsg /dev/kmsg
+# What the NVIDIA driver shows of its GPUs.
+lay_over proc-driver /proc/driver
+# A reboot that something on the node asks for is simulated: by whoever keeps the node.
+lay_over sbin /usr/local/sbin
 
 # The kubelet sets these for the whole machine: here it sets files.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import time
-import uuid
 from pathlib import Path
 
 import msgspec
@@ -19,8 +18,9 @@ import yaml
 
 from chaos.children import die_with
 from tests.cluster.build import CNI_PLUGINS
+from tests.cluster.gpus import gpu_id, lay_driver
 from tests.cluster.images import PAUSE
-from tests.cluster.network import DNS, GATEWAY, SERVICES, connect, is_connected, node_address, pods_of
+from tests.cluster.network import DNS, GATEWAY, SERVICES, connect, cut, node_address, pods_of
 from tests.cluster.pki import client_kubeconfig, issue
 from tests.cluster.record import ClusterError, Record, cgroup_hierarchies, remove_cgroup, run
 from tests.control_plane.build import Programs
@@ -32,6 +32,10 @@ INIT = Path(__file__).parent / "node-init.sh"
 CRASHED_S = 30.0
 SILENCE_S = 8
 """A node that renews its lease for this long not is taken for dead: Kubernetes' 50 s are long for a test."""
+_SYSTEMCTL = """#!/bin/sh
+# Simulated: nothing is rebooted before the node's keeper does it.
+echo "$@" >{asked}
+"""
 _CONTAINERD = """
 version = 3
 root = "/var/lib/containerd"
@@ -87,17 +91,26 @@ class Node:
         return self.folder / "gpus"
 
     @property
+    def reboot_asked(self) -> Path:
+        """There, with its arguments, once something on the node has called systemctl: for `reboot`."""
+        return self.folder / "reboot-asked"
+
+    @property
     def boot_id(self) -> str:
         return (self.folder / "boot_id").read_text(encoding="utf-8").strip()
 
     def lay(self, plane: ControlPlane, programs: Programs, gpus: int, neighbours: list[int]) -> None:
         """Writes all that its programs read. Before the first start."""
-        for name in ("cni", "logs", "var-log", "var-lib/kubelet", "var-lib/containerd"):
+        for name in ("cni", "logs", "sbin", "stopped", "var-log", "var-lib/kubelet", "var-lib/containerd"):
             (self.folder / name).mkdir(parents=True)
         for name in ("kmsg", "boot_id"):
             (self.folder / name).touch()
-        ids = (f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{self.name}-{index}')}\n" for index in range(gpus))
+        ids = (f"{gpu_id(self.name, index)}\n" for index in range(gpus))
         self.gpus.write_text("".join(ids), encoding="utf-8")
+        lay_driver(self.folder, self.name, gpus)
+        systemctl = self.folder / "sbin" / "systemctl"
+        systemctl.write_text(_SYSTEMCTL.format(asked=self.reboot_asked), encoding="utf-8")
+        systemctl.chmod(0o755)
         user = f"system:node:{self.name}"
         kubeconfig = client_kubeconfig(plane.folder, plane.url, self.name, user, "system:nodes")
         kubeconfig.rename(self.folder / "kubelet.kubeconfig")
@@ -163,6 +176,7 @@ class Node:
     def start(self) -> None:
         """Boots the node. It is Ready some seconds later."""
         assert self._process is None, f"{self.name} runs already"
+        self.restart_programs()
         self._make_cgroups()
         namespaces = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
         parent = os.getpid()
@@ -180,13 +194,17 @@ class Node:
         connect(self._record, self._number, self._init_pid())
 
     def crash(self) -> None:
-        """SIGKILL of its pid 1. Returns when nothing of the node is left but its disk and its cgroups."""
+        """As when its power fails: SIGKILL of its pid 1, with the cable cut first, for a kernel that lives on
+        would end the connections of the dead. Returns when nothing of the node runs: left are its disk and
+        its cgroups."""
+        cut(self._number)
         self.end()
-        deadline = time.monotonic() + CRASHED_S
-        while is_connected(self._number):
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the link of {self.name} is still there: something holds its network")
-            time.sleep(0.05)
+
+    def simulated_reboot(self) -> None:
+        """What a reboot looks like from outside: all that ran has ended, and the next boot has another id."""
+        self.reboot_asked.unlink(missing_ok=True)
+        self.crash()
+        self.start()
 
     def end(self) -> None:
         """Returns when nothing of the node runs any more, at once if nothing did."""
@@ -196,6 +214,19 @@ class Node:
             os.kill(self._init_pid(), signal.SIGKILL)
         self._process.wait(CRASHED_S)
         self._process = None
+
+    def kill_programs(self, *names: str) -> None:
+        """SIGKILL of the kubelet, containerd, kube-proxy: nothing starts them again before restart_programs.
+        Containers live on: only a crash of the node ends them."""
+        for name in names:
+            (self.folder / "stopped" / name).touch()
+            with contextlib.suppress(ClusterError):  # it is between an end and a start
+                self.command("kill", "-KILL", *self.command("pgrep", "--exact", name).split())
+
+    def restart_programs(self) -> None:
+        """All that were killed, within a second."""
+        for stopped in (self.folder / "stopped").iterdir():
+            stopped.unlink()
 
     def command(self, *command: str) -> str:
         """What that command prints on the node. Raises ClusterError."""

@@ -129,6 +129,10 @@ class Record(msgspec.Struct):
                 raise ClusterError(f"the link {link} cannot be deleted")
         for name in reversed(self.cgroups):
             remove_cgroup(name)
+        # The record goes last: whoever is killed before that leaves what can still be taken away.
+        for path in FOLDER.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
         shutil.rmtree(FOLDER)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.cluster.cases import SUBDOMAIN, apply, pod_of, until
 from tests.cluster.cluster import GPUS_PER_NODE, NODES, Cluster
 from tests.cluster.images import BASE
 from tests.cluster.product import PRODUCT, product_image
+from tests.cluster.record import ClusterError
 
 pytestmark = pytest.mark.real_nodes
 
@@ -42,9 +44,14 @@ def in_pod(cluster: Cluster, pod: str, code: str) -> str:
     return cluster.kubectl("exec", pod, "--", "python3", "-c", code).strip()
 
 
-def fetched(cluster: Cluster, pod: str, url: str) -> str:
+def answers(cluster: Cluster, pod: str, url: str) -> bool:
+    """Whether the pod got an answer. Not at once so: the address of a Service is in force on a node only when
+    its kube-proxy has heard of the pods behind it, and the name of one made anew is cached for seconds."""
     code = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=5).status)"
-    return in_pod(cluster, pod, code)
+    try:
+        return in_pod(cluster, pod, code) == "200"
+    except ClusterError:
+        return False
 
 
 def test_every_node_is_ready_with_its_gpus_and_a_boot_id_of_its_own(cluster: Cluster) -> None:
@@ -69,8 +76,8 @@ def test_pods_reach_the_pods_of_other_nodes_by_name_and_through_a_service(
 ) -> None:
     names = list(pods.values())
     for pod, other in zip(names, [*names[1:], names[0]], strict=True):
-        assert fetched(cluster, pod, f"http://{other}.{SUBDOMAIN}:8080/") == "200"
-        assert fetched(cluster, pod, "http://balanced.default.svc.cluster.local/") == "200"
+        for url in (f"http://{other}.{SUBDOMAIN}:8080/", "http://balanced.default.svc.cluster.local/"):
+            until(f"{pod} gets {url}", partial(answers, cluster, pod, url))
 
 
 def test_a_pod_reaches_the_api_server_and_nothing_outside_of_the_machine(

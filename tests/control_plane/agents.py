@@ -21,7 +21,7 @@ import msgspec
 from chaos.children import Child, spawn
 from chaos.cluster.host import Host
 from detectors.kubeapi import ApiError, KubeApi, ReplyLost
-from recover.kube.cluster import PODS
+from recover.resources import PODS
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, SYSTEM, token
 

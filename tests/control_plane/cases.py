@@ -9,18 +9,20 @@ from typing import Any
 
 import msgspec
 
+from detectors.contract import Edge
 from detectors.resource import Resource
-from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
-from recover.resources import PADDLEJOBS
+from recover.resources import INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
-from tests.control_plane.stage import NAMESPACE, RealStage
+from tests.control_plane.stage import NAMESPACE, RealStage, now
 
 __all__ = [
     "RECREATE",
     "cordons",
     "ended",
+    "hangs",
     "incident_of",
     "indexed_job",
+    "is_suspended",
     "no_trouble",
     "nodes_of",
     "paddlejob",
@@ -132,6 +134,20 @@ async def recovered(stage: RealStage, job: str, old: Sequence[Any]) -> Any:
     return await ended(stage, job, "Succeeded")
 
 
+async def hangs(stage: RealStage, pods: list[Any]) -> None:
+    """The rank on the living node waits for its peer; nobody tells of the one on the dead node."""
+    for pod in pods:
+        ready = next(
+            c["status"]
+            for c in (await stage.get(NODES, pod["spec"]["nodeName"]))["status"]["conditions"]
+            if c["type"] == "Ready"
+        )
+        if ready == "True":
+            health = await stage.health(pod["spec"]["nodeName"])
+            stalled = [msgspec.structs.replace(p, edge=Edge.STALLED, at=now()) for p in health.pods]
+            await stage.publish(pod["spec"]["nodeName"], pods=stalled)
+
+
 async def ended(stage: RealStage, job: str, phase: str, reason: str | None = None) -> Any:
     """The job's only Recovery, once it has come to that phase."""
 
@@ -147,6 +163,10 @@ async def ended(stage: RealStage, job: str, phase: str, reason: str | None = Non
 
 async def recoveries(stage: RealStage, job: str) -> list[Any]:
     return [r for r in await stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == job]
+
+
+async def is_suspended(stage: RealStage, job: str) -> bool:
+    return bool((await stage.get(JOBS, job, NAMESPACE))["spec"].get("suspend"))
 
 
 async def refusals(stage: RealStage, job: str) -> dict[str, str]:

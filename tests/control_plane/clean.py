@@ -11,18 +11,21 @@ import msgspec
 from detectors.kubeapi import ApiError, KubeApi, MergePatch
 from detectors.resource import Resource
 from recover.crds import manifests
-from recover.kube.cluster import (
+from recover.resources import (
     CONFIGMAPS,
     EVENTS,
     INCIDENTS,
     JOBS,
+    JOBSETS,
+    LEASES,
     NODEHEALTHS,
     NODES,
+    PADDLEJOBS,
     PODS,
     PYTORCHJOBS,
+    RECIPES,
     RECOVERIES,
 )
-from recover.resources import JOBSETS, LEASES, PADDLEJOBS, RECIPES
 
 __all__ = ["install_crds", "wiped"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,8 +27,8 @@ no webhook is installed, so any will do."""
 
 
 @contextmanager
-def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]:
-    """Runs until the block ends. Raises PlaneError if the operator is not ready in time."""
+def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[str] = ()) -> Iterator[None]:
+    """Runs until the block ends; `flags` are further ones. Raises PlaneError if it is not ready in time."""
     for file in programs.training_crds:
         crd = yaml.safe_load(file.read_text(encoding="utf-8"))
         plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
@@ -47,6 +47,7 @@ def training_operator(programs: Programs, plane: ControlPlane) -> Iterator[None]
         "-metrics-bind-address=0",
         f"-health-probe-bind-address=127.0.0.1:{probe}",
         f"-webhook-server-port={free_port()}",
+        *flags,
     ]
     with _certificates(plane), child(plane, command):
         wait_until_ready(plane, "training-operator", f"http://127.0.0.1:{probe}/readyz")

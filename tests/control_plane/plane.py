@@ -221,20 +221,22 @@ class ControlPlane:
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": user}}],
             "current-context": "local",
         }
-        file = self.folder / f"{user}.kubeconfig"
-        file.write_text(yaml.safe_dump(document), encoding="utf-8")
-        file.chmod(0o600)
-        return file
+        # A program that has just been started may be reading the one that was written before.
+        file, new = (self.folder / f"{user}.kubeconfig{end}" for end in ("", ".new"))
+        new.write_text(yaml.safe_dump(document), encoding="utf-8")
+        new.chmod(0o600)
+        return new.replace(file)
 
 
 @contextmanager
 def started(
-    programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = 8
+    programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = 8, gates: str = ""
 ) -> Iterator[ControlPlane]:
     """With `controllers`, all that makes Jobs run on KWOK nodes; without, the bare API server.
 
     A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test; with
-    hundreds of nodes the heartbeats of a short time are what the machine is busy with.
+    hundreds of nodes the heartbeats of a short time are what the machine is busy with. `gates` are features
+    of Kubernetes, as `Name=false`: without one it is in this as a version that did not have it yet.
 
     Raises PlaneError. However the block ends, no process and no file is left behind.
     """
@@ -244,13 +246,15 @@ def started(
         plane = ControlPlane(folder, port or free_port())
         _lay_files(plane)
         plane.etcd_url = run_etcd(stack, programs, plane)
-        command = _api_server(programs, plane)
+        features = [f"--feature-gates={gates}"] if gates else []
+        command = [*_api_server(programs, plane), *features]
         if not controllers:  # nobody makes the service account that pods are given
             command.append("--disable-admission-plugins=ServiceAccount")
         plane.run(stack, command)
         plane.wait_until_ready()
         if controllers:
-            for command in _controllers(programs, plane, silence_s):
+            manager, *others = _controllers(programs, plane, silence_s)
+            for command in ([*manager, *features], *others):
                 plane.run(stack, command)
         yield plane
 

@@ -37,7 +37,7 @@ from detectors.contract import (
 )
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
-from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES, PODS
+from recover.resources import NAMESPACES, NODEHEALTHS, NODES, PODS
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped

@@ -9,7 +9,7 @@ from chaos.bench import BENCHES
 from chaos.bench.loop import Loop
 from chaos.bench.rounds import ROWS
 from detectors.kubeapi import KubeApi
-from recover.kube.cluster import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane

@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
-from detectors.contract import Edge
 from detectors.kubeapi import MergePatch
 from detectors.resource import Resource
-from recover.kube.cluster import JOBS, NODES
+from recover.resources import JOBS, NODES
 from tests.control_plane.cases import (
     ended,
+    hangs,
     incident_of,
     indexed_job,
     no_trouble,
@@ -31,7 +30,7 @@ from tests.control_plane.cases import (
     writes_to,
 )
 from tests.control_plane.plane import ControlPlane
-from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -56,14 +55,14 @@ async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_
     """Three gangs of two ranks, one rank of each on a node that dies. Two of them hang; the proofs that their
     nodes are off are the out-of-service taint and the deleted Node."""
     async with raised(control_plane, nodes=8, settings=SETTINGS, agents=0) as stage:
-        hosts = {"tainted": ("n1", "n2"), "deleted": ("n3", "n4"), "trains": ("n5", "n6")}
+        hosts = {"tainted": ("n1", "n2", "n7"), "deleted": ("n3", "n4", "n8"), "trains": ("n5", "n6")}
         old = {}
-        for name, (dead, alive) in hosts.items():
-            old[name] = await trained(stage, indexed_job(name, pod=on(dead, alive, "n7", "n8")))
+        for name, (dead, *others) in hosts.items():
+            old[name] = await trained(stage, indexed_job(name, pod=on(dead, *others)))
             assert dead in nodes_of(old[name])
         since = control_plane.audit_position()
 
-        await asyncio.gather(*(stage.dies(dead) for dead, _ in hosts.values()))
+        await asyncio.gather(*(stage.dies(dead) for dead, *_ in hosts.values()))
         await stage.until("refusals StillTraining", lambda: all_are_left_alone(stage, list(hosts)))
         assert await recoveries(stage, "trains") == []
 
@@ -86,20 +85,6 @@ async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_
 
 async def all_are_left_alone(stage: RealStage, jobs: list[str]) -> bool:
     return all([set((await refusals(stage, job)).values()) == {"StillTraining"} for job in jobs])
-
-
-async def hangs(stage: RealStage, pods: list[Any]) -> None:
-    """The rank on the living node waits for its peer; nobody tells of the one on the dead node."""
-    for pod in pods:
-        ready = next(
-            c["status"]
-            for c in (await stage.get(NODES, pod["spec"]["nodeName"]))["status"]["conditions"]
-            if c["type"] == "Ready"
-        )
-        if ready == "True":
-            health = await stage.health(pod["spec"]["nodeName"])
-            stalled = [msgspec.structs.replace(p, edge=Edge.STALLED, at=now()) for p in health.pods]
-            await stage.publish(pod["spec"]["nodeName"], pods=stalled)
 
 
 async def test_a_dead_node_that_nothing_proves_off_keeps_a_gang_with_a_claim_down_and_asks_a_person(

@@ -17,7 +17,8 @@ from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
 from recover.consent import OptIn, opt_in, within_mode
 from recover.enable.manifest import enabled
-from recover.model import Mode, NamespaceView
+from recover.model import NamespaceView
+from recover.modes import Mode
 from recover.resources import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
 from tests.builders import gang
 from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, uids
@@ -300,16 +301,25 @@ async def test_a_resumed_job_whose_template_says_nothing_of_it_is_told_where_to_
         scan = await stage.until("running scan pod", lambda: running_scan(stage))
         await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
         new = await stage.running(name, 2, but=uids(old))
+        told = (await stage.get(CONFIGMAPS, f"{name}-rekindle", NAMESPACE))["data"]
         await stage.steps(new[0], first=91, last=91)
         await ended(stage, name, "Succeeded")
 
         read = [source for p in new for c in p["spec"]["containers"] for source in c["envFrom"]]
         assert read == [{"configMapRef": {"name": f"{name}-rekindle", "optional": True}}] * 2
-        told = (await stage.get(CONFIGMAPS, f"{name}-rekindle", NAMESPACE))["data"]
         assert (told["REKINDLE_RESUME_FROM"], told["REKINDLE_RESUME_STEP"]) == ("/checkpoints/step-90", "90")
         assert told["REKINDLE_RECOVERY"].startswith(f"job-{name}-")
         assert "envFrom" not in scan["spec"]["containers"][0]
         no_trouble(stage)
+
+        asked = {"propagationPolicy": "Background"}
+        await stage.api.request("DELETE", JOBS.path(name, NAMESPACE), body=asked)
+        await stage.until("ConfigMap gone with its job", lambda: without_environment(stage))
+
+
+async def without_environment(stage: RealStage) -> bool:
+    names = [found["metadata"]["name"] for found in await stage.all(CONFIGMAPS, NAMESPACE)]
+    return not any(name.endswith("-rekindle") for name in names)
 
 
 async def running_scan(stage: RealStage) -> Any:

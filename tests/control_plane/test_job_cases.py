@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.kube.cluster import JOBS, NODES, PODS
+from recover.resources import JOBS, NODES, PODS
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
@@ -293,6 +293,27 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
         assert "kubectl-edit" in recovery["status"]["message"]
         assert writes_to(control_plane, since, JOBS, "llm") == []
         assert (await job_of(stage, "llm"))["spec"]["suspend"] is True
+
+
+async def test_ranks_that_a_successful_job_deletes_are_no_lost_ranks(control_plane: ControlPlane) -> None:
+    """By its successPolicy the leader's success is the Job's. The others take a while to end."""
+    settings = (*WIDE, "timing.deleted_settle_s=0.1")
+    async with raised(control_plane, nodes=3, settings=settings, agents=0) as stage:
+        policy = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
+        ranks = await trained(stage, indexed_job("llm", dying="143", successPolicy=policy))
+        index = "batch.kubernetes.io/job-completion-index"
+        (leader,) = [pod for pod in ranks if pod["metadata"]["annotations"][index] == "0"]
+
+        await stage.end(leader, exit_code=0)
+        await stage.until("Complete", lambda: is_complete(stage, "llm"))
+
+        assert await recoveries(stage, "llm") == []
+        no_trouble(stage)
+
+
+async def is_complete(stage: RealStage, name: str) -> bool:
+    conditions = (await job_of(stage, name))["status"].get("conditions", [])
+    return any((one["type"], one["status"]) == ("Complete", "True") for one in conditions)
 
 
 async def test_a_job_that_is_deleted_during_its_recovery_ends_it(control_plane: ControlPlane) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from recover.kube.cluster import JOBS, NODES, PODS
-from recover.resources import JOBSETS
+from recover.resources import JOBS, JOBSETS, NODES, PODS
 from tests.control_plane.cases import (
     OPTED_IN,
     RECREATE,

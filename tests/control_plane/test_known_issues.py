@@ -13,8 +13,7 @@ import pytest
 
 from detectors.kubeapi import MergePatch
 from detectors.resource import Resource
-from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PODS
-from recover.resources import PADDLEJOBS
+from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PADDLEJOBS, PODS
 from tests.control_plane.cases import (
     cordons,
     no_trouble,

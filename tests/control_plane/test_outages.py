@@ -21,7 +21,7 @@ import pytest
 
 from detectors.kubeapi import ApiError, KubeApi, ReplyLost
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.kube.cluster import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
+from recover.resources import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started
@@ -155,9 +155,8 @@ class Gang:
         assert (job["spec"]["suspend"], job["metadata"]["generation"]) == (False, 3)
         entered = [phase["phase"] for phase in status["phases"]]
         assert len(entered) == len(set(entered)), entered
-        assert (await self.stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"][
-            "REKINDLE_RESUME_STEP"
-        ] == "90"
+        told = (await self.stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        assert told == {"REKINDLE_RECOVERY": recovery["metadata"]["name"]}
         nodes = await self.stage.all(NODES)
         assert [n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable")] == [self._bad]
         await self._rests()

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from recover.kube.cluster import CONFIGMAPS, NODES
-from recover.resources import PADDLEJOBS
+from recover.resources import CONFIGMAPS, NODES, PADDLEJOBS
 from tests.control_plane.cases import (
     cordons,
     ended,

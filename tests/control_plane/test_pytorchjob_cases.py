@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recover.kube.cluster import PODS, PYTORCHJOBS
+from recover.resources import PODS, PYTORCHJOBS
 from tests.control_plane.cases import (
     RECREATE,
     cordons,

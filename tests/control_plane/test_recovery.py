@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.kube.cluster import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
@@ -82,12 +82,14 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
         assert await stage.all(PODS, NAMESPACE, "batch.kubernetes.io/job-name=llm") == []
         await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
         new = await stage.running("llm", 2, but=uids(old))
+        environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        assert environment["REKINDLE_RESUME_STEP"] == "90"
         await stage.steps(new[0], first=91, last=91)
 
         recovery = await ended(stage, "llm", "Succeeded")
         assert recovery["status"]["checkpoint"]["step"] == 90
         environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
-        assert environment["REKINDLE_RESUME_STEP"] == "90"
+        assert environment.keys() == {"REKINDLE_RECOVERY"}
         assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
         no_trouble(stage)
 

@@ -10,11 +10,11 @@ from detectors.resource import Resource
 from recover.resources import (
     CONFIGMAPS,
     INCIDENTS,
-    JOBS,
     LEASES,
     NODEHEALTHS,
     NODES,
     PODS,
+    PYTORCHJOBS,
     RECOVERIES,
 )
 from tests.control_plane.callers import ANY_STATUS, NAMESPACE, Caller, body, calling, incident, recovery
@@ -233,7 +233,7 @@ async def test_the_controller_reads_no_secret_and_changes_nothing_else(control_p
         "write a node's status": ("PATCH", NODES.path("n1", subresource="status"), {"status": {}}),
         "list ConfigMaps": ("GET", CONFIGMAPS.path()),
         "delete a ConfigMap": ("DELETE", CONFIGMAPS.path("llm-rekindle", NAMESPACE)),
-        "write a job's status": ("PATCH", JOBS.path("llm", NAMESPACE, "status"), {"status": {}}),
+        "fail a training": ("PATCH", PYTORCHJOBS.path("llm", NAMESPACE, "status"), {"status": {}}),
         "run in a pod": ("POST", PODS.path("llm-0", NAMESPACE, "exec"), {}),
         "evict a pod": ("POST", PODS.path("llm-0", NAMESPACE, "eviction"), {}),
         "another lease": ("PATCH", LEASES.path("another", SYSTEM), {"spec": {}}),

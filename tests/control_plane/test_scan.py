@@ -15,7 +15,7 @@ import pytest
 from detectors.kubeapi import MergePatch
 from detectors.resource import Resource
 from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.kube.cluster import NAMESPACES, NODES, PODS
+from recover.resources import NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
@@ -190,7 +190,7 @@ async def test_a_scan_that_is_killed_for_memory_is_told_so(control_plane: Contro
 
         why, took_s = await unverified(stage)
 
-        assert why == "the scan was killed: it needed more memory than its limit of 1Gi (OOMKilled)"
+        assert why == "the scan was killed: it needed more memory than its limit of 4Gi (OOMKilled)"
         assert took_s < DEADLINE_S
 
 

@@ -19,9 +19,8 @@ import pytest
 
 from chaos.children import Child
 from recover.controller_command import EXIT_LEASE_LOST
-from recover.kube.cluster import INCIDENTS
 from recover.kube.lease import LEASE
-from recover.resources import LEASES
+from recover.resources import INCIDENTS, LEASES
 from tests.control_plane.cases import cordons, indexed_job, recoveries, trained, uids
 from tests.control_plane.plane import AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM

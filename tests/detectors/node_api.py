@@ -32,13 +32,16 @@ class NodeApi:
         return msgspec.convert({"spec": self.spec, "status": self.status}, NodeHealth).status
 
     async def until(
-        self, holds: Callable[[NodeHealthStatus], bool], timeout_s: float = 8.0
+        self, holds: Callable[[NodeHealthStatus], bool], timeout_s: float = 30.0
     ) -> NodeHealthStatus:
         async with asyncio.timeout(timeout_s):
             while not holds(self.health):
                 self._changed.clear()
                 await self._changed.wait()
         return self.health
+
+    async def until_asked(self, times: int, timeout_s: float = 30.0) -> None:
+        await self.until(lambda _: self.asks >= times, timeout_s)
 
     async def _patch(self, request: web.Request) -> web.Response:
         assert request.content_type == "application/merge-patch+json"
@@ -53,6 +56,7 @@ class NodeApi:
             self._changed.set()
         else:
             self.asks += 1
+            self._changed.set()
         return web.json_response({"metadata": {"name": self.node}, "spec": self.spec, "status": self.status})
 
 

@@ -17,11 +17,23 @@ import pytest
 from detectors.agent import AgentOptions, run
 from detectors.contract import CoverageState, Edge, Fault, Source
 from detectors.kubeapi import Credentials
-from detectors.settings import AgentSettings, Logs
+from detectors.settings import AgentSettings, Catalogue, Logs
 from detectors.sources import inventory
 
 from .host import BOOT, SETTINGS, Host
 from .node_api import node_api
+
+XID_999 = """
+[[xid]]
+code = 999
+{mnemonic}
+meaning = "the riser of our boards is hot"
+fault = "thermal"
+origin = "kernel"
+severity = "fatal"
+remedy = "inspect"
+source = "our own boards"
+"""
 
 
 @pytest.fixture
@@ -146,6 +158,21 @@ async def test_a_new_boot_drops_the_findings_of_the_old(host: Host) -> None:
     assert status.findings == []
 
 
+async def test_a_bad_row_of_the_users_catalogue_is_told_and_the_others_are_used(host: Host) -> None:
+    rows = host.root / "rows.toml"
+    good = XID_999.format(mnemonic='mnemonic = "OURS"')
+    rows.write_text(good + XID_999.format(mnemonic="").replace("999", "998"))
+    settings = msgspec.structs.replace(SETTINGS, catalogue=Catalogue(extra=str(rows)))
+    async with node_api("n1") as api, host.agent(api, settings):
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 999, ours")
+        status = await api.until(lambda status: bool(status.findings))
+
+    assert status.findings[0].fault is Fault.THERMAL
+    assert status.catalogue_problems == [
+        f"{rows}: [[xid]] row 2 (code 998): field mnemonic: value (none): this field is required"
+    ]
+
+
 async def test_a_storm_of_lines_is_one_finding_and_few_writes(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
         await api.until(lambda status: len(status.coverage) == 4)
@@ -155,7 +182,7 @@ async def test_a_storm_of_lines_is_one_finding_and_few_writes(host: Host) -> Non
             *("NVRM: Xid (PCI:0000:38:00): 45, pid=1, name=p, Ch 1 caused by previous Xid 149",) * 20_000,
             "NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (R)",
         )
-        status = await api.until(lambda status: bool(status.findings) and status.findings[0].final, 10)
+        status = await api.until(lambda status: bool(status.findings) and status.findings[0].final)
 
     (found,) = status.findings
     assert (found.code, found.chain) == ("xid-149", ["xid-45", "xid-154"])

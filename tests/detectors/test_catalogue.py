@@ -103,14 +103,11 @@ def test_a_bad_row_is_named_with_file_row_field_value_and_what_was_expected(
     good, bad = rows_of({"xid": [row]}, "xid", XidRow, file="mine.toml")
 
     assert not good
-    assert str(bad[0]).startswith("mine.toml: [[xid]] row 1 (code 79): ")
+    assert str(bad[0]).startswith(f"mine.toml: [[xid]] row 1 (code {row['code']!r}): ")
     assert told in str(bad[0])
 
 
-def test_a_users_rows_win_and_a_bad_one_is_skipped_and_told(tmp_path: Path) -> None:
-    extra = tmp_path / "extra.toml"
-    extra.write_text(
-        """
+GOOD = """
 [[xid]]
 code = 13
 mnemonic = "MINE"
@@ -120,7 +117,14 @@ origin = "kernel"
 severity = "fatal"
 remedy = "reset-device"
 source = "our own experience"
+"""
 
+
+def test_a_users_rows_win_and_a_bad_one_is_skipped_and_told(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(
+        GOOD
+        + """
 [[xid]]
 code = 31
 mnemonic = "HALF"
@@ -143,7 +147,47 @@ source = "ours"
     assert "row 2 (code 31): field meaning: value (none): this field is required" in catalogues.problems[0]
 
 
-@pytest.mark.parametrize("text", ["[[xid", "xid = 3", "\xff"])
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (f"[[xid]]\ncode = 0x{'f' * 5000}\n", "(code (a number that is too long to be written)): field"),
+        (f'[[xid]]\ncode = "{"7" * 5000}"\n', "...: expected `int`, got `str`"),
+        (f"[[xid]]\ncode = 7\nfinal = {'[' * 90}{']' * 90}\n", "(code 7)"),
+        ("[[xid]]\ncode = 1979-05-27\n", "(code datetime.date(1979, 5, 27))"),
+        (GOOD, "[[xid]] row 2 (code 13): field code: value 13: each code has one row"),
+        ('[[log_error]]\ncode = "log-ours"\npatterns = ["oom"]\n', "[[log_error]] row 1 (code 'log-ours')"),
+        ("[[xyd]]\ncode = 7\n", "table 'xyd': expected [[xid]] or [[log_error]]"),
+    ],
+    ids=[
+        "a huge number",
+        "a long text",
+        "deep",
+        "a date",
+        "the same again",
+        "another table",
+        "a typing error",
+    ],
+)
+def test_whatever_is_wrong_with_a_row_the_others_are_used_and_it_is_named(
+    tmp_path: Path, row: str, told: str
+) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(GOOD + row)
+
+    catalogues = Catalogues.load(Catalogue(extra=str(extra)))
+
+    assert catalogues.xids.row(13).mnemonic == "MINE"
+    (problem,) = catalogues.problems
+    assert problem.startswith(f"{extra}: ")
+    assert told in problem
+    assert len(problem) < 500
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[[xid", "xid = 3", "\xff", f"code = {'9' * 5000}", f"xid = {'[' * 5000}", f"xid = '{'x' * 100_000}'"],
+    ids=["cut off", "a number", "not UTF-8", "a huge number", "deep", "a long text"],
+)
 def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Path, text: str) -> None:
     extra = tmp_path / "extra.toml"
     extra.write_bytes(text.encode("latin-1"))
@@ -153,6 +197,7 @@ def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Pat
     assert catalogues.xids.row(79).final
     assert len(catalogues.problems) == 1
     assert str(extra) in catalogues.problems[0]
+    assert len(catalogues.problems[0]) < 500
 
 
 def test_a_missing_users_file_is_told(tmp_path: Path) -> None:

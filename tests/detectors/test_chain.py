@@ -100,6 +100,18 @@ def test_a_verdict_after_a_tenants_exception_is_a_finding_of_its_own() -> None:
     assert (verdict.code, verdict.final, verdict.remedy) == ("xid-154", True, Remedy.REBOOT_NODE)
 
 
+def test_what_a_program_repeats_after_a_hardware_fault_is_counted_and_does_not_make_the_fault_newer() -> None:
+    log = Log()
+    log.says("63, Row Remapper: New row marked", 0)
+    for at_s in range(1, 600, 30):
+        log.says("31, pid=1, name=p, MMU Fault", at_s)
+    assert (log.only.chain, log.only.count) == (["xid-31"], 21)
+    assert log.only.last_seen <= START + timedelta(seconds=10), "only the first is a consequence"
+
+    log.says("63, Row Remapper: New row marked", 59)
+    assert log.only.last_seen == START + timedelta(seconds=59)
+
+
 def test_a_verdict_raises_what_was_only_pending() -> None:
     log = Log()
     log.says("63, Row Remapper: New row marked", 0)
@@ -161,6 +173,24 @@ def test_a_storm_of_many_codes_and_devices_stays_bounded() -> None:
     assert log.counted == 40_000
     assert edges < 2000
     assert any(finding.code == "xid-79" for finding in log.chain.findings), "the gravest are kept"
+
+
+def test_what_was_seen_first_on_each_device_survives_hours_of_repeats() -> None:
+    log = Log()
+    devices = [f"0000:{0x38 + number:02x}:00" for number in range(8)]
+    for device in devices:
+        log.says("74, NVLink: fatal error detected on link 14", 0, device)
+    for minute in range(1, 200):
+        for device in devices:
+            log.says(
+                ("74, NVLink: fatal", "119, Timeout", "46, GPU stopped")[minute % 3], 61 * minute, device
+            )
+
+    kept = log.chain.findings
+    assert len(kept) == FINDINGS_MAX
+    assert [finding.sequence for finding in kept[:8]] == list(range(1, 9)), "the first of each device"
+    assert kept[-1].sequence == log.sequence, "and the last"
+    assert log.counted == 200 * 8
 
 
 def test_a_tenants_flood_never_pushes_out_a_lost_device() -> None:

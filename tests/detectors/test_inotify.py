@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import selectors
 import time
 from pathlib import Path
 
@@ -76,3 +77,37 @@ async def test_many_changes_within_the_pause_make_few_calls(tmp_path: Path) -> N
         watch.close()
 
     assert 2 <= calls <= 2 + (time.monotonic() - began_s) / pause_s
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """How often a loop has slept, and so was woken."""
+
+    waits = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.waits += timeout != 0
+        return list(super().select(timeout))
+
+
+def test_a_change_now_and_then_wakes_the_loop_no_more_than_once(tmp_path: Path) -> None:
+    """A node's logs grow by some lines a second, and each wake costs more than what is read then."""
+    log, changes, pause_s = tmp_path / "0.log", 10, 0.02
+    log.touch()
+    selector, heard = CountingSelector(), []
+
+    async def hear() -> int:
+        watch = FolderWatch(pause_s=pause_s)
+        watch.add(tmp_path, lambda: heard.append("change"))
+        before = selector.waits
+        for _ in range(changes):
+            with log.open("a", encoding="utf-8") as file:
+                file.write("step")
+            await asyncio.sleep(4 * pause_s)
+        watch.close()
+        return selector.waits - before
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        waits = runner.run(hear())
+
+    assert len(heard) == changes
+    assert waits <= 2 * changes + 2, "one for the change, one for our own sleep"

@@ -35,6 +35,9 @@ class Heard:
         self.removed: list[PodRef] = []
         self.coverage: list[str] = []
         self.open: set[str] = set()
+        self.left: list[str] = []
+        self.published: set[str] = set()
+        self.why = ""
         self.news = asyncio.Event()
 
     def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
@@ -51,14 +54,22 @@ class Heard:
         self.removed.append(pod)
         self.news.set()
 
+    def pod_left(self, pod: PodRef) -> None:
+        self.left.append(pod.uid)
+        self.news.set()
+
+    def is_silent(self, pod: PodRef) -> bool:
+        return pod.uid not in self.published
+
     def is_open(self, pod: PodRef) -> bool:
         return pod.uid in self.open
 
-    def scanned(self) -> None:
+    def scanned(self, left_out: frozenset[PodRef]) -> None:
         self.coverage.append("scanned")
         self.news.set()
 
-    def covered(self) -> None:
+    def covered(self, why: str) -> None:
+        self.why = why
         self.news.set()
 
     def blind(self, why: str) -> None:
@@ -96,7 +107,8 @@ class Host:
     async def followed(self, settings: Logs = QUICK, **wants: set[str]) -> AsyncIterator[Heard]:
         heard = Heard()
         heard.open = wants.get("open", set())
-        task = asyncio.create_task(PodLogs(self.root, heard, settings, Metrics()).run())
+        self.logs = PodLogs(self.root, heard, settings, Metrics())
+        task = asyncio.create_task(self.logs.run())
         try:
             yield heard
         finally:
@@ -226,6 +238,17 @@ async def test_a_container_has_ended_when_its_cgroup_is_gone(host: Host) -> None
         await heard.until(lambda: heard.ended == [0])
 
 
+async def test_a_container_that_ended_before_its_cgroup_was_seen_is_told_later(host: Host) -> None:
+    host.cgroup()
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        host.write(line("ValueError: bad shape"), uid="quick")
+        await heard.until(lambda: heard.ended == [0])
+
+    assert (0, "ValueError: bad shape") in heard.lines
+
+
 async def test_a_log_whose_folder_is_gone_has_ended(host: Host) -> None:
     host.write(line("step 1"))
     async with host.followed() as heard:
@@ -271,6 +294,76 @@ async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> No
         assert len(heard.lines) < 4_000
 
 
+FEW = Logs(ended_poll_s=0.02, read_pause_s=0.01, containers_max=3)
+
+
+async def test_a_rank_that_holds_a_gpu_gets_the_place_of_a_small_pod_and_the_rest_is_told(host: Host) -> None:
+    for number in range(4):
+        host.write(line(f"small {number}"), uid=f"small-{number}")
+    async with host.followed(FEW) as heard:
+        await heard.until(lambda: len(heard.lines) == 3)
+        assert heard.why == "more than 3 containers run: the logs of some pods without devices are not read"
+        heard.published = {f"small-{number}" for number in (0, 1, 3)}
+        host.logs.prefer(frozenset({"rank"}))
+        host.write(line("step 1"), uid="rank")
+        await heard.until(lambda: (0, "step 1") in heard.lines)
+
+        assert len(heard.left) == 1
+        assert heard.left == ["small-2"] or "small-2" not in followed(heard), "a silent one goes first"
+        assert heard.ended == []
+
+
+async def test_a_rank_that_was_left_out_is_read_once_it_is_known_to_hold_a_gpu(host: Host) -> None:
+    uids = [f"pod-{number}" for number in range(4)]
+    for uid in uids:
+        host.write(line(uid), uid=uid)
+    async with host.followed(FEW) as heard:
+        await heard.until(lambda: len(heard.lines) == 3 and bool(heard.why))
+        (missing,) = set(uids) - followed(heard)
+        host.logs.prefer(frozenset({missing}))
+        await heard.until(lambda: (0, missing) in heard.lines)
+
+
+async def test_where_even_the_ranks_are_too_many_it_is_said_that_some_hold_devices(host: Host) -> None:
+    uids = [f"rank-{number}" for number in range(4)]
+    async with host.followed(FEW) as heard:
+        host.logs.prefer(frozenset(uids))
+        for uid in uids:
+            host.write(line(uid), uid=uid)
+        await heard.until(lambda: "some pods that hold devices" in heard.why)
+
+    assert heard.left == []
+
+
+async def test_an_ended_container_takes_no_place(host: Host) -> None:
+    for number in range(4):
+        host.cgroup(f"pod-{number}")
+        host.write(line(f"pod-{number}"), uid=f"pod-{number}")
+    async with host.followed(FEW) as heard:
+        await heard.until(lambda: len(heard.lines) == 3 and bool(heard.why))
+        await asyncio.sleep(0.1)  # until their cgroups are found
+        (host.root / "sys/fs/cgroup/kubepods/burstable" / f"pod{min(followed(heard))}").rmdir()
+        await heard.until(lambda: heard.ended == [0])
+        host.write(line("step 1"), uid="new")
+        await heard.until(lambda: len(heard.lines) == 4)
+
+
+def followed(heard: Heard) -> set[str]:
+    return {text for _, text in heard.lines}
+
+
+async def test_a_container_that_came_and_went_between_two_looks_is_read_and_told(host: Host) -> None:
+    """Its next instance began within the same second."""
+    async with host.followed() as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+        for instance in range(3):
+            host.write(line(f"ValueError {instance}"), instance=instance)
+        await heard.until(lambda: len(heard.lines) == 3 and len(heard.ended) == 2)
+
+    assert sorted(heard.lines) == [(number, f"ValueError {number}") for number in range(3)]
+    assert heard.ended == [0, 1]
+
+
 @pytest.mark.parametrize(
     "folder",
     [
@@ -280,6 +373,9 @@ async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> No
         f"kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice",
         f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID.replace('-', '_')}.slice",
         f"memory/kubepods/burstable/pod{UID}",
+        f"gpu-nodes/kubepods/burstable/pod{UID}",
+        f"memory/gpu-nodes/kubepods/burstable/pod{UID}",
+        f"gpu.slice/gpu-kubepods.slice/gpu-kubepods-pod{UID.replace('-', '_')}.slice",
     ],
 )
 def test_the_cgroup_of_a_pod_is_found_in_every_layout(tmp_path: Path, folder: str) -> None:

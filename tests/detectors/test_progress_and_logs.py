@@ -281,6 +281,20 @@ def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], cod
     assert errors.error.code == code
 
 
+def test_a_step_that_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
+    errors = logs.Errors()
+    for line in [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "step 79/1000000 loss=0.5755",
+        "torch.OutOfMemoryError: no room",
+    ]:
+        errors = logs.observe(errors, line, START, ERRORS)
+
+    assert errors.error is not None
+    assert errors.error.text == "torch.OutOfMemoryError: no room"
+
+
 @pytest.mark.parametrize("rank", ["", "[rank3]: "])
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
     errors = logs.Errors()

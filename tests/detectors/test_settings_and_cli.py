@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 from detectors import agent_command, cli
 from detectors.metrics import TABLE, Metrics
 from detectors.settings import AgentSettings, Chain, SettingsError, load
+from detectors.standard_output import EXIT_UNREAD
 
 
 def test_without_a_file_the_defaults_hold() -> None:
@@ -38,6 +43,10 @@ def test_a_file_and_then_overrides_are_read(tmp_path: Path) -> None:
         ("[chain]\nrepeats = 1", "field chain.repeats: value 1: no such field"),
         ("[cain]", "field cain: value {}: no such field"),
         ("[chain", "not valid TOML"),
+        ("[chain]\nrepeat_s = inf", "field chain.repeat_s: value inf: expected `float` <= 1000000000.0"),
+        ("[publishing]\nburst_writes = 99999999999999999999", "expected `int` <= 10000"),
+        (f"[chain]\nrepeat_s = {'9' * 5000}", "not valid TOML"),
+        (f"[chain]\nrepeat_s = {'[' * 5000}", "not valid TOML"),
     ],
 )
 def test_a_bad_file_is_named_with_field_value_and_what_was_expected(
@@ -58,7 +67,13 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         load(tmp_path / "none.toml", [], AgentSettings)
 
 
-@pytest.mark.parametrize("override", ["chain", "chain.repeat_s=soon", ".x=1", "chain=1", "chain.x.y=1"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("chain", "chain.repeat_s=soon", ".x=1", "chain=1", "chain.x.y=1"),
+        *("chain.repeat_s=Infinity", "chain.repeat_s=NaN", f"chain.repeat_s={'9' * 5000}"),
+    ],
+)
 def test_a_bad_override_is_told(override: str) -> None:
     with pytest.raises(SettingsError, match="--set"):
         load(None, [override], AgentSettings)
@@ -107,7 +122,7 @@ def test_the_help_names_every_command_and_loads_none_of_ours(
     assert said(["--help"], monkeypatch, POINTS) == 0
 
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    assert "watch one node" in lines["agent"]
+    assert "Watch one node" in lines["agent"]
     assert "Return the number of items" in lines["len"]
     assert "cannot be loaded" in lines["broken"]
 
@@ -133,6 +148,50 @@ def test_an_unknown_command_names_the_nearest(
 ) -> None:
     assert said(["agnet"], monkeypatch, POINTS) == 2
     assert "did you mean 'agent'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args", [["--help"], ["crds"], ["recipes", "list"], ["recipes", "list", "-o", "json"]], ids=" ".join
+)
+def test_a_command_whose_output_nobody_reads_ends_quietly_as_by_sigpipe(args: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        command = [sys.executable, "-m", "detectors.cli", *args]
+        done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr) == (EXIT_UNREAD, b"")
+
+
+def test_a_command_whose_errors_nobody_reads_either_ends_so_too() -> None:
+    """`2>&1 | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        command = [sys.executable, "-m", "detectors.cli", "no-such-command"]
+        done = subprocess.run(command, stdout=unread, stderr=unread, check=False)
+
+    assert done.returncode == EXIT_UNREAD
+
+
+def test_a_command_that_is_told_to_end_ends_also_as_the_first_process_of_a_container() -> None:
+    """The kernel keeps from such a process every signal that it has no handler for."""
+    script = (
+        "import sys; from importlib.metadata import EntryPoint; from detectors import cli\n"
+        "cli.entry_points = lambda group: [EntryPoint('ask', 'builtins:input', group)]\n"
+        "sys.exit(cli.main())"
+    )
+    command = [sys.executable, "-c", script, "ask"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.read(2) == b"[]"  # its question: it waits for an answer
+        deadline = time.monotonic() + 30
+        while waiting.poll() is None and time.monotonic() < deadline:
+            waiting.terminate()  # once may fall between its question and its waiting
+            with suppress(subprocess.TimeoutExpired):  # while it ends, it has no handler any more
+                waiting.wait(2)
+
+        assert waiting.poll() == 128 + signal.SIGTERM
 
 
 def test_the_version_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

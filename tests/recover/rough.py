@@ -43,8 +43,10 @@ class Rough:
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
         return await self._sent(lambda: self._client.get(resource, name, namespace))
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
-        return await self._sent(lambda: self._client.create(resource, body, namespace))
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        return await self._sent(lambda: self._client.create(resource, body, namespace, strict=strict))
 
     async def patch(self, resource: Resource, name: str, body: Any, *, namespace: str = "") -> bytes:
         return await self._sent(lambda: self._client.patch(resource, name, body, namespace=namespace))

@@ -61,6 +61,7 @@ class Scripted:
         self.answers = answers
         self.calls: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
+        self.strict: list[bool] = []
 
     def _next(self, method: str, name: str, default: Any) -> Any:
         self.calls.append((method, name))
@@ -104,8 +105,11 @@ class Scripted:
                 continue
             yield found
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
         self.bodies.append(body)
+        self.strict.append(strict)
         name = body["metadata"]["name"]
         answer: bytes = self._next("create", name, raw(name, 1))
         return answer

@@ -13,7 +13,8 @@ from recover import decode
 from recover.actions import Emit
 from recover.advice import advise
 from recover.api import GangRef, Outcome
-from recover.model import Mode, Outsider, Pod, PodPhase
+from recover.model import Outsider, Pod, PodPhase
+from recover.modes import Mode, Modes, begun
 from recover.observe import Observer
 from recover.reasons import Reason
 from recover.recipes.load import parse
@@ -156,7 +157,7 @@ def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
         spec = {"containers": [{**CONTAINER, "volumeMounts": mounts}]}
         observer.absorb(PODS, msgspec.json.encode({"metadata": metadata, "spec": spec}))
 
-    first, second = observer.world(Mode.OBSERVE, NOW).pods_of["u1"].values()
+    first, second = observer.world(Modes(begun(Mode.OBSERVE, NOW))).pods_of["u1"].values()
 
     assert first.outsider is not None
     assert first.outsider is second.outsider

@@ -158,7 +158,7 @@ def test_every_list_of_ours_is_bounded(plural: str) -> None:
 def test_times_are_times_and_descriptions_come_from_the_structs() -> None:
     finding = schemas()["nodehealths"]["properties"]["status"]["properties"]["findings"]["items"]
 
-    assert finding["properties"]["firstSeen"] == {"type": "string", "format": "date-time"}
+    assert finding["properties"]["firstSeen"] == {"type": "string", "format": "date-time", "maxLength": 35}
     assert finding["properties"]["evidence"]["description"] == "the first line, cut to 256 bytes of UTF-8"
     assert finding["description"].startswith("One fault as one source saw it")
 

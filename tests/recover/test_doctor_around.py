@@ -11,7 +11,9 @@ import yaml
 from detectors.contract import CoverageState
 from recover.doctor.model import Part, Severity
 from recover.doctor.report import examined
-from recover.model import Mode, NamespaceView, Terminal
+from recover.model import NamespaceView, Terminal
+from recover.modes import Mode, Modes, Standing, begun
+from recover.settings import Budgets
 from tests.recover.doctor_cases import (
     LABEL,
     LEAVES,
@@ -22,8 +24,10 @@ from tests.recover.doctor_cases import (
     pod,
     spec,
 )
-from tests.recover.why_cases import health
+from tests.recover.why_cases import NOW, health, node
 
+ACTING = begun(Mode.RECOVER, NOW)
+IN_POOL = msgspec.structs.replace(node("node-3"), labels={Budgets().pool_label: "h200"})
 NO_ENV_FROM = of_container("job", "envFrom", None)
 
 
@@ -45,6 +49,27 @@ def test_a_job_with_a_generated_name_is_told_to_have_one() -> None:
             "Namespace team",
         ),
         (
+            {
+                "modes": Modes(ACTING),
+                "namespace": NamespaceView("team", {}, {"rekindle.dev/mode": "repair"}),
+            },
+            "namespace-mode-higher",
+            "risks",
+            "Namespace team",
+        ),
+        (
+            {"modes": Modes(ACTING, namespaces={"team": Standing(Mode.OBSERVE)})},
+            "lowered-to-observe",
+            "fails",
+            "ConfigMap rekindle-system/rekindle-state",
+        ),
+        (
+            {"modes": Modes(ACTING, pools={"h200": Standing(Mode.OBSERVE)}), "nodes": {"node-3": IN_POOL}},
+            "lowered-to-observe",
+            "fails",
+            "ConfigMap rekindle-system/rekindle-state",
+        ),
+        (
             {"namespace": NamespaceView("team", {}, {"rekindle.dev/hold": "yes"})},
             "namespace-held",
             "fails",
@@ -56,6 +81,7 @@ def test_a_job_with_a_generated_name_is_told_to_have_one() -> None:
             "risks",
             "PyTorchJob team/llm",
         ),
+        ({"access_modes": None}, "claim-missing", "fails", "PersistentVolumeClaim team/ckpt"),
         (
             {"access_modes": ("ReadWriteOnce",)},
             "claim-of-one-node",
@@ -130,8 +156,28 @@ def test_a_source_that_an_agent_cannot_read_is_told_with_its_reason() -> None:
 
     finding = found(in_cluster("pytorchjob", health={"node-3": blind}))["blind"]
 
-    assert finding.what == "node-3: GPU driver (NVML) is not read"
+    assert finding.what == "GPU driver (NVML) is not read on 1 node of 1: node-3"
     assert finding.where.value == "driver not loaded"
+
+
+def test_a_source_that_250_agents_cannot_read_is_one_finding() -> None:
+    names = [f"n{number}" for number in range(250)]
+    pods = tuple(pod(number, node=name) for number, name in enumerate(names))
+    blind = {name: health(name=name, nvml=CoverageState.BLIND) for name in names}
+
+    findings = examined(in_cluster("pytorchjob", pods=pods, health=blind)).findings
+
+    (finding,) = (one for one in findings if one.name == "blind")
+    assert finding.what == "GPU driver (NVML) is not read on 250 nodes of 250: n0, n1, n10, n100 and 246 more"
+    assert finding.fix == "kubectl describe nodehealth n0"
+
+
+def test_nodes_without_an_agent_are_counted() -> None:
+    pods = tuple(pod(number, node=f"n{number}") for number in range(20))
+
+    finding = found(in_cluster("pytorchjob", pods=pods, health={}))["no-agent"]
+
+    assert finding.what == "no agent reports for 20 nodes of 20: n0, n1, n10, n11 and 16 more"
 
 
 def test_a_running_job_without_a_step_is_told_which_annotation_helps() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,17 @@ import pytest
 import yaml
 
 from chaos.cluster.client import Client
+from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.kinds import CLAIMS
-from chaos.cluster.store import Deletion, MemoryCluster
+from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.doctor.cli import run
 from recover.doctor.look import look
 from recover.doctor.model import Case, Part
-from recover.kube.cluster import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, ListPage
+from recover.kube.cluster import ListPage
 from recover.lookup import CannotTell, NotFound
-from recover.model import Mode
-from recover.resources import RECIPES
+from recover.modes import Mode
+from recover.resources import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from tests.recover.served import served
 from tests.recover.why_cases import NOW
 
@@ -47,10 +50,10 @@ def test_a_manifest_that_is_all_right_ends_with_0_and_says_what_was_not_checked(
 
     printed = capsys.readouterr()
     assert printed.out.startswith(
-        "Job team/llm\nNothing was found that would not work at a fault; 16 checks passed, 6 not made.\n"
+        "Job team/llm\nNothing was found that would not work at a fault; 16 checks passed, 7 not made.\n"
     )
     assert (
-        "  - mode, namespace, checkpoint-claim, known-issues-of-nodes, agents, steps: "
+        "  - mode, lowered, namespace, checkpoint-claim, known-issues-of-nodes, agents, steps: "
         "a file was read, and no cluster\n" in printed.out
     )
     assert printed.err == ""
@@ -145,10 +148,9 @@ def test_a_manifest_that_cannot_be_read_is_2_and_names_the_field(
     assert words in printed.err
 
 
-@pytest.mark.parametrize("args", [[], ["llm", "-f", "job.yaml"]], ids=["neither", "both"])
-def test_either_a_job_or_a_file_is_asked_for(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(args) == 2
-    assert capsys.readouterr().err == "rekindle: expected either JOB or -f FILE\n"
+def test_a_job_or_a_file_is_asked_for_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["llm", "-f", "job.yaml"]) == 2
+    assert capsys.readouterr().err == "rekindle: expected JOB or -f FILE, not both\n"
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ def test_a_job_of_the_cluster_is_looked_at_with_all_that_stands_around_it(
 
     printed = capsys.readouterr()
     assert printed.out.startswith(
-        "Job team/llm\nAt a fault nothing will fail, 1 may fail or cost time; 21 checks passed.\n"
+        "Job team/llm\nAt a fault nothing will fail, 1 may fail or cost time; 22 checks passed.\n"
     )
     assert "no step was read so far in the logs of its 4 pods" in printed.out
     assert "fix: kubectl annotate job -n team llm 'rekindle.dev/step-template=step {step}/'" in printed.out
@@ -221,6 +223,34 @@ def test_what_will_fail_in_the_cluster_is_exit_status_1(
 
     (job,) = msgspec.json.decode(capsys.readouterr().out)["jobs"]
     assert [f["name"] for f in job["findings"] if f["severity"] == "fails"] == ["mode-observe", "held"]
+
+
+def test_a_claim_that_is_not_there_is_a_finding_and_not_a_check_that_was_not_made(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.delete(CLAIMS, "ckpt", Deletion(), namespace="team")
+
+    assert run(["llm", "--kubeconfig", kubeconfig]) == 1
+
+    printed = capsys.readouterr()
+    assert "where: PersistentVolumeClaim team/ckpt: metadata.name\n" in printed.out
+    assert "Not checked" not in printed.out
+
+
+def test_a_manifest_without_consent_says_that_its_namespace_may_consent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "")
+    assert without != JOB
+
+    assert run(["-f", write(tmp_path, without)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "the job does not ask to be restarted, and whether its namespace does is not known" in printed
+    assert (
+        "then: unless its namespace does: an Incident says what happened, and the job is left alone"
+        in printed
+    )
 
 
 def test_a_recipe_of_ones_own_is_known_ahead(
@@ -265,9 +295,60 @@ def test_a_job_of_several_namespaces_gets_the_commands_that_say_which(
     assert "rekindle doctor -n other job/llm; rekindle doctor -n team job/llm" in capsys.readouterr().err
 
 
-def test_a_server_that_does_not_answer_is_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["llm", "--server", "http://127.0.0.1:9"]) == 2
+@pytest.mark.parametrize("asked", [["llm"], []], ids=["job", "installation"])
+def test_a_server_that_does_not_answer_is_3(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*asked, "--server", "http://127.0.0.1:9"]) == 3
     assert capsys.readouterr().err.startswith("rekindle: the API server does not answer: ")
+
+
+class KnowsNothing(BaseHTTPRequestHandler):
+    """An API server, as far as it tells its version, that serves no kind of ours."""
+
+    otherwise = 404
+
+    def do_GET(self) -> None:
+        version = {"gitVersion": "v1.36.3"} if self.path == "/version" else None
+        self.send_response(200 if version else self.otherwise)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        refused = {"kind": "Status", "reason": "Because", "message": f"not {self.path}"}
+        self.wfile.write(msgspec.json.encode(version or refused))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Forbids(KnowsNothing):
+    otherwise = 403
+
+
+class ApiServer(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Whoever has asked was gone before the answer."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "api_server", "words"),
+    [
+        (["llm"], KnowsNothing, "this cluster does not know "),
+        ([], KnowsNothing, "Rekindle is not installed in this cluster. To install it:"),
+        (["llm"], Forbids, "you may list nothing of what Rekindle writes: nodehealths left out: "),
+    ],
+)
+def test_a_cluster_without_rekindle_or_without_the_right_to_see_it_is_3(
+    asked: list[str],
+    api_server: type[KnowsNothing],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ApiServer(("127.0.0.1", 0), api_server) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        try:
+            assert run([*asked, "--server", f"http://127.0.0.1:{server.server_port}"]) == 3
+        finally:
+            server.shutdown()
+
+    assert f"rekindle: {words}" in capsys.readouterr().err
 
 
 async def test_only_its_own_pods_that_have_not_ended_are_looked_at(store: MemoryCluster) -> None:
@@ -368,7 +449,7 @@ async def test_there_is_no_answer_without_the_job_itself(
 
 
 async def test_a_job_that_is_gone_has_nothing_to_look_at(store: MemoryCluster) -> None:
-    store.delete(JOBS, "llm", Deletion(), namespace="team")
+    store.delete(JOBS, "llm", Deletion(propagation=Propagation.BACKGROUND), namespace="team")
 
     with pytest.raises(NotFound):
         await looked(store, "", "", FORBIDDEN)

@@ -14,11 +14,10 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.errors import NotLeaderError
 from recover.execute import Executor
-from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.limiter import SLOTS_MAX
-from recover.model import Mode
+from recover.modes import Mode, Modes, begun
 from recover.observe import Observer
-from recover.resources import RECIPES
+from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
@@ -64,6 +63,30 @@ def test_a_write_carries_its_preconditions_and_its_answer_is_known_at_once() -> 
     assert cluster.bodies[0]["metadata"] == {"uid": "r1-uid", "resourceVersion": "7"}
     assert observer.recoveries.rows["ml/r1"].status.phase == "Stopping"
     assert wait == 45.0
+
+
+def test_the_words_of_an_event_are_cut_by_bytes_as_the_api_server_counts_them() -> None:
+    told = Emit(reason="RecoveryFailed", message="显" * 900, regarding={"name": "llm", "uid": "u"}, key="k")
+    cluster = Scripted(create=[raw("e", 1)])
+
+    execute(cluster, (told,))
+
+    assert cluster.bodies[0]["note"] == "显" * 341
+
+
+def test_a_refusal_is_told_without_the_pod_template_that_the_api_server_quotes() -> None:
+    """People write secrets into variables, and the controller's log is not theirs."""
+    template = '{"Containers":[{"Env":[{"Name":"TOKEN","Value":"s3cret"}]}]}' + " " * 400
+    words = f'Job.batch "llm" is invalid: spec.template.spec: Invalid value: {template}: field is immutable'
+    cluster = Scripted(create=[ApiError(422, "Invalid", words)])
+    body = {"metadata": {"name": "scan"}}
+    scan = Create(what="create-scan", resource=PODS, name="scan", namespace="ml", body=body)
+
+    _, observer = execute(cluster, (scan,))
+
+    told = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/scan"].words
+    where = '422 Invalid: Job.batch "llm" is invalid: spec.template.spec'
+    assert told == f"{where}: Invalid value: (...): field is immutable"
 
 
 def test_events_are_written_last_so_that_no_act_waits_for_them() -> None:
@@ -192,6 +215,16 @@ def test_an_overloaded_server_is_asked_again_a_few_times_and_then_later() -> Non
     assert wait < 1
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_only_what_asks_for_it_is_refused_for_a_field_that_the_api_server_does_not_know(strict: bool) -> None:
+    cluster = Scripted()
+    made = Create(what="w", resource=INCIDENTS, name="i", body={"metadata": {"name": "i"}}, strict=strict)
+
+    execute(cluster, (made,))
+
+    assert cluster.strict == ([True] if strict else [False])
+
+
 def test_a_write_that_the_lease_does_not_allow_is_no_success_and_ends_its_chain() -> None:
     cluster = Scripted(patch=[NotLeaderError("not the leader")])
     metrics = Metrics()
@@ -207,8 +240,10 @@ def test_a_write_that_the_lease_does_not_allow_is_no_success_and_ends_its_chain(
 class Slow(Scripted):
     """Each creation takes a while, so that others wait for their turn."""
 
-    async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes:
-        answer = await super().create(resource, body, namespace)
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        answer = await super().create(resource, body, namespace, strict=strict)
         await asyncio.sleep(0.01)
         return answer
 
@@ -302,6 +337,45 @@ def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
 
     _, observer = execute(Scripted(create=answers), (scan,))
 
-    refusal = observer.world(Mode.RECOVER, START).refused["ml/s"]
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/s"]
     assert (refusal.words, refusal.may_pass) == (last, may_pass)
     assert refusal.at >= START
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ApiError(422, "Invalid", "denied request"), "422 Invalid: denied request"),
+        (ApiError(409, "Conflict", "newer"), None),
+    ],
+)
+def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
+    answer: ApiError, words: str | None
+) -> None:
+    stop = Patch(
+        what="stop-gang", resource=JOBS, name="llm", namespace="ml", body={"spec": {"suspend": True}}
+    )
+
+    _, observer = execute(Scripted(patch=[answer], get=[b"{}"]), (stop,))
+
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("ml/llm")
+    assert (refusal and refusal.words) == words
+
+
+def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written() -> None:
+    async def main(clock: Clock) -> None:
+        cluster, known = Scripted(), []
+        observer = Observer(cluster, Settings(), lambda: None)
+        answers = cluster.patch
+
+        async def patch(*asked: Any, **options: Any) -> bytes:
+            known.append(set(observer.world(Modes(begun(Mode.RECOVER, START))).taking))
+            return await answers(*asked, **options)
+
+        cluster.patch = patch  # type: ignore[method-assign]
+        taken = Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body={})
+        await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((taken,),)))
+        known.append(set(observer.taking))
+        assert known == [{"n1"}, set()]
+
+    run(main, start=START)

@@ -20,6 +20,7 @@ from recover.api import (
     RecoveryStatus,
 )
 from recover.expiry import AT_ONCE_MAX, expire
+from recover.model import Quarantine
 from recover.settings import Retention
 from tests.builders import NOW, Worlds, cluster, gang
 
@@ -57,6 +58,15 @@ def test_closed_incidents_go_after_their_time_and_open_ones_stay() -> None:
     _incident(world, "young", days_old=29, phase=IncidentPhase.CLOSED)
 
     assert _gone(world) == ["old"]
+
+
+def test_an_incident_stays_as_long_as_a_node_is_out_for_it() -> None:
+    world = cluster()
+    _incident(world, "old", days_old=31, phase=IncidentPhase.CLOSED)
+    note = Quarantine(incident="old", fault="device-lost", at=NOW, cordoned=True)
+    world.change_node("n1", quarantine=note)
+
+    assert _gone(world) == []
 
 
 def test_the_newest_recovery_of_a_living_job_stays_and_carries_its_totals() -> None:

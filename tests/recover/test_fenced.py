@@ -15,11 +15,10 @@ from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import Clock, real_clock, run
 from detectors.kubeapi import Credentials, KubeApi, ReplyLost
 from recover.errors import NotLeaderError
-from recover.kube.cluster import CONFIGMAPS, NAMESPACES, PODS
 from recover.kube.fenced import Fenced
 from recover.kube.lease import LEASE, Elector
 from recover.kube.rest import RestCluster
-from recover.resources import LEASES
+from recover.resources import CONFIGMAPS, LEASES, NAMESPACES, PODS
 from recover.settings import Settings
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from detectors.contract import Fault, Origin, Severity
 from recover.actions import Create, Plan
 from recover.api import Outcome
-from recover.model import Mode, PodPhase, Terminal
+from recover.model import PodPhase, Terminal
+from recover.modes import Mode
 from recover.phases import advance
 from tests.acting import apply, recovering
 from tests.builders import Worlds, cluster, gang

@@ -63,3 +63,16 @@ def test_a_forged_recovery_in_another_namespace_uses_up_no_budget_of_the_gang() 
     world.recoveries["evil/forged"] = msgspec.structs.replace(real, metadata=metadata, status=status)
 
     assert world.decide().restarts == ["llm"]
+
+
+def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget() -> None:
+    """Triage and repair decide apart, and each sees what the other has written only after the answer."""
+    world = cluster(nodes=8).finding(on="n7")
+    world.taking = {"n3"}
+
+    decision = world.decide()
+
+    assert decision.cordons == []
+    assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
+    world.taking = set()
+    assert world.decide().cordons == ["n7"]

@@ -9,7 +9,8 @@ import pytest
 
 from recover.actions import Emit, Patch
 from recover.api import Phase, Requirement
-from recover.model import Gang, Mark, Mode, Template, World
+from recover.model import Gang, Mark, Template, World
+from recover.modes import Mode, Modes, begun
 from recover.objects import builtins
 from recover.observe import Observer
 from recover.phases import advance
@@ -91,18 +92,29 @@ def test_the_ranks_of_a_jobset_are_the_pods_that_its_jobs_run_at_a_time() -> Non
         ({}, {"managedBy": "jobset.sigs.k8s.io/jobset-controller"}, ""),
         ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, "controller kueue.x-k8s.io/multikueue"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, "Kueue (queue gpus)"),
+        ({"annotations": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, "Kueue (queue gpus)"),
         (
             {"ownerReferences": [{"kind": "TrainJob", "name": "llm", "uid": "t", "controller": True}]},
             {},
             "TrainJob llm",
         ),
     ],
-    ids=["nobody", "JobSet itself", "MultiKueue", "Kueue", "TrainJob"],
+    ids=["nobody", "JobSet itself", "MultiKueue", "Kueue", "an older Kueue", "TrainJob"],
 )
 def test_who_else_decides_about_a_jobset_is_named(
     metadata: dict[str, Any], spec: dict[str, Any], owner: str
 ) -> None:
     assert parsed(metadata=metadata, **spec).foreign_owner == owner
+
+
+def test_a_jobset_that_works_off_a_queue_is_no_gang_for_its_restart_would_lose_what_was_done() -> None:
+    queue = replicated("shards")
+    queue["template"]["spec"]["completions"] = 100
+
+    unsupported = parsed(jobs=[replicated("leader"), queue]).unsupported
+
+    assert unsupported == "its replicatedJob shards works off 100 completions, 4 at a time, and is no gang"
+    assert parsed(jobs=[replicated("leader")]).unsupported == ""
 
 
 @pytest.mark.parametrize(
@@ -274,7 +286,7 @@ def seen(*objects: tuple[Any, bytes]) -> World:
     observer = Observer(Scripted(), Settings(), lambda: None)
     for resource, found in objects:
         observer.absorb(resource, found)
-    return observer.world(Mode.OBSERVE, NOW)
+    return observer.world(Modes(begun(Mode.OBSERVE, NOW)))
 
 
 def pod(name: str, version: int, *, namespace: str = "ml", owner: str = "Job", uid: str = "llm-uid") -> bytes:

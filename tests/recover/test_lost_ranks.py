@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault
+from detectors.contract import Edge, Fault, LogError
 from recover.actions import Create
 from recover.api import Blame
 from recover.model import Container, Pod, PodPhase
@@ -48,8 +48,26 @@ def test_a_rank_that_was_told_to_go_is_lost_whatever_it_exits_with(gone: bool, e
     assert plan.restarts == ["llm"]
     assert plan.incident.spec.fault is Fault.HOST
     assert plan.incident.status.blame is Blame.UNKNOWN
-    assert [suspect.node for suspect in plan.incident.status.suspects] == ["n2"]
+    assert plan.incident.status.suspects == [], "whoever took it away says nothing of its node"
     assert plan.cordons == []
+
+
+@pytest.mark.parametrize("policy", [False, True])
+def test_what_a_job_with_a_success_policy_deletes_once_a_rank_has_succeeded_is_its_end(policy: bool) -> None:
+    """Of 2,000 pods that takes minutes, and only then does it say so."""
+    world = cluster().running(gang("llm", ranks=4)).change_gang(ends_by_success=policy)
+    leader = world.pods["llm-uid"]["llm-0-uid"]
+    deleted(world, 2, gone=False)
+    world.pods["llm-uid"][leader.uid] = ended(leader, 0, NOW)
+
+    assert world.decide().restarts == ([] if policy else ["llm"])
+
+
+def test_before_a_rank_has_succeeded_a_success_policy_ends_nothing() -> None:
+    world = cluster().running(gang("llm", ranks=4)).change_gang(ends_by_success=True)
+    deleted(world, 2, gone=False)
+
+    assert world.decide().restarts == ["llm"]
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -66,6 +84,37 @@ def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_
     assert plan.restarts == ["llm"]
     assert plan.incident.spec.fault is Fault.APPLICATION
     assert [(e.code, e.pod) for e in plan.incident.status.evidence] == [("exit-137", pod.name)]
+
+
+def peer_lost(world: Worlds, rank: int) -> None:
+    """The rank's log says that a peer of it is gone."""
+    pod = world.pods["llm-uid"][f"llm-{rank}-uid"]
+    error = LogError(code="log-nccl-remote", at=world.now, text="ncclRemoteError: peer closed")
+    world.progress(pod, Edge.ENDED, at=world.now, first_error=error)
+
+
+def test_a_rank_that_says_that_it_lost_a_peer_is_not_blamed_while_no_other_is_known_to_be_lost() -> None:
+    """A machine that dies says nothing: its peers fail first, and loudly."""
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=1)
+    peer_lost(world, 1)
+
+    plan = world.decide()
+
+    assert plan.restarts == ["llm"]
+    assert plan.incident.spec.fault is Fault.UNKNOWN
+    assert plan.incident.status.blame is Blame.UNKNOWN
+    assert plan.incident.status.suspects == []
+    assert "its log says that another rank went before it" in plan.incident.status.summary
+
+
+def test_the_rank_that_the_others_lost_is_named_though_it_was_told_of_last() -> None:
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=1, ago_s=3).crash(rank=3, ago_s=1)
+    peer_lost(world, 1)
+
+    plan = world.decide()
+
+    assert plan.incident.status.blame is Blame.APPLICATION
+    assert "llm-worker-3 on n3 was lost first" in plan.incident.status.summary
 
 
 def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:

@@ -15,9 +15,9 @@ from recover.actions import Create, Ensure
 from recover.api import Phase
 from recover.crds import schemas
 from recover.decode import SCAN_OF
-from recover.kube.cluster import INCIDENTS, RECOVERIES
 from recover.model import Mount, Template, Volume, VolumeKind
 from recover.objects import shortened
+from recover.resources import INCIDENTS, RECOVERIES
 from tests.acting import advanced, look, only_recovery, recovering, step
 from tests.builders import cluster, gang
 
@@ -59,10 +59,11 @@ def test_every_object_for_a_job_of_any_name_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["llm", "a" * 253])
 def test_what_is_written_about_a_job_of_any_name_fits_the_schemas(name: str) -> None:
-    for action in made(name):
-        if isinstance(action, Create) and action.resource in (INCIDENTS, RECOVERIES):
-            whole: dict[str, Any] = {**action.body, "status": action.status or {}}
-            jsonschema.validate(whole, schemas()[action.resource.plural])
+    ours = [a for a in made(name) if isinstance(a, Create) and a.resource in (INCIDENTS, RECOVERIES)]
+    for action in ours:
+        whole: dict[str, Any] = {**action.body, "status": action.status or {}}
+        jsonschema.validate(whole, schemas()[action.resource.plural])
+    assert {action.resource for action in ours} == {INCIDENTS, RECOVERIES}
 
 
 def test_two_recoveries_of_a_job_with_a_long_name_have_scans_of_different_labels() -> None:

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault
-from recover.model import Mode, PodPhase, Taint
+from recover.model import PodPhase, Taint
+from recover.modes import Mode
 from recover.reasons import Reason
 from tests.acting import recovering
 from tests.builders import NOW, cluster, gang

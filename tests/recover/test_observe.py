@@ -10,14 +10,22 @@ import pytest
 
 from detectors.kubeapi import Resource
 from recover.decode import SCAN_OF
-from recover.kube.cluster import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
-from recover.model import Mode, World
+from recover.model import World
+from recover.modes import Mode, Modes, begun
 from recover.observe import Observer
+from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 from recover.table import Table
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+JOBSET = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "name": "s",
+    "uid": "s-uid",
+    "controller": True,
+}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "job-uid", "controller": True}
 GPU = {"containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
 
@@ -162,7 +170,7 @@ def observer() -> Observer:
 
 
 def seen(made: Observer) -> World:
-    return made.world(Mode.OBSERVE, NOW)
+    return made.world(Modes(begun(Mode.OBSERVE, NOW)))
 
 
 def put(made: Observer, *objects: tuple[Resource, bytes]) -> World:
@@ -206,10 +214,50 @@ def test_a_rank_that_bears_the_label_of_a_scan_stays_a_rank() -> None:
 
 def test_a_job_that_is_made_anew_under_its_name_is_another_gang() -> None:
     made = observer()
-    job = {"parallelism": 2, "template": {"spec": {}}}
+    job = {"parallelism": 2, "template": {"spec": GPU}}
     put(made, (JOBS, raw("llm", 1, uid="old", spec=job)), (JOBS, raw("llm", 2, uid="new", spec=job)))
 
     assert set(seen(made).gangs) == {"new"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "spec", "kept"),
+    [
+        ({}, {"containers": [{"name": "c"}]}, False),
+        ({}, GPU, True),
+        ({}, {"containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}]}, True),
+        ({"labels": {"rekindle.dev/auto-recovery": "enabled"}}, {}, True),
+        ({"annotations": {"rekindle.dev/auto-recovery": "observe"}}, {}, True),
+        (
+            {"annotations": {"rekindle.dev/recovery": '{"recovery":"r","attempt":1,"did":"stopped"}'}},
+            {},
+            True,
+        ),
+        ({"ownerReferences": [JOBSET]}, {}, True),
+    ],
+    ids=["no device", "a device", "a claim", "a label", "an annotation", "stopped by us", "of a JobSet"],
+)
+def test_of_all_the_jobs_of_a_cluster_those_are_kept_that_may_be_trainings(
+    meta: dict[str, Any], spec: dict[str, Any], kept: bool
+) -> None:
+    """Of a hundred thousand others each would take 16 KB, and wake the loops."""
+    woken: list[None] = []
+    made = Observer(Scripted(), Settings(), lambda: woken.append(None))
+
+    metadata = {"name": "llm", "namespace": "ml", "uid": "job-uid", "resourceVersion": "1", **meta}
+    put(made, (JOBS, msgspec.json.encode({"metadata": metadata, "spec": {"template": {"spec": spec}}})))
+
+    assert bool(made.workloads[-1].rows) is bool(woken) is kept
+
+
+def test_a_job_whose_pods_are_given_accelerators_by_admission_is_kept_once_they_are_seen() -> None:
+    made = observer()
+    job = {"template": {"spec": {"containers": [{"name": "train"}]}}}
+
+    put(made, (JOBS, raw("llm", 1, uid="job-uid", spec=job)), (PODS, pod("a", 2)))
+    put(made, (JOBS, raw("llm", 3, uid="job-uid", spec=job)))
+
+    assert "job-uid" in seen(made).gangs
 
 
 def test_a_leader_without_accelerators_is_a_rank_of_its_gang() -> None:
@@ -231,6 +279,25 @@ def test_a_pod_without_accelerators_and_a_kind_that_nobody_watches_are_not_kept(
     assert made.pods.rows == {}
 
 
+def test_a_reboot_waits_for_pods_of_others_but_not_for_a_controller_of_ours() -> None:
+    made = Observer(Scripted(), Settings(mode=Mode.REPAIR), lambda: None)
+    ours = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/component": "controller"}
+
+    def replica(name: str, namespace: str, labels: dict[str, str]) -> tuple[Resource, bytes]:
+        metadata = {**META, "name": name, "namespace": namespace, "uid": name, "labels": labels}
+        spec = {"nodeName": "n1", "containers": [{"name": "c"}]}
+        return PODS, msgspec.json.encode({"metadata": metadata, "spec": spec})
+
+    world = put(
+        made,
+        replica("controller", "rekindle-system", ours),
+        replica("database", "rekindle-system", {}),
+        replica("impostor", "shop", ours),
+    )
+
+    assert [pod.name for pod in world.bystanders["n1"].values()] == ["database", "impostor"]
+
+
 def test_an_incident_of_a_newer_version_with_a_fault_unknown_here_is_counted_as_unreadable() -> None:
     made = observer()
     newer = {"fault": "quantum-decay", "detectedAt": "2026-11-21T12:00:00Z"}
@@ -238,11 +305,12 @@ def test_an_incident_of_a_newer_version_with_a_fault_unknown_here_is_counted_as_
 
     assert made.unreadable()["Incident"] == 1
     assert set(seen(made).nodes) == {"n1"}
+    assert not seen(made).has_no_incident("i"), "it exists"
 
 
 def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to_run() -> None:
     made = observer()
-    running = {"parallelism": 2, "template": {"spec": {}}}
+    running = {"parallelism": 2, "template": {"spec": GPU}}
     job = raw("llm", 1, uid="job-uid", spec=running)
     put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
 
@@ -271,3 +339,19 @@ def test_of_a_recovery_that_is_gone_nothing_is_kept() -> None:
 
     made.recoveries.apply(event("DELETED", "r", 2))
     assert seen(made).recoveries_of == {}
+
+
+def test_a_kubelets_report_without_news_wakes_nobody() -> None:
+    looks: list[str] = []
+    seen = Observer(Scripted(), Settings(), lambda: looks.append("look"))
+
+    def report(version: int, ready: str, beat: str) -> None:
+        condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": beat}
+        seen.absorb(NODES, raw("n1", version, status={"conditions": [condition]}))
+
+    report(1, "True", "2026-11-21T12:00:00Z")
+    report(2, "True", "2026-11-21T12:05:00Z")
+    assert (len(looks), seen.nodes.rows["ml/n1"].version) == (1, "2")
+
+    report(3, "False", "2026-11-21T12:10:00Z")
+    assert len(looks) == 2

@@ -111,6 +111,22 @@ def test_the_first_error_of_a_lost_rank_is_kept_however_much_its_launcher_printe
     )
 
 
+def test_what_a_rank_prints_after_our_stop_is_not_the_first_error() -> None:
+    """torchrun raises SignalException when it is asked to end."""
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
+    advanced(world, Phase.STOPPING)
+    rank = next(p for p in world.health["n1"].status.pods if p.name == "llm-worker-1")
+    text = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15"
+    asked = LogError(code="log-traceback", at=world.later(1).now, text=text)
+    said = msgspec.structs.replace(rank, edge=Edge.ENDED, first_error=asked, tail=text)
+    status = msgspec.structs.replace(world.health["n1"].status, pods=[said])
+    world.health["n1"] = msgspec.structs.replace(world.health["n1"], status=status)
+
+    recovery = advanced(world, Phase.RESUMING)
+
+    assert recovery.status.failed_log == FailedLog(pod="llm-worker-1", node="n1", tail=text)
+
+
 def test_a_crash_before_the_resume_joins_and_widens_what_is_avoided() -> None:
     world = faulted()
     advanced(world, Phase.STOPPING)

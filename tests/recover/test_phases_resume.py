@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from detectors.contract import Fault
-from recover.actions import Ensure
+from recover.actions import Ensure, Patch
 from recover.api import Phase
-from recover.model import Mount, Template, Terminal, Volume, VolumeKind
+from recover.model import Mount, PodPhase, Refusal, Template, Terminal, Volume, VolumeKind
 from recover.reasons import Reason
 from tests.acting import (
     acts,
@@ -53,6 +53,35 @@ def test_a_verified_choice_is_told_to_the_ranks() -> None:
         "REKINDLE_RECOVERY": only_recovery(world).metadata.name,
         "REKINDLE_RESUME_FROM": "/ckpt/llm/step-80",
         "REKINDLE_RESUME_STEP": "80",
+    }
+
+
+@pytest.mark.parametrize("recreate", [False, True])
+def test_what_the_ranks_are_told_goes_with_the_job_unless_one_made_anew_is_to_read_it(recreate: bool) -> None:
+    world = chosen(faulted(checkpoint="/ckpt/llm"), choice(80))
+    notes = world.gangs["llm-uid"].annotations
+    word = {"rekindle.dev/on-terminal": "recreate"} if recreate else {}
+    world.change_gang(annotations={**notes, **word})
+
+    (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
+
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "llm", "uid": "llm-uid"}
+    assert found.body["metadata"]["ownerReferences"] == (None if recreate else [owner])
+
+
+def test_once_the_gang_has_resumed_no_checkpoint_is_told_to_what_its_framework_starts_later() -> None:
+    """A container that restarts in its pod reads the ConfigMap anew, weeks after the checkpoint was made."""
+    world = chosen(faulted(checkpoint="/ckpt/llm"), choice(80))
+    advanced(world, Phase.VERIFYING)
+    first_step(world, 81)
+
+    found = look(world).actions
+
+    assert [getattr(act, "what", "") for act in found[:2]] == ["write-environment", "recovery-succeeded"]
+    assert environment(world) == {
+        "REKINDLE_RECOVERY": only_recovery(world).metadata.name,
+        "REKINDLE_RESUME_FROM": None,
+        "REKINDLE_RESUME_STEP": None,
     }
 
 
@@ -129,6 +158,20 @@ def test_nothing_is_started_over_a_living_pod_and_its_refusal_to_end_has_an_end(
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
 
 
+def test_a_node_is_kept_out_by_the_host_name_of_its_label_which_need_not_be_the_nodes() -> None:
+    """A kubelet writes the machine's own name there, as ip-10-0-1-2; a cloud may name the Node otherwise."""
+    job = gang(templates={"Worker": Template(tolerations=({"operator": "Exists"},))})
+    world = recovering(cluster(nodes=8).running(job).finding(on="n1"))
+    world.change_node("n1", labels={"kubernetes.io/hostname": "machine-1"})
+    advanced(world, Phase.RESUMING)
+
+    (start,) = [a for a in look(world).actions if isinstance(a, Patch)]
+
+    assert "{'key': 'kubernetes.io/hostname', 'operator': 'NotIn', 'values': ['machine-1']}" in str(
+        start.body
+    )
+
+
 def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
     """A quota on ConfigMaps, or one of that name that is immutable: each try is refused."""
     world = faulted()
@@ -142,6 +185,33 @@ def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
     assert "ConfigMap llm-rekindle before it, was not taken within 600 s" in status.message
     assert acts(look(world)) == ["start-gang"]
     assert advanced(world, Phase.VERIFYING).status.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "act", "reason", "refused"),
+    [
+        (Phase.STOPPING, "stop-gang", Reason.STOP_REFUSED, "ml/llm"),
+        (Phase.RESUMING, "start-gang", Reason.START_REFUSED, "ml/llm-rekindle"),
+    ],
+)
+def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
+    phase: Phase, act: str, reason: Reason, refused: str
+) -> None:
+    world = faulted()
+    advanced(world, phase)
+    assert act in acts(look(world))
+    words = f"422 Invalid: jobs are changed by their owners only{'!' * 2000}"
+    world.refused[refused] = Refusal(world.later(1).now, words, may_pass=False)
+
+    assert step(world)[0] == f"recovery-{phase.lower()}"
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (phase, reason)
+    assert "422 Invalid: jobs are changed by their owners only" in status.message
+    assert acts(look(world)) == [], "not at each change in the cluster"
+    again = look(world.later(10))
+    assert act in acts(again)
+    assert again.look_again_s == 10, "if it is refused once more"
 
 
 @pytest.mark.parametrize("suspended_by_them", [False, True])
@@ -175,6 +245,24 @@ def test_a_gang_that_finds_no_room_is_blocked_with_the_schedulers_words_and_goes
     assert step(world) == ["recovery-verifying"]
 
 
+def test_a_blocked_gang_says_how_many_ranks_run_as_they_come() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    step(world)
+    start_pods(world.later(1), running=False)
+    step(world.later(600))
+    assert only_recovery(world).status.message.startswith("0 of 4 ranks run")
+
+    uid, pod = next(iter(world.pods["llm-uid"].items()))
+    world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, phase=PodPhase.RUNNING)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
+    assert status.message.startswith("1 of 4 ranks run")
+    assert acts(look(world.later(3600))) == []
+
+
 def test_a_clock_that_runs_ahead_of_the_api_servers_does_not_hide_the_new_ranks() -> None:
     world = faulted()
     advanced(world, Phase.RESUMING)
@@ -196,6 +284,37 @@ def test_a_block_that_a_newer_version_made_is_left_as_it_is() -> None:
     world.recoveries[key] = msgspec.structs.replace(recovery, status=status)
 
     assert acts(look(world)) == []
+
+
+def test_who_holds_a_stopped_gang_keeps_it_stopped_until_they_let_it_go() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    world.change_gang(annotations={"rekindle.dev/hold": "true", "rekindle.dev/hold-reason": "moving racks"})
+
+    assert step(world)[0] == "recovery-blocked"
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.HELD)
+    assert "moving racks" in status.message
+    assert acts(look(world.later(3600))) == []
+
+    world.change_gang(annotations={})
+    assert step(world) == ["recovery-resuming"]
+    assert only_recovery(world).status.deadline is not None
+    assert "start-gang" in step(world)
+
+
+def test_a_hold_that_ends_by_its_time_needs_nobody_to_start_the_gang() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    until = (world.now + timedelta(minutes=5)).isoformat()
+    world.change_gang(annotations={"rekindle.dev/hold-until": until})
+    assert step(world)[0] == "recovery-blocked"
+
+    wait_s = look(world).look_again_s
+
+    assert wait_s is not None
+    assert step(world.later(300)) == ["recovery-resuming"]
 
 
 # --- verifying --------------------------------------------------------------------------------------------

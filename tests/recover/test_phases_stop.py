@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recover.actions import Delete
+from recover.actions import Delete, Emit
 from recover.api import Phase
 from recover.model import PodPhase, Taint, Terminal, Volume, VolumeKind
 from recover.reasons import Reason
-from recover.resources import JOBS
+from recover.resources import JOBS, NODES
 from tests.acting import (
     acts,
     advanced,
@@ -116,11 +116,13 @@ def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
     step(world)
 
     assert acts(look(world.later(179))) == []
-    step(world.later(1))
+    ended = look(world.later(1))
+    step(world)
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
-    assert "llm-worker-0 on n0" in status.message
+    assert "PyTorchJob ml/llm stays suspended: llm-worker-0 on n0" in status.message
+    assert [act.reason for act in ended.actions if isinstance(act, Emit)] == ["RecoveryFailed"]
 
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.VERIFYING])
@@ -183,6 +185,18 @@ def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(proof: str,
 
     assert step(world) == ["fail-pod", "free-pod"]
     assert step(world) == ["recovery-choosing"]
+
+
+def test_a_node_that_only_cannot_be_read_proves_nothing() -> None:
+    world = fencing()
+    del world.nodes["n2"]
+    world.unread[NODES] = {"n2"}
+
+    assert acts(look(world)) == []
+
+    step(world.later(300))
+
+    assert only_recovery(world).status.reason == Reason.NEEDS_FENCING_PROOF
 
 
 def test_harmless_volumes_are_given_up_after_the_wait_and_not_before() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from detectors.contract import Fault, Origin, Remedy, Severity
 from recover.api import Blame, Outcome
-from recover.model import Mode, Quarantine, Taint, Terminal
+from recover.model import Quarantine, Taint, Terminal
+from recover.modes import Mode
 from recover.reasons import Reason
-from tests.builders import NOW, cluster, gang
+from tests.acting import apply
+from tests.builders import NOW, Decision, cluster, gang
 
 
 def test_a_lost_gpu_cordons_its_node_and_restarts_the_gang() -> None:
@@ -66,6 +68,21 @@ def test_a_crash_on_a_node_whose_kernel_log_is_not_read_blames_nobody() -> None:
     assert decision.incident.status.blame is Blame.UNKNOWN
     assert decision.incident.status.suspects[0].node == "n2"
     assert "permission denied" in decision.incident.status.summary
+    assert refused(decision, "quarantine-node") == [
+        ("n2", Reason.BLIND, "kmsg of n2 is blind (permission denied)")
+    ]
+
+
+def test_a_hang_tells_of_each_blind_node_that_it_may_be_to_blame_and_stays() -> None:
+    decision = cluster().running(gang()).blind("n2").blind("n3").stall().decide()
+
+    assert decision.cordons == []
+    assert [target for target, reason, _ in refused(decision, "quarantine-node")] == ["n2", "n3"]
+
+
+def refused(decision: Decision, action: str) -> list[tuple[str, str, str]]:
+    records = decision.incident.status.actions
+    return [(r.target, r.reason, r.message) for r in records if r.action == action]
 
 
 def test_a_verdict_that_is_not_final_waits_before_the_node_and_a_living_gang_are_touched() -> None:
@@ -87,6 +104,19 @@ def test_a_dead_gang_is_stopped_at_once_while_the_blame_settles() -> None:
 
     assert decision.restarts == ["llm"]
     assert decision.cordons == []
+
+
+def test_a_fault_that_shows_again_after_the_promotion_acts_though_its_incident_is_older() -> None:
+    """The first finding still stands in the agent's status, and the Incident is that of the first."""
+    world = cluster(nodes=8, mode=Mode.OBSERVE).running(gang(ranks=4)).finding(on="n1")
+    apply(world, world.decide().plan)
+    world.later(100)
+    world.mode, world.mode_since = Mode.RECOVER, world.now
+    assert world.decide().cordons == []
+
+    decision = world.later(100).finding(on="n1").decide()
+
+    assert (decision.cordons, decision.restarts) == (["n1"], ["llm"])
 
 
 def test_a_contained_fault_marks_the_node_and_leaves_the_training_alone_until_its_checkpoint() -> None:

@@ -173,6 +173,19 @@ def test_without_consent_a_job_with_ended_ranks_stays_stopped_and_a_person_is_ca
     assert "0,2-3" in status.message
 
 
+@pytest.mark.parametrize(("recreate", "restarts"), [(False, []), (True, ["llm"])])
+def test_a_gang_that_is_about_to_end_is_stopped_only_where_it_can_be_started_again(
+    recreate: bool, restarts: list[str]
+) -> None:
+    """Two ranks have ended well, and the others may: a stop would leave it stopped for ever."""
+    world = cluster(nodes=8).running(job(recreate=recreate)).finding(on="n1")
+
+    decision = world.change_gang(done_ranks="0,2").decide()
+
+    assert decision.restarts == restarts
+    assert (Reason.RANKS_ENDED in decision.reasons("restart-gang")) is not recreate
+
+
 def test_a_job_failed_for_good_is_left_alone_without_consent() -> None:
     world = cluster(nodes=8).running(job(recreate=False)).finding(on="n1").change_gang(terminal=FAILED)
 

@@ -12,8 +12,9 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
-from recover.kube.cluster import NODES, ListPage
+from recover.kube.cluster import ListPage
 from recover.kube.reflector import INITIAL_S_MAX, MISSING_LOOK_AGAIN_S, Reflector
+from recover.resources import NODES
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, end_of_initial, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)

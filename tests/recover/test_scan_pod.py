@@ -11,9 +11,10 @@ import pytest
 from detectors.contract import Edge, LogError, PodProgress
 from recover.actions import Create, Delete
 from recover.api import Phase
-from recover.model import Container, PodPhase, Refusal, Template, Waiting
+from recover.model import Container, Mount, PodPhase, Refusal, Template, Waiting
 from recover.reasons import Reason
 from recover.scan_pod import create_later, unloadable
+from recover.workloads.wire import PodSpec, template_of
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
 from tests.recover.phase_cases import CLAIM, choice, faulted
@@ -41,6 +42,32 @@ def test_the_scan_is_asked_for_digests_where_the_annotation_is() -> None:
 
     assert "--digests" in asked
     assert "--digests" not in made(faulted(checkpoint="/ckpt"))["containers"][0]["command"]
+
+
+def test_a_mount_path_that_ends_with_a_slash_is_the_same_place() -> None:
+    claim = msgspec.structs.replace(CLAIM, mounts=(Mount("/ckpt/"),))
+    world = faulted(checkpoint="/ckpt").change_gang(templates={"": Template(volumes=(claim,))})
+
+    assert made(world)["containers"][0]["volumeMounts"][0]["mountPath"] == "/ckpt/"
+
+
+def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
+    """Its place within the volume comes from the pod's own variables. The volume's root holds other jobs'."""
+    spec = {
+        "containers": [
+            {"volumeMounts": [{"name": "v", "mountPath": "/ckpt", "subPathExpr": "$(JOB_NAME)/run"}]}
+        ],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+    }
+    template = template_of(msgspec.convert(spec, PodSpec))
+    world = faulted(checkpoint="/ckpt").change_gang(templates={"": template})
+
+    advanced(world, Phase.RESUMING)
+
+    found = only_recovery(world).status.checkpoint
+    assert world.scans == {}
+    assert found is not None
+    assert "subPathExpr: $(JOB_NAME)/run" in found.reason
 
 
 def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
@@ -71,6 +98,25 @@ def test_the_scan_runs_as_the_container_that_writes_the_checkpoints_and_with_its
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert "privileged" not in spec["containers"][0]["securityContext"]
+
+
+@pytest.mark.parametrize("annotation", [{}, {"checkpoint_repair": "set-aside"}])
+def test_without_scheduling_gates_the_scan_is_made_once_the_old_pods_have_ended(
+    annotation: dict[str, str],
+) -> None:
+    """An API server before 1.27 drops a gate: the scan would read, and mend, what old ranks still write."""
+    world = faulted(checkpoint="/ckpt", **annotation)
+    world.settings = msgspec.structs.replace(world.settings, scheduling_gates=False)
+    advanced(world, Phase.STOPPING)
+    assert "create-scan" not in acts(look(world))
+    advanced(world, Phase.CHOOSING)
+
+    found = look(world)
+
+    assert acts(found) == ["create-scan"]
+    (create,) = [act for act in found.actions if isinstance(act, Create)]
+    assert create.body["spec"]["schedulingGates"] == []
+    assert ("--repair" in create.body["spec"]["containers"][0]["command"]) is bool(annotation)
 
 
 # --- a scan that does not answer --------------------------------------------------------------------------
@@ -223,7 +269,7 @@ def test_a_scan_that_reads_too_long_is_told_so() -> None:
         (
             Container("scan", False, exit_code=137, reason="OOMKilled"),
             "",
-            "more memory than its limit of 1Gi",
+            "more memory than its limit of 4Gi",
         ),
         (
             Container("scan", False, exit_code=1, reason="Error"),

@@ -12,9 +12,9 @@ from chaos.cluster.client import Client
 from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
 from recover.app import Controller
-from recover.kube.cluster import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
 from recover.mode import STATE
-from recover.model import Mode
+from recover.modes import Mode, Modes, begun
+from recover.resources import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 from recover.web import serve
@@ -22,9 +22,10 @@ from recover.web import serve
 NAMESPACE = Settings().namespace
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
 
+RANK = {"name": "a", "image": "b", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
 JOB = {
     "metadata": {"name": "llm", "namespace": NAMESPACE},
-    "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}},
+    "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [RANK]}}},
 }
 
 
@@ -103,5 +104,5 @@ async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -
         await lab.until_there()
 
         assert {"n1", "n2"} == {o["metadata"]["name"] for o in lab.store.objects(NODEHEALTHS)}
-        world = lab.controller.observer.world(Mode.OBSERVE, real_clock().now())
+        world = lab.controller.observer.world(Modes(begun(Mode.OBSERVE, real_clock().now())))
         assert [gang.ref.name for gang in world.gangs.values()] == ["llm"]

@@ -77,12 +77,20 @@ def test_a_misspelt_name_gets_the_nearest_and_other_peoples_annotations_are_thei
     assert label.startswith("label rekindle.dev/step-template: ")
 
 
-def test_a_namespace_that_would_raise_the_mode_is_told_that_it_cannot() -> None:
-    namespace = NamespaceView("team", {"rekindle.dev/auto-recovery": "on"}, {"rekindle.dev/mode": "recover"})
+def test_a_name_in_the_wrong_place_gets_its_place_and_not_the_nearest_name() -> None:
+    (mode,) = misread_on_job(_annotated(mode="observe"), None)
+    (hold,) = misread_on_node(msgspec.structs.replace(node(), labels={"rekindle.dev/hold": "true"}))
+
+    assert mode.endswith("did you mean the annotation rekindle.dev/mode of the namespace?")
+    assert hold.endswith("did you mean the annotation rekindle.dev/hold of the node?")
+
+
+def test_a_namespace_whose_mode_is_none_is_told_which_there_are() -> None:
+    namespace = NamespaceView("team", {"rekindle.dev/auto-recovery": "on"}, {"rekindle.dev/mode": "dry-run"})
 
     mode, consent = misread_on_job(_annotated(), namespace)
 
-    assert "rekindle.dev/mode of the namespace team: 'recover': expected observe" in mode
+    assert "rekindle.dev/mode of the namespace team: 'dry-run': expected observe, recover or" in mode
     assert "label rekindle.dev/auto-recovery of the namespace team: 'on'" in consent
 
 
@@ -119,3 +127,12 @@ def test_a_hold_without_a_readable_end_holds_and_is_told(value: str) -> None:
     if misread_on_job(gang, None):
         assert hold is not None
         assert hold.until is None
+
+
+def test_a_misspelt_label_of_a_node_is_told_and_ours_is_not() -> None:
+    labels = {"rekindle.dev/manged": "false", "rekindle.dev/health": "faulted", "zone": "a"}
+
+    (sentence,) = misread_on_node(msgspec.structs.replace(node(), labels=labels))
+
+    assert sentence.startswith("label rekindle.dev/manged: nothing is read by that name")
+    assert sentence.endswith("did you mean the label rekindle.dev/managed of the node?")

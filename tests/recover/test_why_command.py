@@ -1,28 +1,23 @@
 """recover/cli.py and lookup.py: the commands against a served API, and every way they can fail to answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
-from chaos.cluster.store import Deletion, MemoryCluster
+from chaos.cluster.deletion import Deletion, Propagation
+from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.api import GangRef
 from recover.cli import status, why
-from recover.kube.cluster import (
-    INCIDENTS,
-    JOBS,
-    NAMESPACES,
-    NODEHEALTHS,
-    NODES,
-    RECOVERIES,
-    ListPage,
-)
-from recover.lookup import CannotTell, Snapshot, find, read
+from recover.kube.cluster import ListPage
+from recover.lookup import CannotTell, NotFound, Snapshot, find, read
 from recover.model import Gang
+from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from recover.stories.job import Job
 from recover.workloads import WORKLOADS
 from tests.recover.served import served
@@ -141,10 +136,21 @@ def test_what_is_no_name_is_told(asked: str, kubeconfig: str, capsys: pytest.Cap
 def test_a_job_that_is_gone_is_found_by_its_recovery(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.delete(JOBS, "llm", Deletion(), namespace="team")
+    store.delete(JOBS, "llm", Deletion(propagation=Propagation.BACKGROUND), namespace="team")
 
     assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
     assert "The job itself is gone." in capsys.readouterr().out
+
+
+def test_yaml_tells_the_same_as_json(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, asked in ((why, ["team/llm"]), (status, [])):
+        told = []
+        for form, read_back in (("json", msgspec.json.decode), ("yaml", yaml.safe_load)):
+            assert command([*asked, "-o", form, "--kubeconfig", kubeconfig]) == 0
+            told.append(read_back(capsys.readouterr().out))
+
+        assert told[0].keys() == told[1].keys()
+        assert told[0]["commands"] == told[1]["commands"]
 
 
 def test_json_is_for_programs(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,8 +184,55 @@ def test_one_object_that_cannot_be_read_is_named_and_does_not_hide_the_others(
     assert "fell off the bus" in printed.out
 
 
+def test_many_objects_that_cannot_be_read_are_one_line(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
+    for number in range(9):
+        store.create(
+            INCIDENTS, {**identity, "metadata": {"name": f"odd-{number}"}, "spec": {"fault": "gremlins"}}
+        )
+
+    assert status(["--kubeconfig", kubeconfig]) == 0
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "rekindle: 9 objects of kind Incident left out (odd-0, odd-1, odd-2, odd-3 and 5 more): "
+    )
+
+
+@pytest.mark.parametrize(("command", "asked"), [(status, []), (why, ["llm"])], ids=["status", "why"])
+def test_a_namespace_that_is_not_there_is_told(
+    command: Callable[[list[str]], int], asked: list[str], kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command([*asked, "-n", "taem", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no namespace 'taem': did you mean team?\n"
+
+
+def test_a_namespace_before_a_name_that_is_not_there_is_told(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["nosuch/llm", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no namespace 'nosuch': did you mean team/llm?\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--context", "nope"], "--context 'nope': expected one of "),
+        (["--token-file", "t"], "--token-file is the token for --server, and none is given"),
+        (["--ca-file", "t"], "--ca-file is the certificate authority of --server, and none is given"),
+    ],
+)
+def test_options_that_do_not_fit_the_kubeconfig_are_told(
+    args: list[str], told: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status([*args, "--kubeconfig", kubeconfig]) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_a_server_that_does_not_answer_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(["--server", "http://127.0.0.1:9"]) == 1
+    assert status(["--server", "http://127.0.0.1:9"]) == 3
 
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("rekindle: the API server does not answer: ")
@@ -188,7 +241,7 @@ def test_a_server_that_does_not_answer_is_one_clear_line(capsys: pytest.CaptureF
 def test_a_kubeconfig_that_is_not_there_is_one_clear_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert status(["--kubeconfig", str(tmp_path / "none")]) == 1
+    assert status(["--kubeconfig", str(tmp_path / "none")]) == 2
     assert "no such file" in capsys.readouterr().err
 
 
@@ -240,6 +293,8 @@ async def test_what_one_may_not_list_is_left_out_and_said() -> None:
 
     assert snapshot.notes == ["nodes left out: you may not list them (nodes is forbidden)"]
     assert snapshot.hidden == {"nodes"}
+    with pytest.raises(NotFound, match="'node/n1' is among what you may read; left out: nodes"):
+        find("node/n1", snapshot)
 
 
 async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:

@@ -129,7 +129,9 @@ def test_a_job_that_nothing_happened_to_says_so_and_whether_it_would_be_restarte
     assert "kubectl annotate job -n team llm rekindle.dev/auto-recovery=enabled --overwrite" in [
         command.run for command in alone.commands
     ]
-    assert "would be restarted" in why_job(job(OptIn.ENABLED), [], [], NOW).verdict.text
+    asking = why_job(job(OptIn.ENABLED), [], [], NOW).verdict.text
+    assert "would be restarted after a fault if mode and limits allow it" in asking
+    assert "`rekindle doctor team/llm`" in asking
 
 
 def test_the_story_of_one_job_leaves_out_the_acts_on_another() -> None:
@@ -208,6 +210,15 @@ def test_a_log_that_would_steer_the_terminal_is_defused() -> None:
     assert "\x07" not in text
     assert "the first error in llm-0's log on node-3: OSError: " in text
     assert "step 1" in text
+
+
+def test_a_log_without_an_error_from_before_the_stop_says_so() -> None:
+    log = FailedLog(pod="llm-0", tail="SignalException: Process 1 got signal: 15")
+
+    text = told(why_job(job(), [recovery(failed_log=log)], [], NOW))
+
+    assert "the first error" not in text
+    assert "the end of llm-0's log, which tells no error from before the stop:" in text
 
 
 @given(st.text())

@@ -14,7 +14,8 @@ from detectors.contract import (
     Subject,
     SubjectKind,
 )
-from recover.api import Outcome
+from recover.api import IncidentPhase, Outcome
+from recover.model import Taint
 from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.node import why_node
 from recover.stories.words import Tone
@@ -41,6 +42,14 @@ def test_a_quarantined_node_tells_who_took_it_out_why_and_how_to_undo_it() -> No
         "rekindle why team/llm",
     ):
         assert said in text, f"missing: {said}\n{text}"
+
+
+def test_a_node_whose_incident_somebody_deleted_says_that_it_stays_out() -> None:
+    out = node(quarantined=True)
+
+    assert "That Incident does not exist" in why_node("node-3", out, health(), [], NOW).verdict.text
+    unknown = why_node("node-3", out, health(), [], NOW, hidden={"incidents"})
+    assert "does not exist" not in unknown.verdict.text, "who may not list them does not know"
 
 
 def test_who_holds_a_broken_gpu_is_told_or_that_nobody_knows() -> None:
@@ -85,6 +94,17 @@ def test_a_node_that_is_partly_blind_is_never_called_good() -> None:
     assert "GPU driver (NVML): blind since 5 h: driver not loaded" in told(story)
 
 
+def test_what_the_agent_reads_only_in_part_is_told_with_the_reason() -> None:
+    report = health()
+    coverage = [msgspec.structs.replace(c, why="some are left out") for c in report.status.coverage]
+    status = msgspec.structs.replace(report.status, coverage=coverage, catalogue_problems=["row 2: no code"])
+
+    story = told(why_node("node-3", node(), msgspec.structs.replace(report, status=status), [], NOW))
+
+    assert "kernel log: read since 5 h: some are left out" in story
+    assert "catalogue: not used: row 2: no code" in story
+
+
 def test_a_node_without_an_agent_is_blind() -> None:
     story = why_node("node-3", node(), None, [], NOW)
 
@@ -104,6 +124,15 @@ def test_a_silent_node_is_told_with_how_long() -> None:
         "has not heard from it since 10 min (NotReady)"
         in why_node("node-3", silent, health(), [], NOW).verdict.text
     )
+
+
+def test_a_closed_incident_asks_nothing_of_anybody_any_more() -> None:
+    refused = action(Outcome.REFUSED, "lift-spare", Reason.NO_SPARE, "node-3")
+
+    story = why_node("node-3", node(), health(), [incident(refused, phase=IncidentPhase.CLOSED)], NOW)
+
+    assert "did not let a spare in for node-3 (NoSpare, 3 min ago)" in told(story)
+    assert "What to do next" not in told(story)
 
 
 def test_a_node_that_is_gone_still_has_its_history() -> None:
@@ -135,3 +164,22 @@ def test_folded_findings_are_counted() -> None:
     report = type(report)(metadata=report.metadata, status=NodeHealthStatus(boot_id="b00t", folded=folded))
 
     assert "xid-45 40 more times, last just now" in told(why_node("node-3", node(), report, [], NOW))
+
+
+def test_a_spare_tells_whether_it_is_kept_free_and_what_would_change_that() -> None:
+    taint = Taint("rekindle.dev/spare", "NoSchedule", "true")
+    kept = '{"at": "2026-11-21T09:57:00Z", "laid": true%s}'
+
+    def story(*taints: Taint, **notes: str) -> str:
+        annotations = {f"rekindle.dev/spare-{name}": value for name, value in notes.items()}
+        spare = msgspec.structs.replace(
+            node(), labels={"rekindle.dev/spare": ""}, annotations=annotations, taints=taints
+        )
+        return told(why_node("node-3", spare, health(), [], NOW))
+
+    assert "kept free by the taint rekindle.dev/spare until a node of its pool is out" in story(taint)
+    lent = {"for": "node-7-device-lost-1a2b", "kept": kept % ', "node": "node-7"'}
+    assert "let in 3 min ago in place of node-7 (node-7-device-lost-1a2b)" in story(**lent)
+    assert "kubectl taint node node-3 rekindle.dev/spare=true:NoSchedule" in story(kept=kept % "")
+    assert "it is not kept free yet" in story()
+    assert "spare" not in told(why_node("node-3", node(), health(), [], NOW))

@@ -1,9 +1,13 @@
 """recover/stories/overview.py: what `rekindle status` shows of the cluster."""
 
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from detectors.contract import CoverageState
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
+from recover.model import Node, Taint
 from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.overview import Overview, overview
 from recover.stories.words import Tone
@@ -48,6 +52,14 @@ def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
     assert [c.run for c in shown.commands][:2] == ["rekindle why team/llm", "rekindle why node/node-3"]
 
 
+def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
+    def shown(**hidden: set[str]) -> str:
+        return rows(overview({"node-3": node(quarantined=True)}, {}, [], [], NOW, **hidden), "Nodes")[0][3]
+
+    assert shown() == "node-3-device-lost-1a2b (missing: it is made anew)"
+    assert shown(hidden={"incidents"}) == "node-3-device-lost-1a2b"
+
+
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
     acts = (refused(Reason.NOT_OPTED_IN), action(Outcome.DONE, "quarantine-node"))
 
@@ -80,9 +92,40 @@ def test_nodes_that_are_blind_in_the_same_way_share_one_row() -> None:
     shown = overview({n: node(n) for n in names}, blind, [], [], NOW)
 
     assert rows(shown, "Blind") == [
-        ("GPU driver (NVML)", "node-1, node-2", "driver not loaded"),
-        ("everything", "node-3", "no agent reports for it"),
+        ("GPU driver (NVML)", "2: node-1, node-2", "driver not loaded"),
+        ("everything", "1: node-3", "no agent reports for it"),
     ]
+
+
+def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
+    taint = Taint("rekindle.dev/spare", "NoSchedule", "true")
+    lent = {
+        "rekindle.dev/spare-for": "node-3-device-lost-1a2b",
+        "rekindle.dev/spare-kept": '{"at":"2026-11-21T09:55:00Z","laid":true,"node":"node-3"}',
+    }
+
+    def spare(name: str, *taints: Taint, pool: str = "h200", **changes: Any) -> Node:
+        labels = {"rekindle.dev/spare": "true", "node.kubernetes.io/instance-type": pool}
+        return msgspec.structs.replace(node(name), labels=labels, taints=taints, **changes)
+
+    nodes = [
+        spare("s1", taint),
+        spare("s2", annotations=lent),
+        spare("s3", pool="b200"),
+        spare("s4", taint, ready=False),
+    ]
+
+    told = {one.name: health(name=one.name) for one in nodes}
+    shown = overview({one.name: one for one in nodes}, told, [], [], NOW)
+
+    assert rows(shown, "Spares") == [
+        ("s1", "h200", "free"),
+        ("s2", "h200", "lent 5 min ago for node-3 (node-3-device-lost-1a2b)"),
+        ("s3", "b200", "not kept free yet"),
+        ("s4", "h200", "of no use now: NotReady"),
+    ]
+    assert shown.verdict.text.endswith(", 1 of 4 spares free")
+    assert "spare" not in overview({"n": node("n")}, {}, [], [], NOW).verdict.text
 
 
 def test_a_node_without_accelerators_needs_no_agent() -> None:

@@ -185,3 +185,57 @@ def test_a_job_has_no_more_ranks_than_completions(spec: dict[str, int], ranks: i
     body = {"metadata": meta, "spec": {"parallelism": 4, **spec} if spec else {}}
 
     assert Job().parse(msgspec.json.encode(body)).size == ranks
+
+
+@pytest.mark.parametrize(
+    ("condition", "succeeded"),
+    [("Complete", True), ("SuccessCriteriaMet", True), ("Failed", False), ("FailureTarget", False)],
+)
+def test_a_job_whose_end_is_decided_has_ended_although_its_pods_still_go(
+    condition: str, succeeded: bool
+) -> None:
+    """By a successPolicy its other pods are then deleted: ranks that are lost, were the Job to go on."""
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+    status = {"conditions": [{"type": condition, "status": "True"}]}
+
+    terminal = Job().parse(msgspec.json.encode({"metadata": meta, "spec": {}, "status": status})).terminal
+
+    assert terminal is not None
+    assert terminal.succeeded is succeeded
+
+
+@pytest.mark.parametrize(("spec", "may"), [({}, False), ({"successPolicy": {"rules": []}}, True)])
+def test_a_job_tells_whether_some_ranks_may_succeed_for_all(spec: dict[str, Any], may: bool) -> None:
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+
+    assert Job().parse(msgspec.json.encode({"metadata": meta, "spec": spec})).ends_by_success is may
+
+
+@pytest.mark.parametrize(
+    ("spec", "owner"),
+    [
+        ({}, ""),
+        ({"managedBy": "kubernetes.io/job-controller"}, ""),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "controller kueue.x-k8s.io/multikueue"),
+    ],
+)
+def test_a_job_that_another_controller_runs_is_that_ones(spec: dict[str, str], owner: str) -> None:
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+
+    assert Job().parse(msgspec.json.encode({"metadata": meta, "spec": spec})).foreign_owner == owner
+
+
+def test_a_job_that_was_started_loses_the_time_of_its_start_before_its_affinity_is_changed() -> None:
+    """An API server before 1.36 refuses the change otherwise, and the gang would stay suspended for good."""
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+    whole = {"metadata": meta, "spec": {"suspend": True}, "status": {"startTime": "2026-11-21T12:00:00Z"}}
+    job = Job().parse(msgspec.json.encode(whole))
+    cleared = Job().parse(msgspec.json.encode({**whole, "status": {}}))
+
+    (first,) = Job().start(job, Mark(recovery="r", attempt=1, did="resumed", avoided=("n1",)))
+    (then,) = Job().start(cleared, Mark(recovery="r", attempt=1, did="resumed", avoided=("n1",)))
+    (as_it_is,) = Job().start(job, Mark(recovery="r", attempt=1, did="resumed"))
+
+    assert (first.subresource, first.version, first.body) == ("status", "3", {"status": {"startTime": None}})
+    assert "affinity" in str(then.body)
+    assert as_it_is.body["spec"] == {"suspend": False}

@@ -41,9 +41,9 @@ from recover.api import (
     RejectedCheckpoint,
 )
 from recover.consent import OptIn
-from recover.kube.cluster import JOBS
 from recover.model import Gang, Node, Quarantine
 from recover.reasons import Reason
+from recover.resources import JOBS
 from recover.stories.job import Job
 from recover.stories.words import Story
 

@@ -1,5 +1,5 @@
-"""A model of the garbage collector: what is owned goes with its owner; an owner that is deleted in the
-foreground waits until what it owns has gone.
+"""A model of the garbage collector: what is owned goes with its owner. An owner that is deleted in the
+foreground waits until what it owns has gone, one that leaves it behind until nothing names it as owner.
 """
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.cluster.controllers.base import Controller
+from chaos.cluster.deletion import FOREGROUND, ORPHAN
 from chaos.cluster.kinds import KINDS, Object
-from chaos.cluster.store import FOREGROUND, MemoryCluster
+from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, Resource
 
 __all__ = ["GarbageCollector"]
@@ -32,45 +33,54 @@ class GarbageCollector(Controller):
         assert body is not None
         meta = body["metadata"]
         place = (resource, meta.get("namespace", ""), meta["name"])
-        owners = {str(r["uid"]): None for r in meta.get("ownerReferences", [])}
-        if new is None:
-            self._alive.pop(meta["uid"], None)
-            for owner in owners:
+        for owner in _owners(old):
+            if owner not in _owners(new):
                 self._owned.get(owner, {}).pop(place, None)
                 yield owner
+        if new is None:
+            self._alive.pop(meta["uid"], None)
             yield meta["uid"]
             return
         self._alive[meta["uid"]] = place
-        for owner in owners:
+        for owner in _owners(new):
             self._owned.setdefault(owner, {})[place] = None
             if owner not in self._alive:
                 yield owner
-        if FOREGROUND in meta.get("finalizers", []):
+        if _waits(new):
             yield meta["uid"]
 
     async def reconcile(self, key: str) -> float | None:
         owner = self._alive.get(key)
-        foreground = owner is not None and self._waits_in_foreground(owner)
-        if owner is not None and not foreground:
+        waits = _waits(self._read(owner)) if owner is not None else ""
+        if owner is not None and not waits:
             return None
         for place in tuple(self._owned.get(key, {})):
-            await self._delete(place, foreground=foreground)
+            if waits == ORPHAN:
+                await self._disown(place, key)
+            else:
+                await self._delete(place, foreground=waits == FOREGROUND)
         if owner is not None and not self._owned.get(key):
-            await self._release(owner)
+            await self._release(owner, waits)
         elif owner is None and not self._owned.get(key):
             self._owned.pop(key, None)
         return None
 
-    def _waits_in_foreground(self, place: _Place) -> bool:
+    def _read(self, place: _Place) -> Object:
         resource, namespace, name = place
-        meta = self.store.read(resource, name, namespace).body["metadata"]
-        return "deletionTimestamp" in meta and FOREGROUND in meta.get("finalizers", [])
+        return self.store.read(resource, name, namespace).body
+
+    async def _disown(self, place: _Place, owner: str) -> None:
+        resource, namespace, name = place
+        meta = self._read(place)["metadata"]
+        left = [reference for reference in meta["ownerReferences"] if reference["uid"] != owner]
+        body = {"metadata": {"ownerReferences": left, "resourceVersion": meta["resourceVersion"]}}
+        await self.api.patch(resource, name, body, namespace=namespace)
 
     async def _delete(self, place: _Place, *, foreground: bool) -> None:
         """An object with another living owner stays, unless its owner waits for it."""
         resource, namespace, name = place
         try:
-            meta = self.store.read(resource, name, namespace).body["metadata"]
+            meta = self._read(place)["metadata"]
             others = any(str(r["uid"]) in self._alive for r in meta.get("ownerReferences", []))
             if "deletionTimestamp" in meta or (others and not foreground):
                 return
@@ -79,9 +89,22 @@ class GarbageCollector(Controller):
             if not error.not_found:
                 raise
 
-    async def _release(self, place: _Place) -> None:
+    async def _release(self, place: _Place, waits: str) -> None:
         resource, namespace, name = place
-        meta = self.store.read(resource, name, namespace).body["metadata"]
-        left = [finalizer for finalizer in meta["finalizers"] if finalizer != FOREGROUND]
+        meta = self._read(place)["metadata"]
+        left = [finalizer for finalizer in meta["finalizers"] if finalizer != waits]
         body = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
         await self.api.patch(resource, name, body, namespace=namespace)
+
+
+def _owners(body: Object | None) -> dict[str, None]:
+    """Their uids, in the order in which they stand."""
+    references = body["metadata"].get("ownerReferences", []) if body is not None else []
+    return {str(reference["uid"]): None for reference in references}
+
+
+def _waits(body: Object) -> str:
+    """The finalizer by which an object that is being deleted waits for us; empty where it does not."""
+    meta = body["metadata"]
+    held = meta.get("finalizers", []) if "deletionTimestamp" in meta else []
+    return next((finalizer for finalizer in held if finalizer in (FOREGROUND, ORPHAN)), "")

@@ -16,7 +16,7 @@ from chaos.cluster.controllers.base import condition_of, with_condition
 from chaos.cluster.controllers.podsets import PodOwner, is_active, is_terminating, phase_of, pod_from
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import stamp
-from recover.kube.cluster import JOBS, PODS
+from recover.resources import JOBS, PODS
 
 __all__ = ["JobController"]
 

@@ -15,7 +15,7 @@ from chaos.cluster.controllers.kubeflow_kinds import KubeflowKind, Replica
 from chaos.cluster.controllers.podsets import PodOwner, is_active, phase_of, pod_from
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import MemoryCluster, stamp
-from recover.kube.cluster import PODS
+from recover.resources import PODS
 
 __all__ = ["KubeflowController"]
 

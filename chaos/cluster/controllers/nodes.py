@@ -12,31 +12,29 @@ from datetime import datetime
 import msgspec
 
 from chaos.cluster.controllers.base import Controller, condition_of, with_condition
-from chaos.cluster.kinds import LEASES, Object
+from chaos.cluster.kinds import Object
 from chaos.cluster.placement import tolerates
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, Resource
-from recover.kube.cluster import NODES, PODS
+from recover.resources import LEASES, NODES, PODS
 
-__all__ = ["OUT_OF_SERVICE", "UNREACHABLE", "LifecycleSettings", "NodeLifecycle"]
+__all__ = ["NODE_LEASES", "OUT_OF_SERVICE", "UNREACHABLE", "LifecycleSettings", "NodeLifecycle"]
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 NODE_LEASES = "kube-node-lease"
+GONE_S = 40.0
+"""So long a Node that was deleted may come back."""
+OUT_OF_SERVICE_LOOK_S = 20.0
 _TAINT_OF_READY = {"Unknown": UNREACHABLE, "False": NOT_READY}
 
 
 class LifecycleSettings(msgspec.Struct, frozen=True):
-    """Times of the controller manager; the defaults are Kubernetes'.
-
-    `toleration_s` shortens what the pods' own tolerations say, for tests that cannot wait five minutes.
-    """
+    """Of the controller manager; the default is Kubernetes'."""
 
     silence_s: float = 50.0
-    orphan_s: float = 40.0
-    out_of_service_s: float = 20.0
-    toleration_s: float | None = None
+    """A kubelet that says nothing for so long makes its node Unknown."""
 
 
 class NodeLifecycle(Controller):
@@ -164,8 +162,6 @@ class NodeLifecycle(Controller):
         if "tolerationSeconds" not in toleration:
             return None
         allowed_s = float(toleration["tolerationSeconds"])
-        if self._settings.toleration_s is not None:
-            allowed_s = min(allowed_s, self._settings.toleration_s)
         added = taint.get("timeAdded")
         since = datetime.fromisoformat(added) if added else self.store.now()
         return allowed_s - (self.store.now() - since).total_seconds()
@@ -179,14 +175,14 @@ class NodeLifecycle(Controller):
             for pod in self._pods(node["metadata"]["name"]):
                 if "deletionTimestamp" in pod["metadata"]:
                     await self._force_delete(pod)
-        return self._settings.out_of_service_s
+        return OUT_OF_SERVICE_LOOK_S
 
     async def _collect_orphans(self, name: str) -> float | None:
         """Pods of a Node that was deleted go by force, after a time in which it may come back."""
         if not self._pods_on.get(name):
             return None
         since = self._gone_since.setdefault(name, self.store.now())
-        left_s = self._settings.orphan_s - (self.store.now() - since).total_seconds()
+        left_s = GONE_S - (self.store.now() - since).total_seconds()
         if left_s > 0:
             return left_s
         for pod in self._pods(name):

@@ -9,7 +9,7 @@ from chaos.cluster.controllers.base import Controller, controller_uid
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, JsonPatch, Resource
-from recover.kube.cluster import PODS
+from recover.resources import PODS
 
 __all__ = ["PodOwner", "is_active", "is_terminating", "phase_of", "pod_from"]
 
@@ -65,14 +65,15 @@ class PodOwner(Controller):
             self._job_by_uid[meta["uid"]] = key
             yield key
             return
-        owner, where = controller_uid(body), (meta["namespace"], meta["name"])
-        pods = self._pods_by_owner.setdefault(owner, {}) if owner else {}
-        if new is None:
-            pods.pop(where, None)
-        else:
-            pods[where] = None
-        if owner in self._job_by_uid:
-            yield self._job_by_uid[owner]
+        where = (meta["namespace"], meta["name"])
+        was, now = (controller_uid(body) if body is not None else "" for body in (old, new))
+        if was != now:
+            self._pods_by_owner.get(was, {}).pop(where, None)
+        if now:
+            self._pods_by_owner.setdefault(now, {})[where] = None
+        for owner in dict.fromkeys((was, now)):
+            if owner in self._job_by_uid:
+                yield self._job_by_uid[owner]
 
     async def reconcile(self, key: str) -> float | None:
         namespace, _, name = key.partition("/")

@@ -12,7 +12,7 @@ from chaos.cluster.kinds import Object
 from chaos.cluster.placement import devices_of_node, devices_of_pod, refusal
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, Resource
-from recover.kube.cluster import NODES, PODS
+from recover.resources import NODES, PODS
 
 __all__ = ["Scheduler"]
 

@@ -3,7 +3,7 @@ release. */ -}}
 
 {{- define "rekindle.image" -}}
 {{- $image := .Values.image }}
-{{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
+{{- with .Values.global.imageRegistry | default $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
@@ -12,37 +12,57 @@ app.kubernetes.io/name: rekindle
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{- /* `labels` are further ones of this object, and win over those of the values. */ -}}
 {{- define "rekindle.labels" -}}
 {{ include "rekindle.selector" . }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- with merge (deepCopy (.labels | default dict)) .root.Values.labels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{- /* Groups of settings as TOML. JSON's strings, numbers, booleans and lists are TOML, too. */ -}}
+{{- /* Settings as TOML: the values of a table, then the tables in it. JSON's strings, numbers, booleans and lists are
+TOML, too. A null, by which Helm takes a value back, is none. */ -}}
 {{- define "rekindle.toml" -}}
-{{- range $name, $value := . }}
-{{- if not (kindIs "map" $value) }}
-{{ $name }} = {{ toJson $value }}
+{{- range $name, $value := .table }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value)) }}
+{{ include "rekindle.tomlKey" $name }} = {{ toJson $value }}
 {{- end }}
 {{- end }}
-{{- range $group, $fields := . }}
-{{- if kindIs "map" $fields }}
+{{- range $name, $value := .table }}
+{{- if and (kindIs "map" $value) $value }}
+{{- $path := printf "%s%s" $.path (include "rekindle.tomlKey" $name) }}
 
-[{{ $group }}]
-{{- range $name, $value := $fields }}
-{{ $name }} = {{ toJson $value }}
+[{{ $path }}]
+{{- include "rekindle.toml" (dict "table" $value "path" (printf "%s." $path)) }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- define "rekindle.tomlKey" -}}
+{{- if regexMatch "^[A-Za-z0-9_-]+$" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
 
 {{- /* What the release itself decides beats what is set. */ -}}
 {{- define "rekindle.controllerSettings" -}}
-{{- $own := dict "mode" .Values.mode "namespace" .Release.Namespace }}
+{{- $own := dict "mode" .Values.mode "modes" .Values.modes "namespace" .Release.Namespace }}
 {{- $_ := set $own "images" (dict "scan" (include "rekindle.image" .)) }}
-{{- include "rekindle.toml" (mergeOverwrite (deepCopy .Values.settings.controller) $own) | trim }}
+{{- if eq .Values.mode "repair" }}
+{{- $_ := set $own.images "repair" .Values.repair.image }}
+{{- $files := dict "reset" "/etc/rekindle-repair/reset.yaml" "reboot" "/etc/rekindle-repair/reboot.yaml" "validate" "/etc/rekindle-repair/validate.yaml" }}
+{{- $_ := set $own "repair" (dict "templates" $files) }}
+{{- if .Values.repair.webhookSecret }}
+{{- $_ := set $own.repair "webhook" (dict "token_file" "/etc/rekindle-webhook/token") }}
+{{- end }}
+{{- end }}
+{{- if not (include "rekindle.has" (list . "1.27")) }}
+{{- $_ := set $own "scheduling_gates" false }}
+{{- end }}
+{{- $settings := mergeOverwrite (deepCopy .Values.settings.controller) $own }}
+{{- include "rekindle.toml" (dict "table" $settings "path" "") | trim }}
 {{- end }}
 
 {{- /* The agent never reads what it and the controller print. */ -}}
@@ -52,17 +72,41 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 {{- if .Values.settings.catalogue }}
 {{- $_ := set $settings "catalogue" (dict "extra" "/etc/rekindle/catalogue.toml") }}
 {{- end }}
-{{- include "rekindle.toml" $settings | trim }}
+{{- include "rekindle.toml" (dict "table" $settings "path" "") | trim }}
+{{- end }}
+
+{{- /* Whether the API server is of that version or a later one, builds of vendors included. */ -}}
+{{- define "rekindle.has" -}}
+{{- if semverCompare (printf ">=%s.0-0" (last .)) (first .).Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
+{{- /* For people: what this API server cannot do for the release, and what happens in its place. */ -}}
+{{- define "rekindle.lacks" -}}
+{{- if not (include "rekindle.has" (list . "1.27")) }}
+- scheduling gates (1.27): the pod that looks for checkpoints is created once a job's old pods have ended, and its start
+  is waited for.
+- the eviction of unready pods (1.27): a controller that never becomes ready may hold up the drain of its node.
+{{- end }}
+{{- if not (include "rekindle.has" (list . "1.30")) }}
+- admission policies, and tokens that name a node (1.30): no agent is held to its own node's object.
+{{- end }}
+{{- if not (include "rekindle.has" (list . "1.36")) }}
+- policies that change objects (1.36): a Job or JobSet is told where to resume only by an envFrom in its template, which
+  `rekindle enable -f job.yaml` writes.
+{{- end }}
 {{- end }}
 
 {{- define "rekindle.hasEnvironment" -}}
 {{- $asked := .Values.policies.environment }}
-{{- if and (or (eq (toString $asked) "true") (and (eq (toString $asked) "auto") (eq .Values.mode "recover")))
-  (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) }}true{{ end }}
+{{- if and (or (eq (toString $asked) "true") (and (eq (toString $asked) "auto") (ne .Values.mode "observe")))
+  (include "rekindle.has" (list . "1.36")) }}true{{ end }}
 {{- end }}
 
-{{- define "rekindle.hasPodMonitor" -}}
-{{- if and .Values.podMonitor.enabled (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PodMonitor") }}true{{ end }}
+{{- /* Whether an object for the Prometheus Operator is made: of root, kind, and what is asked. */ -}}
+{{- define "rekindle.monitors" -}}
+{{- $there := (first .).Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 1)) }}
+{{- $asked := toString (last .) }}
+{{- if or (eq $asked "always") (and (eq $asked "true") $there) }}true{{ end }}
 {{- end }}
 
 {{- /* Of every pod of ours. */ -}}
@@ -72,6 +116,24 @@ imagePullSecrets:
 {{- range . }}
 - name: {{ . }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Who the controller is, and where it may run. */ -}}
+{{- define "rekindle.controllerPod" -}}
+serviceAccountName: rekindle-controller
+{{- with include "rekindle.pullSecrets" . }}
+{{ . }}
+{{- end }}
+priorityClassName: {{ .Values.controller.priorityClassName }}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .Values.controller.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.controller.tolerations }}
+tolerations:
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from detectors.kubeapi import ApiError, JsonPatch, Resource
-from recover.kube.cluster import INCIDENTS, NODEHEALTHS, RECOVERIES, Cluster
+from recover.kube.cluster import Cluster
+from recover.resources import INCIDENTS, NODEHEALTHS, RECOVERIES
 
 SPEC = {"fault": "device-lost", "node": "n1", "detectedAt": "2026-11-21T10:00:00.123456Z"}
 FINDING = {

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from recover.kube.cluster import CONFIGMAPS, Cluster
+from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
+from recover.resources import CONFIGMAPS
 from recover.table import Table
 
 NS = "default"

@@ -15,7 +15,7 @@ from chaos.cluster.rest import Server, serve, write_kubeconfig
 from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
 from recover.kube.auth import load_credentials
-from recover.kube.cluster import CONFIGMAPS, NODES
+from recover.resources import CONFIGMAPS, NODES
 
 NS = "default"
 

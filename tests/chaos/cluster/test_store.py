@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.cluster.client import Client
+from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.patching import json_patch, merge_patch
-from chaos.cluster.store import Audit, Deletion, MemoryCluster
+from chaos.cluster.store import Audit, MemoryCluster
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
 from recover.crds import manifests
-from recover.kube.cluster import CONFIGMAPS, INCIDENTS, NODES
+from recover.resources import CONFIGMAPS, INCIDENTS, NODES
 from tests.chaos.cluster.conftest import START
 
 NS = "default"
@@ -252,7 +253,7 @@ def _name(event: WatchEvent) -> str:
 
 def test_a_foreground_deletion_waits_for_the_finalizer(store: MemoryCluster) -> None:
     store.create(CONFIGMAPS, config("a"), NS)
-    marked = store.delete(CONFIGMAPS, "a", Deletion(foreground=True), NS)
+    marked = store.delete(CONFIGMAPS, "a", Deletion(propagation=Propagation.FOREGROUND), NS)
     assert marked.body["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert store.read(CONFIGMAPS, "a", NS)
 

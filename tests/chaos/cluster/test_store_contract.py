@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from detectors.kubeapi import ApiError, JsonPatch
-from recover.kube.cluster import CONFIGMAPS, EVENTS, JOBS, NODES, PODS, Cluster
+from recover.kube.cluster import Cluster
+from recover.resources import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
 
 NS = "default"
 

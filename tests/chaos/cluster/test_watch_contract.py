@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from detectors.kubeapi import ApiError, KubeApi, WatchEvent
-from recover.kube.cluster import CONFIGMAPS, INITIAL_EVENTS_END, NODEHEALTHS, Cluster, ListPage
+from recover.kube.cluster import INITIAL_EVENTS_END, Cluster, ListPage
+from recover.resources import CONFIGMAPS, NODEHEALTHS
 
 NS = "default"
 

@@ -32,8 +32,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_json_has_exactly_the_promised_fields(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["scan", str(root), "--json"]) == 0
+@pytest.mark.parametrize("asked", [["-o", "json"], ["--json"]], ids=" ".join)
+def test_json_has_exactly_the_promised_fields(
+    asked: list[str], root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scan", str(root), *asked]) == 0
 
     chosen = {
         "step": 40, "path": "step-40", "format": "rekindle-sharded", "complete": True,
@@ -49,7 +52,7 @@ def test_json_has_exactly_the_promised_fields(root: Path, capsys: pytest.Capture
 def test_the_marker_of_the_generic_format_is_given_beside_it(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    generic = ["scan", str(root), "--json", "--format", "generic"]
+    generic = ["scan", str(root), "-o", "json", "--format", "generic"]
 
     assert run([*generic, "--marker", "commit.json"]) == 0
     assert json.loads(capsys.readouterr().out)["chosen"]["format"] == "generic"
@@ -113,13 +116,14 @@ def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.C
 )
 def test_wrong_usage_has_its_own_exit_status(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(args) == 2
-    assert "usage: rekindle checkpoints" in capsys.readouterr().err
+    assert "Usage: rekindle checkpoints" in capsys.readouterr().err
 
 
 def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", "--help"]) == 0
-    assert "exit status: 0 a checkpoint was chosen, 3 none is complete, 2 wrong usage" in " ".join(
-        capsys.readouterr().out.split()
+    assert (
+        "Exit status: 0 a checkpoint was chosen; 2 an argument, setting or file cannot be used; 3 none is"
+        in " ".join(capsys.readouterr().out.split())
     )
 
 

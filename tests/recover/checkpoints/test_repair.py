@@ -16,6 +16,7 @@ from recover.checkpoints.model import Checkpoint, Repair, ScanResult, decode_mes
 from recover.checkpoints.repair import repaired, tracker_of, would_repair
 from recover.checkpoints.scan import scan
 
+FIXTURES = Path(__file__).parent / "fixtures"
 BOTH = frozenset(Repair)
 MARK = "job-llm-1a2b-1"
 KEPT = f"latest.rekindle-before-{MARK}"
@@ -69,6 +70,21 @@ def test_the_tracker_names_the_chosen_one_and_the_damaged_newer_one_is_out_of_si
         f"latest says 'global_step40' now; it said 'global_step60', kept in {KEPT}",
         f"'global_step60' was moved to {ASIDE}",
     ]
+
+
+def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Path) -> None:
+    """A framework that takes the highest number would load the model of one and the optimizer of another."""
+    files = FIXTURES / "paddle-3.3.1" / "files"
+    for file in files.iterdir():
+        for step in (40, 60):
+            shutil.copy(file, tmp_path / f"step-{step}{file.suffix}")
+    os.truncate(tmp_path / "step-60.pdopt", 7)
+    (tmp_path / "step-601.log").touch()
+
+    lines = mended(tmp_path, scan(tmp_path))
+
+    assert lines == [f"'step-60.{end}' was moved to {ASIDE}" for end in ("pdopt", "pdparams")]
+    assert sorted(os.listdir(tmp_path)) == [ASIDE, "step-40.pdopt", "step-40.pdparams", "step-601.log"]
 
 
 def test_nothing_is_done_without_its_own_consent(root: Path) -> None:

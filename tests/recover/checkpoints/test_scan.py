@@ -114,6 +114,25 @@ def test_when_the_time_is_over_the_rest_is_not_examined_and_not_chosen(tmp_path:
     assert {found.reason for found in result.checkpoints} == {"not examined: the scan's 5 s were over"}
 
 
+def test_where_the_newest_is_too_large_to_be_judged_no_older_one_is_chosen_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """A gang of many more ranks than before writes an index that is not read. It may well be complete."""
+    torch_dcp(tmp_path, "step-20")
+    os.truncate(torch_dcp(tmp_path, "step-40") / ".metadata", 300 * 2**20)
+
+    result = scan(tmp_path)
+
+    assert result.chosen is None
+    assert [found.reason for found in result.checkpoints] == [
+        ".metadata is too large to be judged: 314572800 bytes, 268435456 are read at most",
+        "not examined: step 40 is newer, and nobody knows whether it is complete",
+    ]
+    passed_over = scan(tmp_path, exclude=[40]).chosen
+    assert passed_over is not None
+    assert passed_over.step == 20
+
+
 # Damage: one function each, with the reason that people read.
 
 
@@ -314,6 +333,15 @@ def test_all_parts_one_level_down_must_be_complete(tmp_path: Path) -> None:
         False,
         "'optimizer': no .metadata: never finished (2 data files)",
     )
+
+
+def test_a_folder_of_a_run_is_no_checkpoint_though_its_number_looks_like_a_step(tmp_path: Path) -> None:
+    """The annotation names the folder of all runs: its ranks would be sent to step 20241121."""
+    for step in (20, 40):
+        torch_dcp(tmp_path / "20241121", f"step-{step}")
+
+    assert scan(tmp_path).chosen is None
+    assert only(scan(tmp_path)).reason == "it holds 2 checkpoints of its own, and is none"
 
 
 def test_a_part_one_level_down_that_has_not_begun_is_missed_where_the_checkpoint_before_has_it(

@@ -1,8 +1,11 @@
 """Reading a DCP index that torch wrote, and refusing one that someone else did. Nothing of it may run."""
 
+from __future__ import annotations
+
 import os
 import pickle
 import shutil
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +16,8 @@ from hypothesis import strategies as st
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.model import Verdict
-from recover.checkpoints.torch_dcp import TorchDcp
+from recover.checkpoints.torch_dcp import INDEX_BYTES_MAX, TorchDcp, pieces
+from recover.scan_pod import MEMORY_LIMIT
 
 FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 INDEX = (FIXTURE / ".metadata").read_bytes()
@@ -85,6 +89,49 @@ def test_another_pickle_is_not_an_index(index: bytes, checkpoint: Path) -> None:
 
     with pytest.raises(DamagedError, match="not the index of a distributed checkpoint"):
         read(checkpoint)
+
+
+class Thing:
+    """Stands for any class of torch's that an index has by the thousand: attributes, and nothing else."""
+
+    def __init__(self, **state: object) -> None:
+        vars(self).update(state)
+
+
+def large_index(count: int) -> bytes:
+    """As torch writes it: of each piece where it lies in its tensor, and where in a file."""
+    shards = [
+        Thing(offsets=Place((rank, 0)), sizes=Place((rank + 1, 28672)))
+        for rank in range(100_000, 100_000 + count)
+    ]
+    stored = {
+        Thing(fqn="model.layers.0.mlp.down_proj.weight", offset=Place((rank, 0)), index=rank): Thing(
+            relative_path=f"__{rank}_0.distcp", offset=rank, length=rank, transform_descriptors=None
+        )
+        for rank in range(100_000, 100_000 + count)
+    }
+    return pickle.dumps(Thing(state_dict_metadata={"weight": Thing(chunks=shards)}, storage_data=stored))
+
+
+class Place(tuple[int, ...]):
+    """As torch.Size, which is pickled by its constructor."""
+
+    def __reduce__(self) -> tuple[type[Place], tuple[tuple[int, ...]]]:
+        return Place, (tuple(self),)
+
+
+def test_the_largest_index_that_is_read_fits_into_the_memory_of_a_scan(checkpoint: Path) -> None:
+    """A job of 256 ranks and 723 tensors with two moments each has 555,000 pieces: 83 MB, 1.3 GiB here."""
+    (checkpoint / ".metadata").write_bytes(index := large_index(4000))
+    tracemalloc.start()
+    try:
+        assert len(pieces(Folder(checkpoint, lambda: None))) == 4000
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert MEMORY_LIMIT.endswith("Gi")
+    assert peak_bytes / len(index) * INDEX_BYTES_MAX < int(MEMORY_LIMIT.removesuffix("Gi")) * 2**30
 
 
 class Payload:

@@ -163,8 +163,11 @@ def test_whatever_is_not_yet_written_it_is_incomplete(
     files = [file for other, file in FILES if other == case]
     needed = [file for file in files if file.name not in case.spare]
     missing = data.draw(st.sets(st.sampled_from(files))) | {data.draw(st.sampled_from(needed))}
+    names = {file.name for file in missing}
     # Without both, megatron-torch-dist looks like a torch-dcp; no interrupted save leaves that.
-    assume(not {"common.pt", "metadata.json"} <= {file.name for file in missing})
+    assume(not {"common.pt", "metadata.json"} <= names)
+    # Without all of these, what is left is DeepSpeed's alone; the Trainer writes training_args.bin before it.
+    assume(not {"trainer_state.json", "training_args.bin", "rng_state_0.pth", "rng_state_1.pth"} <= names)
     for file in missing:
         (root / file).unlink()
 
@@ -324,6 +327,17 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(names: list[str], r
         shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
 
     assert only(root).complete
+
+
+@pytest.mark.parametrize("beside", ["step-40.json", "step-40.log", "step-40.pt.sha256"])
+def test_a_file_beside_it_is_no_part_and_the_checkpoint_keeps_its_own_name(beside: str, root: Path) -> None:
+    """What is handed to the ranks must be there: step-40.pt, and no step-40."""
+    root.mkdir()
+    shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40.pt")
+    (root / beside).write_text("{}")
+
+    assert only(root).complete
+    assert only(root).path == "step-40.pt"
 
 
 @pytest.mark.parametrize(

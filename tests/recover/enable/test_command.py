@@ -139,8 +139,11 @@ def test_a_job_of_an_apiversion_that_is_not_known_is_told_with_the_one_that_is(
         (
             JOB.encode(),
             ("--checkpoint", "ckpt"),
-            "annotation rekindle.dev/checkpoint: 'ckpt': the path is not",
+            "rekindle: --checkpoint 'ckpt': the path is not absolute; expected an absolute path in the "
+            "container, optionally with ;format=<name>, as /ckpt;format=torch-dcp. "
+            "The manifest is not printed.\n",
         ),
+        (JOB.encode(), ("--checkpoint", ""), "rekindle: --checkpoint '': the path is missing; expected"),
     ],
 )
 def test_what_cannot_be_used_is_told_and_nothing_is_printed(
@@ -162,6 +165,37 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.Capture
     assert err.endswith("none.yaml: cannot be read: No such file or directory; expected a YAML file\n")
 
 
+def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meta = "  name: llm\n  annotations: {rekindle.dev/auto-recovery: observe}\n"
+    job.write_text(JOB.replace("  name: llm\n", meta).replace("spec:\n", "spec:\n  backoffLimit: 0\n", 1))
+
+    status, out, err = asked(capsys, "-f", str(job))
+
+    assert (status, "rekindle.dev/auto-recovery: enabled" in out) == (0, True)
+    consent, limit, checkpoint = err.splitlines()
+    assert consent == (
+        f"rekindle: {job}: Job default/llm: the job asks not to be restarted; it counts as observe: an "
+        "Incident says what would be done, and nothing is done; "
+        "fix: metadata.annotations: {rekindle.dev/auto-recovery: enabled}"
+    )
+    assert "the next failed pod ends the Job for good" in limit
+    assert "nothing says where the checkpoints lie" in checkpoint
+
+
+def test_a_job_whose_name_the_api_server_makes_is_told_that_its_ranks_read_nothing(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(JOB.replace("  name: llm\n", "  generateName: llm-\n"))
+
+    _, out, err = asked(capsys, "-f", str(job), *CHECKPOINT)
+
+    assert "envFrom" not in out
+    assert "unless the policy rekindle-environment adds it to the pods" in err
+    assert "fix: metadata.name: NAME instead of generateName" in err
+
+
 def test_what_only_the_api_server_refuses_is_printed_as_it_is(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,7 +206,9 @@ def test_what_only_the_api_server_refuses_is_printed_as_it_is(
         "        spec: {containers: [{name: x, env: [{name: NO, value: a}]}]}\n"
     )
 
-    status, out, _ = asked(capsys, "-f", str(job))
+    status, out, err = asked(capsys, "-f", str(job))
 
     assert status == 0
     assert "name: NO" in out
+    assert "restartPolicy" in err
+    assert "what will not work is not told" in err

@@ -1,4 +1,4 @@
-"""What `rekindle enable` adds to each kind, and what it says will not work in spite of it."""
+"""What `rekindle enable` adds to each kind, and what it refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}
 MOUNT = {"name": "ckpt", "mountPath": "/ckpt"}
 YES: dict[Any, Any] = {True: 1}
 """What YAML makes of `on: 1`."""
-MOUNTED: dict[str, Any] = {"name": "a", "volumeMounts": [MOUNT]}
 
 
 def template(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -47,8 +46,8 @@ def jobset(**meta: Any) -> dict[str, Any]:
     }
 
 
-def kubeflow(kind: str, restart_policy: str = "OnFailure", **meta: Any) -> dict[str, Any]:
-    replica = {"replicas": 2, "restartPolicy": restart_policy, "template": template()}
+def kubeflow(kind: str, **meta: Any) -> dict[str, Any]:
+    replica = {"replicas": 2, "restartPolicy": "OnFailure", "template": template()}
     replicas = f"{kind.removesuffix('Job').lower()}ReplicaSpecs"
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -63,14 +62,6 @@ ALL = [job(), jobset(), *(kubeflow(w.resource.kind) for w in WORKLOADS if w.reso
 
 def made(*documents: Any, checkpoint: str = "/ckpt") -> Enabled:
     return enabled(documents, "job.yaml", checkpoint)
-
-
-def notes(document: Any, checkpoint: str = "/ckpt") -> list[str]:
-    """On the only job, without where they belong."""
-    return [
-        note.partition(": document 1: ")[2].partition(": ")[2]
-        for note in made(document, checkpoint=checkpoint).notes
-    ]
 
 
 @pytest.mark.parametrize("document", ALL, ids=lambda document: document["kind"])
@@ -147,55 +138,11 @@ def test_other_objects_are_passed_on_and_named_and_those_of_a_list_are_looked_at
 
 
 @pytest.mark.parametrize("document", [job(), jobset(), kubeflow("PyTorchJob")], ids=lambda d: d["kind"])
-def test_a_job_whose_name_the_api_server_makes_is_told_what_to_do(document: dict[str, Any]) -> None:
+def test_a_job_whose_name_the_api_server_makes_cannot_name_its_environment(document: dict[str, Any]) -> None:
     document = copy.deepcopy(document)
     document["metadata"] = {"generateName": "llm-"}
 
-    answer = made(document)
-
-    assert "envFrom" not in str(answer.documents)
-    if document["kind"] == "PyTorchJob":
-        assert answer.notes == (), "its template takes it when it is started again"
-    else:
-        (note,) = answer.notes
-        assert note.startswith(
-            f"job.yaml: document 1: {document['kind']} llm-: its name is made by the API server"
-        )
-        assert "policies.environment" in note
-
-
-@pytest.mark.parametrize(
-    ("document", "told"),
-    [
-        (job(spec={"backoffLimit": 0}), "with backoffLimit 0 the first failed pod ends it for good"),
-        (job(spec={"completions": 9, "parallelism": 2}), "it is not restarted: it works off 9 completions"),
-        (job(labels={"kueue.x-k8s.io/queue-name": "q"}), "it is not restarted: Kueue (queue q) decides"),
-        (job(annotations={"rekindle.dev/auto-recovery": "observe"}), "it is not restarted: its annotation"),
-        (job(annotations={"rekindle.dev/hang-timeout": "soon"}), "annotation rekindle.dev/hang-timeout"),
-        (job(MOUNTED | {"env": [{"name": "REKINDLE_RESUME_FROM"}]}), "container a sets REKINDLE_RESUME_FROM"),
-        (job(pod={"volumes": [{"name": "ckpt", "emptyDir": {}}]}), "no checkpoint will be verified: /ckpt"),
-        (job({"name": "a"}), "no checkpoint will be verified: no volume of Job default/llm is mounted at"),
-        (kubeflow("PyTorchJob", "Never"), "Master has restartPolicy Never: any failed rank may end the job"),
-        (kubeflow("PyTorchJob", "ExitCode"), "Master has restartPolicy ExitCode: a rank that exits with"),
-    ],
-)  # fmt: skip
-def test_what_will_not_work_is_said(document: dict[str, Any], told: str) -> None:
-    found = notes(document)
-
-    assert found[0].startswith(told), found
-
-
-def test_a_job_that_may_be_made_anew_need_not_fear_its_end() -> None:
-    recreate = {"rekindle.dev/on-terminal": "recreate"}
-
-    assert notes(job(spec={"backoffLimit": 0}, annotations=recreate)) == []
-    assert notes(kubeflow("PyTorchJob", "Never", annotations=recreate)) == []
-
-
-def test_without_a_checkpoint_it_is_said_who_decides() -> None:
-    (told,) = notes(job(), checkpoint="")
-
-    assert told.startswith("without the annotation rekindle.dev/checkpoint no checkpoint is verified")
+    assert "envFrom" not in str(made(document).documents)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from recover.actions import Patch
 from recover.api import Condition
 from recover.app import Controller
 from recover.crds import schemas
-from recover.kube.cluster import NAMESPACES, NODEHEALTHS, NODES
-from recover.model import Mode, World
+from recover.model import World
+from recover.modes import Mode, Modes, begun
 from recover.nodehealths import upkeep
 from recover.recipe_status import tell
 from recover.recipes.load import built_in
@@ -36,7 +36,7 @@ from recover.recipes.objects import (
     settle,
     to_object,
 )
-from recover.resources import RECIPES
+from recover.resources import NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 from tests.builders import NOW, cluster
@@ -344,7 +344,7 @@ async def test_where_the_crd_is_not_installed_the_controller_works_without(
     working = asyncio.create_task(controller.run())
     try:
         await asyncio.wait_for(controller.ready.wait(), 20)
-        assert controller.observer.world(Mode.OBSERVE, NOW).recipes == BUILT_IN
+        assert controller.observer.world(Modes(begun(Mode.OBSERVE, NOW))).recipes == BUILT_IN
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)

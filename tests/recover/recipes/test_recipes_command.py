@@ -156,7 +156,7 @@ def test_a_built_in_recipe_is_printed_to_start_ones_own_from(tmp_path: Path, cap
     own.write_text(text.replace("vllm-bfloat16", "own"))
     assert read(own).name == "own"
     assert run(["show", str(own), "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["name"] == "own"
+    assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "own"
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))

@@ -70,7 +70,8 @@ func serve(folder, ids, kubelet string, seen os.FileInfo) error {
 	for {
 		time.Sleep(look)
 		now, err := os.Stat(kubelet)
-		if err != nil || !os.SameFile(seen, now) {
+		// A socket that was made anew at once may have got the same inode.
+		if err != nil || !os.SameFile(seen, now) || !seen.ModTime().Equal(now.ModTime()) {
 			return fmt.Errorf("the kubelet's socket is gone or another one")
 		}
 	}

@@ -1,9 +1,4 @@
-"""Incident and Recovery: what the controller remembers. There is no other store.
-
-An Incident says what broke, on what evidence, who is to blame, and what was done or refused. A Recovery says
-what was done to one gang, step by step. The CRDs are generated from these structs (crds.py). The controller
-alone writes them; `rekindle why` and kubectl read them.
-"""
+"""Recovery: what was done to one gang, step by step."""
 
 from __future__ import annotations
 
@@ -11,27 +6,18 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta, Origin
+from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
+from recover.api.shared import Condition, GangRef, Wire
 
 __all__ = [
     "ACTIVE_PHASES",
+    "DEFINITION_CHARS_MAX",
     "STOPPED_PHASES",
-    "ActionRecord",
-    "Blame",
     "Cause",
     "CheckpointChoice",
-    "Condition",
-    "Evidence",
     "FailedLog",
-    "GangRef",
-    "Incident",
-    "IncidentPhase",
-    "IncidentSpec",
-    "IncidentStatus",
-    "Outcome",
     "Phase",
     "PhaseTime",
     "RecipeOutcome",
@@ -39,125 +25,12 @@ __all__ = [
     "Recovery",
     "RecoverySpec",
     "RecoveryStatus",
+    "Recreation",
     "RejectedCheckpoint",
     "Requirement",
-    "Suspect",
     "Totals",
     "Witness",
 ]
-
-
-class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    pass
-
-
-class GangRef(_Wire, frozen=True, kw_only=True):
-    """One job: the object whose pods live and die together."""
-
-    api_version: Annotated[str, Meta(max_length=127)]
-    kind: Annotated[str, Meta(max_length=63)]
-    namespace: Annotated[str, Meta(max_length=63)]
-    name: Annotated[str, Meta(max_length=253)]
-    uid: Annotated[str, Meta(max_length=64)]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
-
-
-class Condition(_Wire, frozen=True, kw_only=True):
-    """A standard Kubernetes condition."""
-
-    type: Annotated[str, Meta(max_length=63)]
-    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
-    reason: Annotated[str, Meta(max_length=63)]
-    message: Annotated[str, Meta(max_length=1024)] = ""
-    last_transition_time: datetime
-
-
-# --- Incident ---------------------------------------------------------------------------------------------
-
-
-class Blame(StrEnum):
-    """Who is to blame, once settled."""
-
-    NODE = "node"
-    APPLICATION = "application"
-    UNKNOWN = "unknown"
-
-
-class IncidentPhase(StrEnum):
-    OPEN = "Open"
-    CLOSED = "Closed"
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    REFUSED = "refused"
-    WOULD = "would"
-
-
-class Evidence(_Wire, frozen=True, kw_only=True):
-    """One thing that was seen. Text of a tenant's log never stands here."""
-
-    at: datetime
-    origin: Origin
-    code: Annotated[str, Meta(description="finding code, or what the pod or node showed", max_length=63)]
-    node: Annotated[str, Meta(max_length=253)] = ""
-    pod: Annotated[str, Meta(max_length=253)] = ""
-    text: Annotated[str, Meta(max_length=256)] = ""
-
-
-class Suspect(_Wire, frozen=True, kw_only=True):
-    node: Annotated[str, Meta(max_length=253)]
-    score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
-    why: Annotated[str, Meta(max_length=256)] = ""
-
-
-class ActionRecord(_Wire, frozen=True, kw_only=True):
-    """One thing that was done, would be done, or was refused, and why."""
-
-    at: datetime
-    action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...", max_length=63)]
-    target: Annotated[str, Meta(max_length=384)]
-    outcome: Outcome
-    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
-    message: Annotated[str, Meta(max_length=512)] = ""
-
-
-class IncidentSpec(_Wire, frozen=True, kw_only=True):
-    """What broke; does not change."""
-
-    fault: Fault
-    node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
-    gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
-    detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
-    boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
-
-
-class IncidentStatus(_Wire, frozen=True, kw_only=True):
-    phase: IncidentPhase = IncidentPhase.OPEN
-    summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
-    blame: Blame = Blame.UNKNOWN
-    blamed_node: Annotated[str, Meta(max_length=253)] = ""
-    evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
-    suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
-    victims: Annotated[list[GangRef], Meta(max_length=32)] = []
-    actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
-    superseded_by: Annotated[str, Meta(max_length=253)] = ""
-    closed_at: datetime | None = None
-
-
-class Incident(_Wire, frozen=True, kw_only=True):
-    """What broke, on what evidence, who is to blame, and what was done or refused."""
-
-    api_version: str = API_VERSION
-    kind: str = "Incident"
-    metadata: ObjectMeta = ObjectMeta()
-    spec: IncidentSpec
-    status: IncidentStatus = IncidentStatus()
-
-
-# --- Recovery ---------------------------------------------------------------------------------------------
 
 
 class Phase(StrEnum):
@@ -183,7 +56,7 @@ STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.
 """From the decision to the resume: the gang's own pods say nothing new."""
 
 
-class Cause(_Wire, frozen=True, kw_only=True):
+class Cause(Wire, frozen=True, kw_only=True):
     incident: Annotated[str, Meta(max_length=253)]
     fault: Fault
     attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
@@ -192,19 +65,19 @@ class Cause(_Wire, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(max_length=512)] = ""
 
 
-class PhaseTime(_Wire, frozen=True, kw_only=True):
+class PhaseTime(Wire, frozen=True, kw_only=True):
     phase: Phase
     attempt: Annotated[int, Meta(ge=1)]
     at: datetime
 
 
-class RejectedCheckpoint(_Wire, frozen=True, kw_only=True):
+class RejectedCheckpoint(Wire, frozen=True, kw_only=True):
     step: int
     path: Annotated[str, Meta(max_length=512)]
     reason: Annotated[str, Meta(max_length=256)]
 
 
-class CheckpointChoice(_Wire, frozen=True, kw_only=True):
+class CheckpointChoice(Wire, frozen=True, kw_only=True):
     """The newest complete checkpoint, or why the framework's own logic decides."""
 
     attempt: Annotated[int, Meta(ge=1)]
@@ -235,7 +108,7 @@ class CheckpointChoice(_Wire, frozen=True, kw_only=True):
     ] = ""
 
 
-class Witness(_Wire, frozen=True, kw_only=True):
+class Witness(Wire, frozen=True, kw_only=True):
     """A rank that was lost first, or whose steps were readable before the stop; at most 8 stand for the
     gang."""
 
@@ -244,7 +117,7 @@ class Witness(_Wire, frozen=True, kw_only=True):
     node: Annotated[str, Meta(max_length=253)]
 
 
-class FailedLog(_Wire, frozen=True, kw_only=True):
+class FailedLog(Wire, frozen=True, kw_only=True):
     """The end of a failed rank's log, kept because its pod is gone."""
 
     pod: Annotated[str, Meta(max_length=253)]
@@ -255,7 +128,7 @@ class FailedLog(_Wire, frozen=True, kw_only=True):
     tail: Annotated[str, Meta(max_length=2048)] = ""
 
 
-class Totals(_Wire, frozen=True, kw_only=True):
+class Totals(Wire, frozen=True, kw_only=True):
     """Running totals of the job, this recovery included."""
 
     recoveries: int = 0
@@ -272,7 +145,7 @@ class RecipeOutcome(StrEnum):
     GAVE_UP = "gave-up"
 
 
-class Requirement(_Wire, frozen=True, kw_only=True):
+class Requirement(Wire, frozen=True, kw_only=True):
     """What a node must have, as Kubernetes' node affinity writes it."""
 
     key: Annotated[str, Meta(description="label of the node", max_length=316)]
@@ -280,7 +153,7 @@ class Requirement(_Wire, frozen=True, kw_only=True):
     values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
 
 
-class RecipeUse(_Wire, frozen=True, kw_only=True):
+class RecipeUse(Wire, frozen=True, kw_only=True):
     """A known issue that was recognised, and what was done about it."""
 
     name: Annotated[str, Meta(description="of the recipe", max_length=63)]
@@ -298,7 +171,7 @@ class RecipeUse(_Wire, frozen=True, kw_only=True):
     advice: Annotated[str, Meta(description="what the job's owner should change", max_length=2048)] = ""
 
 
-class RecoverySpec(_Wire, frozen=True, kw_only=True):
+class RecoverySpec(Wire, frozen=True, kw_only=True):
     """Which gang, and what started it; does not change."""
 
     gang: GangRef
@@ -313,7 +186,7 @@ class RecoverySpec(_Wire, frozen=True, kw_only=True):
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
 
 
-class Recreation(_Wire, frozen=True, kw_only=True):
+class Recreation(Wire, frozen=True, kw_only=True):
     """A job that is deleted and made anew, because its framework would not start the whole gang again."""
 
     attempt: Annotated[int, Meta(ge=1)]
@@ -327,7 +200,7 @@ class Recreation(_Wire, frozen=True, kw_only=True):
     ] = ""
 
 
-class RecoveryStatus(_Wire, frozen=True, kw_only=True):
+class RecoveryStatus(Wire, frozen=True, kw_only=True):
     phase: Phase = Phase.PLANNED
     attempt: Annotated[int, Meta(ge=1)] = 1
     reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
@@ -370,7 +243,7 @@ class RecoveryStatus(_Wire, frozen=True, kw_only=True):
     conditions: Annotated[list[Condition], Meta(max_length=16)] = []
 
 
-class Recovery(_Wire, frozen=True, kw_only=True):
+class Recovery(Wire, frozen=True, kw_only=True):
     """What was done to one gang, step by step."""
 
     api_version: str = API_VERSION

@@ -1,0 +1,52 @@
+"""The frameworks' jobs as objects, each around the spec of its pods. Pure; manifests say what the pods do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["indexed_job", "paddlejob", "pytorchjob", "replica_index", "resume_source"]
+
+Object = dict[str, Any]
+
+
+def pytorchjob(metadata: Object, pod: Object, *, ranks: int, policy: str = "OnFailure") -> Object:
+    """A master, and workers where there is more than one rank."""
+    replica = {"restartPolicy": policy, "template": {"spec": pod}}
+    replicas: Object = {"Master": {"replicas": 1, **replica}}
+    if ranks > 1:
+        replicas["Worker"] = {"replicas": ranks - 1, **replica}
+    return _kubeflow("PyTorchJob", metadata, {"pytorchReplicaSpecs": replicas})
+
+
+def paddlejob(metadata: Object, pod: Object, *, ranks: int) -> Object:
+    """A collective: workers only."""
+    workers = {"replicas": ranks, "restartPolicy": "OnFailure", "template": {"spec": pod}}
+    return _kubeflow("PaddleJob", metadata, {"paddleReplicaSpecs": {"Worker": workers}})
+
+
+def _kubeflow(kind: str, metadata: Object, replicas: Object) -> Object:
+    spec = {"runPolicy": {"suspend": False}, **replicas}
+    return {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def indexed_job(metadata: Object, pod: Object, *, ranks: int, backoff_limit: int = 6) -> Object:
+    spec = {
+        "completionMode": "Indexed",
+        "completions": ranks,
+        "parallelism": ranks,
+        "backoffLimit": backoff_limit,
+        "template": {"spec": {**pod, "restartPolicy": "Never"}},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def replica_index() -> Object:
+    """The variable `INDEX` of a container: the operator gives the workers of a PaddleJob no ranks."""
+    field = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
+    return {"name": "INDEX", "valueFrom": field}
+
+
+def resume_source(job: str) -> Object:
+    """The entry of a container's `envFrom` by which it is told where to resume. A Job's template cannot take
+    it later, so its author puts it in from the start."""
+    return {"configMapRef": {"name": f"{job}-rekindle", "optional": True}}

@@ -1,0 +1,89 @@
+"""The safety invariant of a gang's start, a part of invariants.py: on no node that is known to be broken.
+
+Known is what an agent has reported so long ago that the controller's view must hold it, and what an open
+Incident says, since the controller itself has written that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from chaos.cluster.kinds import Object
+from chaos.simulate.reading import OURS, hosts_avoided, is_cordoned, note, tolerates_all
+
+__all__ = ["StartChecks"]
+
+_VIEW_MAX = timedelta(seconds=90)
+"""How old the controller's view of a node may be: a partition, slow answers, and watches that lag."""
+_WRITES_MAX = timedelta(seconds=15)
+"""How long the writes of one decision may take, which was made before that Incident was written."""
+_NOT_THE_HARDWARE = ("application", "hang", "host", "straggler", "unknown")
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """A fatal fault that an agent's NodeHealth shows, open and of its node's present boot."""
+
+    code: str
+    boot_id: str
+    seen_at: datetime
+    written_at: datetime
+
+
+class StartChecks:
+    def __init__(self) -> None:
+        self._reports: dict[str, dict[str, _Report]] = {}
+        """By node and finding."""
+
+    def saw(self, health: Object, at: datetime) -> None:
+        """A write on a NodeHealth. What it no longer shows is no longer known."""
+        name, boot_id = health["metadata"]["name"], health.get("status", {}).get("bootId", "")
+        before, now = self._reports.get(name, {}), {}
+        for finding in health.get("status", {}).get("findings", []):
+            is_fatal = finding["severity"] == "fatal" and "clearedAt" not in finding
+            is_hardware = finding["origin"] != "tenant" and finding["fault"] not in _NOT_THE_HARDWARE
+            if is_fatal and is_hardware and finding["bootId"] == boot_id:
+                seen_at = datetime.fromisoformat(finding["firstSeen"])
+                now[finding["id"]] = before.get(
+                    finding["id"], _Report(finding["code"], boot_id, seen_at, written_at=at)
+                )
+        self._reports[name] = now
+
+    def started(
+        self, gang: Object, nodes: list[Object], incidents: list[Object], at: datetime
+    ) -> Iterator[str]:
+        """What is wrong with the controller's start of this gang."""
+        told = {i["spec"]["node"]: i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX)}
+        for node in nodes:
+            name = node["metadata"]["name"]
+            is_closed = is_cordoned(node) and not tolerates_all(gang)
+            if is_closed or name in hosts_avoided(gang) or _is_let_go(node):
+                continue
+            for report in self._reports.get(name, {}).values():
+                if _is_known(report, node, told.get(name), at):
+                    yield f"started where {name} takes its pods, which has shown {report.code}"
+
+
+def _is_known(report: _Report, node: Object, incident: Object | None, at: datetime) -> bool:
+    released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
+    if report.boot_id != node["status"]["nodeInfo"]["bootID"]:
+        return False
+    if released and report.seen_at <= datetime.fromisoformat(released):
+        return False
+    if incident is not None:
+        return any(evidence["code"] == report.code for evidence in incident["status"].get("evidence", []))
+    return report.written_at <= at - _VIEW_MAX
+
+
+def _tells_of_hardware(incident: Object, before: datetime) -> bool:
+    status: Mapping[str, object] = incident.get("status", {})
+    made_at = datetime.fromisoformat(incident["metadata"]["creationTimestamp"])
+    is_node = bool(incident["spec"].get("node")) and incident["spec"]["fault"] not in _NOT_THE_HARDWARE
+    return is_node and status.get("phase", "Open") == "Open" and made_at <= before
+
+
+def _is_let_go(node: Object) -> bool:
+    """A person has just uncordoned it, and the controller has not completed that yet."""
+    return bool(note(node).get("cordoned")) and not is_cordoned(node)

@@ -1,0 +1,47 @@
+"""How the node's clocks go, from what they show. Pure: kmsg.py and agent.py read them.
+
+The wall clock may be set, by NTP or by a person. The monotonic clock never jumps. The kernel dates its log by
+a third one, which no NTP corrects: after weeks it is minutes behind or ahead.
+"""
+
+from __future__ import annotations
+
+__all__ = ["KernelClock", "WallClock"]
+
+_STEP_S = 5.0
+"""What NTP corrects without a step is far less, between two looks."""
+_DRIFT_MAX = 2e-4
+"""Of the kernel's clock, in seconds a second; crystals are a tenth of that off."""
+
+
+class WallClock:
+    """Tells when it was set. Seconds of both clocks at the beginning."""
+
+    def __init__(self, wall_s: float, monotonic_s: float) -> None:
+        self._offset_s = wall_s - monotonic_s
+
+    def set_by_s(self, wall_s: float, monotonic_s: float) -> float:
+        """By how much since the last look; 0 where it only went on."""
+        step_s = wall_s - monotonic_s - self._offset_s
+        if abs(step_s) < _STEP_S:
+            return 0.0
+        self._offset_s += step_s
+        return step_s
+
+
+class KernelClock:
+    """What the kernel's clock showed, as seconds of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._behind_s = 0.0
+        self._known_at_s = 0.0
+
+    def just_showed(self, kernel_s: float, monotonic_s: float) -> None:
+        """A record of that time has come now. We may be late ourselves: it is behind by no more than it could
+        have lost since the last look, or since the boot."""
+        lost_s = max(0.0, monotonic_s - self._known_at_s) * _DRIFT_MAX
+        self._behind_s = min(monotonic_s - kernel_s, self._behind_s + lost_s)
+        self._known_at_s = monotonic_s
+
+    def monotonic_s(self, kernel_s: float) -> float:
+        return kernel_s + self._behind_s

@@ -1,0 +1,78 @@
+"""What the exit status of every command means: the one list.
+
+`--help` of a command tells its own row, docs/reference/commands.md all of them. Scripts may rely on the
+kinds: 0 is what one hopes for, 1 the other answer, 2 a call to be mended, 3 no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+__all__ = ["MEANINGS", "UNUSABLE", "Exit", "closing"]
+
+
+class Exit(IntEnum):
+    GOOD = 0
+    BAD = 1
+    """It was answered or tried, and it is not well."""
+    UNUSABLE = 2
+    """An argument, a setting or a file cannot be used, and nothing was done."""
+    NO_ANSWER = 3
+    """The cluster does not answer, or what was asked for is not there."""
+    INTERRUPTED = 130
+    """By Ctrl-C: 128 and the signal's number, as of every program that a signal ends."""
+
+
+UNUSABLE = "an argument, setting or file cannot be used"
+_UNREADABLE = "the cluster cannot be read, or Rekindle is not installed there"
+
+MEANINGS: Mapping[str, Mapping[Exit, str]] = {
+    "status": {Exit.GOOD: "answered", Exit.NO_ANSWER: _UNREADABLE},
+    "why": {
+        Exit.GOOD: "answered",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job or node, or several",
+    },
+    "doctor": {
+        Exit.GOOD: "nothing was found that fails",
+        Exit.BAD: "something was",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
+    },
+    "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "no job in it (printed as it was)"},
+    "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},
+    "recipes list": {Exit.GOOD: "listed"},
+    "recipes show": {Exit.GOOD: "shown"},
+    "recipes test": {Exit.GOOD: "it matches", Exit.BAD: "it does not"},
+    "crds": {Exit.GOOD: "printed or written", Exit.BAD: "not written"},
+    "agent": {Exit.GOOD: "ended by SIGTERM or SIGINT", Exit.BAD: "ended by an error of its own"},
+    "controller": {
+        Exit.GOOD: "ended by SIGTERM or SIGINT, its lease is given away",
+        Exit.BAD: "ended by an error of its own",
+        Exit.NO_ANSWER: "its lease is lost: it ended at once",
+    },
+    "leave": {
+        Exit.GOOD: "nothing of ours is left on any node",
+        Exit.BAD: "something is, or a restart or repair is under way and nothing was changed",
+    },
+    "validate": {Exit.GOOD: "no check has failed (one that could not run has not)", Exit.BAD: "one has"},
+    "reset-devices": {Exit.GOOD: "the GPUs were reset", Exit.BAD: "they were not"},
+    "demo": {
+        Exit.GOOD: "both stories ended well",
+        Exit.BAD: "one did not",
+        Exit.INTERRUPTED: "interrupted",
+    },
+    "chaos list": {Exit.GOOD: "listed"},
+    "chaos run": {Exit.GOOD: "passed", Exit.BAD: "failed", Exit.INTERRUPTED: "interrupted"},
+    "bench": {
+        Exit.GOOD: "measured; a missed goal is shown, not judged",
+        Exit.BAD: "it could not be measured",
+    },
+}
+"""By the command, as it is called; all of `bench` have one row. What 2 means is the same for all."""
+
+
+def closing(command: str, example: str = "") -> str:
+    """How the command's help ends: an example, where one helps, and the exit statuses."""
+    row = {**MEANINGS[command], Exit.UNUSABLE: UNUSABLE}
+    told = "; ".join(f"{int(status)} {row[status]}" for status in sorted(row))
+    return "\n\n".join([*([f"Example: {example}"] if example else []), f"Exit status: {told}."])

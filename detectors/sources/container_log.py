@@ -1,0 +1,62 @@
+"""One container instance and its open log, and who hears what pod_logs.py reads of it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from detectors.facts import PodRef
+from detectors.settings import Logs
+from detectors.sources.cri import HEAD_BYTES_MAX, Joiner
+from detectors.sources.growing_file import GrowingFile
+
+__all__ = ["Container", "PodLogSink"]
+
+
+class PodLogSink(Protocol):
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None: ...
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None: ...
+
+    def pod_removed(self, pod: PodRef) -> None: ...
+
+    def pod_left(self, pod: PodRef) -> None:
+        """It is followed no more, though it runs: others need the room."""
+
+    def is_silent(self, pod: PodRef) -> bool:
+        """Whether nothing was published of this container."""
+
+    def is_open(self, pod: PodRef) -> bool:
+        """Whether an earlier run of the agent published this container as not ended."""
+
+    def scanned(self, left_out: frozenset[PodRef]) -> None:
+        """Every log there is has been found; these are not followed."""
+
+    def pods_changed(self) -> None:
+        """A pod has come to the node, or the last of one has gone; its namespace may be excluded."""
+
+    def covered(self, why: str) -> None:
+        """All logs are read, or all but some: `why` says so."""
+
+    def blind(self, why: str) -> None: ...
+
+
+class Container:
+    def __init__(self, ref: PodRef, folder: Path, settings: Logs) -> None:
+        self.ref = ref
+        self.folder = folder
+        line_bytes_max = settings.line_bytes_max + HEAD_BYTES_MAX
+        self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=line_bytes_max)
+        self.joiner = Joiner(settings.line_bytes_max)
+        self.cgroup: Path | None = None
+        self.cgroup_tries = 0
+        self.ended = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.read_at_s = 0.0
+
+    def close(self) -> None:
+        self.file.close()
+        if self.timer is not None:
+            self.timer.cancel()

@@ -1,0 +1,55 @@
+"""The registration: which checks there are, in the order in which they run. docs/validation.md tells more."""
+
+from __future__ import annotations
+
+from detectors.validation import devices, kernel_log, memory, nccl, nvml_health
+from detectors.validation.model import NodeCheck
+
+__all__ = ["CHECKS"]
+
+_TORCH = "an image with PyTorch for CUDA"
+
+CHECKS: tuple[NodeCheck, ...] = (
+    NodeCheck(
+        name="devices",
+        run=devices.run,
+        deadline_s=60.0,
+        proves="the node shows as many GPUs as it must have",
+        needs="the NVIDIA driver",
+    ),
+    NodeCheck(
+        name="nvml-health",
+        run=nvml_health.run,
+        deadline_s=120.0,
+        proves="every GPU answers, and none says that it needs something",
+        needs="NVML in the pod",
+    ),
+    NodeCheck(
+        name="memory-and-matmul",
+        run=memory.run,
+        deadline_s=600.0,
+        proves="GPU memory keeps what is written, and products are right",
+        needs=_TORCH,
+    ),
+    NodeCheck(
+        name="nccl-pair",
+        run=nccl.pairs,
+        deadline_s=240.0,
+        proves="neighbouring GPUs add up their data rightly",
+        needs=f"{_TORCH}, two GPUs",
+    ),
+    NodeCheck(
+        name="nccl-loopback",
+        run=nccl.loopback,
+        deadline_s=240.0,
+        proves="the same by way of the node's network",
+        needs=f"{_TORCH}, two GPUs",
+    ),
+    NodeCheck(
+        name="kernel-log",
+        run=kernel_log.run,
+        deadline_s=60.0,
+        proves="the kernel has told of no fatal fault since the repair",
+        needs="the kernel log",
+    ),
+)

@@ -1,0 +1,46 @@
+"""devices: the node shows as many GPUs as it must have. First of the checks: the others ask what is there.
+
+NVML is asked, since a GPU that the driver cannot start is missing there. Where no NVML can be had, the
+driver's own folders below /proc are counted, and the message says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from detectors.contract import Device
+from detectors.sources.inventory import from_proc
+from detectors.sources.nvml_child import ask
+from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+
+__all__ = ["run"]
+
+
+def run(node: Node) -> Result:
+    reply = ask()
+    shown = from_proc(Path(node.host_root)).devices
+    driver = Path(node.host_root) / "proc/driver/nvidia"
+    if reply.error and not driver.is_dir():
+        why = f"no NVIDIA driver on this node: {driver} is missing; {reply.error}"
+        if node.devices_expected:
+            return failed(f"0 of {node.devices_expected} GPUs: {why}")
+        raise CannotRunError(why)
+    devices, how = (
+        (shown, f"{driver} shows them; {reply.error}") if reply.error else (reply.devices, "by NVML")
+    )
+    of = f" of {node.devices_expected}" if node.devices_expected else ""
+    told = f"{len(devices)}{of} GPUs ({how}{'' if of else '; not told how many there must be'})"
+    missing = _missing(node, devices, shown)
+    gone = set(node.devices) - {device.uuid for device in devices}
+    if gone or len(devices) < (node.devices_expected or 1):
+        return failed(f"{told}{missing}")
+    if len(devices) < len(shown):
+        return failed(f"{told}, {len(shown)} below {driver}{missing}")
+    return passed(told)
+
+
+def _missing(node: Node, devices: tuple[Device, ...], shown: tuple[Device, ...]) -> str:
+    """By name, as far as names are known."""
+    here = {device.uuid for device in devices}
+    names = {uuid for uuid in (*node.devices, *(device.uuid for device in shown)) if uuid not in here}
+    return f"; missing: {', '.join(sorted(names))}" if names else ""

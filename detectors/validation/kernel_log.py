@@ -1,0 +1,120 @@
+"""kernel-log: since the repair, the kernel has told of no fault that ends work on a GPU.
+
+Last of the checks, so that it hears what the others have caused. The log of this boot is read and folded as
+the agent folds it. What came before the last reset does not count: its line (`reset_line`) tells when that
+was, for which Incident, and of which devices. A line of another repair, of an older one or of nobody's says
+nothing of this one. Without one, all of this boot counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from detectors import rules
+from detectors.chain import Chain
+from detectors.contract import Fault, Finding, Origin, Severity
+from detectors.extra import Catalogues
+from detectors.facts import HostFacts, KernelLine
+from detectors.settings import Catalogue
+from detectors.settings import Chain as ChainSettings
+from detectors.sources.inventory import from_proc
+from detectors.sources.kmsg import Record, parse_record, unescape
+from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+
+__all__ = ["reset_line", "run"]
+
+_RESET_HEAD = "rekindle: devices were reset"
+_RESET = re.compile(rf"{_RESET_HEAD}: (?P<devices>.*) \(incident (?P<incident>\S+)\)")
+_ALL, _BY_HAND = "all", "none"
+_RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN_MAX = 4
+
+
+def reset_line(devices: str, incident: str) -> str:
+    """What whoever resets devices writes to /dev/kmsg afterwards."""
+    return f"{_RESET_HEAD}: {devices or _ALL} (incident {incident or _BY_HAND})"
+
+
+def _is_reset_of(node: Node, text: str) -> bool:
+    """Of all that this repair is about, and for its Incident."""
+    fields = _RESET.fullmatch(text)
+    if fields is None or fields["incident"] != (node.incident or _BY_HAND):
+        return False
+    named = {name.strip() for name in fields["devices"].split(",")}
+    return named in ({_ALL}, {""}) or (bool(node.devices) and named.issuperset(node.devices))
+
+
+def run(node: Node) -> Result:
+    path = Path(node.host_root) / "dev/kmsg"
+    chain = _new_chain()
+    host = HostFacts(devices=from_proc(Path(node.host_root)).devices)
+    catalogues = Catalogues.load(Catalogue(extra=node.catalogue))
+    xids, unused = catalogues.xids, f"; {catalogues.told}" if catalogues.problems else ""
+    since, first, foreign = "since the boot", None, ""
+    try:
+        for record in _records(path):
+            first = record.sequence if first is None else first
+            text = unescape(record.text)
+            if _is_reset_of(node, text):
+                chain, since, foreign = _new_chain(), "since the reset", ""
+            elif text.startswith(_RESET_HEAD):
+                foreign = f"; not the reset of this repair: {text}"
+            elif record.facility == 0 and rules.wants(text):
+                at = _EPOCH + timedelta(microseconds=record.usec)
+                line = KernelLine(sequence=record.sequence, at=at, text=text)
+                if (draft := rules.read(line, host, xids)) is not None:
+                    chain.add(draft, line)
+    except OSError as error:
+        raise CannotRunError(f"{path}: {error.strerror or error}") from error
+    fatal = [finding for finding in chain.findings if _counts(finding)]
+    if fatal:
+        more = f" and {len(fatal) - _SHOWN_MAX} more" if len(fatal) > _SHOWN_MAX else ""
+        return failed(f"{since}: {'; '.join(map(_told, fatal[:_SHOWN_MAX]))}{more}{foreign}{unused}")
+    lost = f"; the first {first} records are no longer there" if first and since == "since the boot" else ""
+    return passed(f"no fatal fault {since}{lost}{unused}")
+
+
+def _new_chain() -> Chain:
+    return Chain(ChainSettings(), "")
+
+
+def _counts(finding: Finding) -> bool:
+    """What a program can cause by itself says nothing about the device."""
+    return (
+        finding.cleared_at is None
+        and finding.severity is Severity.FATAL
+        and finding.origin is not Origin.TENANT
+        and finding.fault is not Fault.APPLICATION
+    )
+
+
+def _told(finding: Finding) -> str:
+    return f"{finding.code} on {finding.subject.device or finding.subject.pci}: {finding.evidence}"
+
+
+def _records(path: Path) -> Iterator[Record]:
+    """Those that are there now, oldest first. Raises OSError."""
+    lines = _of_device(path) if stat.S_ISCHR(path.stat().st_mode) else path.read_bytes().splitlines()
+    for line in lines:
+        if not line.startswith(b" ") and (record := parse_record(line)) is not None:
+            yield record
+
+
+def _of_device(path: Path) -> Iterator[bytes]:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                yield os.read(fd, _RECORD_BYTES_MAX).split(b"\n", 1)[0]
+            except BrokenPipeError:
+                continue  # overwritten while it was read: the next one is the oldest that is left
+            except BlockingIOError:
+                return
+    finally:
+        os.close(fd)

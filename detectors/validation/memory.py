@@ -1,0 +1,95 @@
+"""memory-and-matmul: on each GPU, most of the free memory keeps what is written, and products are right.
+
+All of the memory is filled before any of it is read back: a fault in the addressing shows, too. The factors
+are small integers, so every partial sum is exact in float32, in whatever order it is summed up: the GPU must
+give the CPU's product bit for bit. In bfloat16, which runs on other units, it must give its own first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from detectors.validation.model import Node, Result, failed, passed
+from detectors.validation.with_torch import cuda_torch
+
+__all__ = ["run", "wrong_products", "wrong_words"]
+
+_CHUNK_WORDS = 2**25
+"""256 MiB at a time."""
+_SHARE = 0.9
+"""Of the free memory: comparing takes some, too."""
+_PATTERNS = (0x5555555555555555, -0x5555555555555556, 0, -1)
+_SIZE = 4096
+_FACTOR_MAX = 8
+"""_SIZE * 8 * 8 is below 2**24, the last integer before which float32 leaves none out."""
+_ROUNDS = 50
+
+
+def run(node: Node) -> Result:
+    torch = cuda_torch()
+    bad: list[str] = []
+    checked_bytes = 0
+    count = torch.cuda.device_count()
+    for index in range(count):
+        device = torch.device("cuda", index)
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        words = int(free_bytes * _SHARE) // 8
+        if wrong := wrong_words(torch, device, words):
+            bad.append(f"{_name(torch, index)}: {wrong} of {words} words of memory changed")
+        torch.cuda.empty_cache()
+        if trouble := wrong_products(torch, device, size=_SIZE, rounds=_ROUNDS):
+            bad.append(f"{_name(torch, index)}: {trouble}")
+        checked_bytes += words * 8
+    if bad:
+        return failed("; ".join(bad))
+    return passed(f"GPUs: {count}; {checked_bytes / 2**30:.0f} GiB written and read, products as the CPU's")
+
+
+def _name(torch: Any, index: int) -> str:
+    """Older versions of PyTorch do not tell the UUID, and CUDA may count otherwise than NVML."""
+    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else f"CUDA device {index}"
+
+
+def wrong_words(torch: Any, device: Any, words: int) -> int:
+    """How many words of 8 bytes are not read as they were written, summed over all patterns."""
+    sizes = [min(_CHUNK_WORDS, words - begin) for begin in range(0, words, _CHUNK_WORDS)]
+    chunks = [torch.empty(size, dtype=torch.int64, device=device) for size in sizes]
+    wrong = 0
+    for pattern in _PATTERNS:
+        for chunk in chunks:
+            chunk.fill_(pattern)
+        wrong += sum(int((chunk != pattern).sum()) for chunk in chunks)
+    for chunk, own in _with_addresses(torch, device, chunks):
+        chunk.copy_(own)
+    wrong += sum(int((chunk != own).sum()) for chunk, own in _with_addresses(torch, device, chunks))
+    return wrong
+
+
+def _with_addresses(torch: Any, device: Any, chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each chunk with a value of its own for every word."""
+    begin = 0
+    for chunk in chunks:
+        yield chunk, torch.arange(begin, begin + len(chunk), dtype=torch.int64, device=device)
+        begin += len(chunk)
+
+
+def wrong_products(torch: Any, device: Any, *, size: int, rounds: int) -> str:
+    """What is wrong with them, in words; empty where nothing is."""
+    chance = torch.Generator().manual_seed(size)
+    left, right = (
+        torch.randint(-_FACTOR_MAX, _FACTOR_MAX + 1, (size, size), generator=chance, dtype=torch.float32)
+        for _ in range(2)
+    )
+    expected = (left @ right).to(device)
+    left, right = left.to(device), right.to(device)
+    for number in range(rounds):
+        if not torch.equal(left @ right, expected):
+            return f"product {number + 1} of {rounds} in float32 is not the CPU's"
+    left, right = left.bfloat16(), right.bfloat16()
+    expected = left @ right
+    for number in range(rounds):
+        if not torch.equal(left @ right, expected):
+            return f"product {number + 1} of {rounds} in bfloat16 is not the first one"
+    return ""

@@ -1,0 +1,81 @@
+"""Runs a program as a process that may be lost: whatever it does, there is an answer by its deadline.
+
+A driver call can hang for good, and a process stuck in it is immune to SIGKILL. So the output goes to files
+in memory, whose other end nobody must close.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import msgspec
+
+__all__ = ["Ended", "ended"]
+
+_REAP_S = 2.0
+
+
+class Ended(msgspec.Struct, frozen=True):
+    status: int | None
+    """None: it was given up at the deadline. Negative: ended by that signal."""
+    output: bytes
+    errors: bytes
+    stuck: bool = False
+    """It did not end when it was killed."""
+
+    @property
+    def how(self) -> str:
+        """In words, of one that was not given up."""
+        assert self.status is not None
+        if self.status >= 0:
+            return f"ended with status {self.status}"
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-self.status).name}"
+        return f"was ended by signal {-self.status}"
+
+    @property
+    def last_words(self) -> str:
+        text = (self.errors or self.output).decode("utf-8", "replace").strip()
+        return text.rpartition("\n")[2].strip()
+
+
+def ended(command: list[str], deadline_s: float) -> Ended:
+    """Raises `OSError` where it cannot be started. Whatever it started itself ends with it."""
+    with _memory_file() as output, _memory_file() as errors:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        )
+        status: int | None = None
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = child.wait(deadline_s)
+        finally:
+            stuck = not _end(child)
+        return Ended(status, _content(output), _content(errors), stuck)
+
+
+def _end(child: subprocess.Popen[bytes]) -> bool:
+    """The whole session. False where the child outlives it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_REAP_S)
+    return child.returncode is not None
+
+
+@contextlib.contextmanager
+def _memory_file() -> Iterator[int]:
+    """No folder is needed that can be written to."""
+    fd = os.memfd_create("check")
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _content(fd: int) -> bytes:
+    return os.pread(fd, os.fstat(fd).st_size, 0)

@@ -1,0 +1,22 @@
+"""PyTorch with CUDA, where the image has it. It is no dependency of ours: our image is light."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detectors.validation.model import CannotRunError
+
+__all__ = ["cuda_torch"]
+
+
+def cuda_torch() -> Any:
+    """The module. Raises `CannotRunError` that says what is missing."""
+    try:
+        import torch  # noqa: PLC0415  only here: it is optional, and takes seconds
+    except (ImportError, OSError) as error:  # OSError: one of its libraries cannot be loaded
+        raise CannotRunError(f"PyTorch cannot be loaded in this image: {error}") from error
+    if not torch.backends.cuda.is_built():
+        raise CannotRunError(f"PyTorch {torch.__version__} of this image is built without CUDA")
+    if not torch.cuda.is_available():
+        raise CannotRunError(f"PyTorch {torch.__version__} finds no GPU that it can use")
+    return torch

@@ -1,0 +1,207 @@
+"""The chart's admission policies that warn of mistyped labels and annotations, from recover/keys.py, which
+`rekindle doctor` and `rekindle why` read, too. For generate.py.
+
+What a policy can say is less than what the doctor says: a value is compared with a pattern, and the nearest
+name is the one that begins most alike, since CEL knows no distance between words. A policy has as many
+warnings as validations, so only the first few names have one each.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable
+
+from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
+from recover.resources import NAMESPACES, NODES
+from recover.workloads import WORKLOADS
+
+__all__ = ["policies"]
+
+_RESOURCES = {
+    On.JOB: tuple(workload.resource for workload in WORKLOADS),
+    On.NAMESPACE: (NAMESPACES,),
+    On.NODE: (NODES,),
+}
+_CHARS = range(22, 2, -1)
+"""So many characters of a name, without the prefix, are compared: the most that fit tell what was meant."""
+_TOLD_MAX = 3
+"""Names of each form that have a warning of their own."""
+
+_WIDTH, _INDENT = 120, " " * 6
+
+_HEAD = """\
+# Generated from recover/keys.py by `make docs`.
+#
+# Whoever applies a manifest is warned of labels and annotations of Rekindle that nothing reads, and of values
+# that cannot be used. Nothing is refused, and whatever goes wrong here, the object is let in as without it.
+"""
+
+_POLICY = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: rekindle-warns-{on}
+spec:
+  failurePolicy: Ignore
+  matchConstraints:
+    matchPolicy: Equivalent
+    resourceRules:
+{rules}
+  matchConditions:
+  - name: says-something-to-us
+    expression: >-
+      [?object.metadata.?labels, ?object.metadata.?annotations].exists(given,
+      given.exists(name, name.startsWith('{prefix}')))
+  - name: says-something-new
+    expression: >-
+      request.operation == 'CREATE'
+      || object.metadata.?labels != oldObject.metadata.?labels
+      || object.metadata.?annotations != oldObject.metadata.?annotations
+  variables:
+{variables}
+  validations:
+{validations}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: rekindle-warns-{on}
+spec:
+  policyName: rekindle-warns-{on}
+  validationActions: [Warn]
+"""
+
+
+def policies() -> str:
+    """The file as the chart carries it: one policy and its binding for each kind of object."""
+    return _HEAD + "---\n".join(_policy(on) for on in On)
+
+
+def _policy(on: On) -> str:
+    return _POLICY.format(
+        on=on,
+        prefix=PREFIX,
+        rules="\n".join(
+            f"    - apiGroups: [{json.dumps(one.group)}]\n"
+            f'      apiVersions: ["*"]\n'
+            f"      operations: [CREATE, UPDATE]\n"
+            f"      resources: [{one.plural}]"
+            for one in _RESOURCES[on]
+        ),
+        variables="\n".join(_variable(name, text) for name, text in _variables(on).items()),
+        validations="\n".join(
+            _validation(*one) for one in [*(one for form in Form for one in _names(on, form)), *_values(on)]
+        ),
+    )
+
+
+def _variables(on: On) -> dict[str, str]:
+    """In the order in which each needs those before it."""
+    found = {f"{form}s": f"object.metadata.?{form}s.orValue({{}})" for form in Form}
+    for form in Form:
+        known = sorted({*(one.name for one in keys_of(on, form)), *WRITTEN_BY_US})
+        found[_unknown(form)] = (
+            f"variables.{form}s.filter(name, name.startsWith('{PREFIX}') && !(name in {_list(known)}))"
+        )
+    for form in Form:
+        found[_readable(form)] = _list(_called(key, form, on) for key in _nearest_first(on, form))
+        found[_told(form)] = _typos(on, form)
+    return found
+
+
+def _nearest_first(on: On, form: Form) -> list[Key]:
+    """What a name that fits several most likely means: that of the same object, and the shortest."""
+    return sorted(KEYS, key=lambda one: (on not in one.on, form not in one.forms, len(one.name)))
+
+
+def _called(one: Key, form: Form, on: On) -> str:
+    """As `the annotation rekindle.dev/mode of a namespace`; of the same object it is not said."""
+    where = "" if on in one.on else f" of a {one.on[0]}"
+    return f"the {form if form in one.forms else one.forms[-1]} {one.name}{where}"
+
+
+def _typos(on: On, form: Form) -> str:
+    """A sentence for each name that nothing reads, with the one that begins most like it."""
+    here = ", ".join(sorted(one.name.removeprefix(PREFIX) for one in KEYS if on in one.on))
+    lengths = [len(PREFIX) + chars for chars in _CHARS]
+    near = (
+        f"{lengths}.filter(chars, chars <= size(meant))"
+        f".map(chars, variables.{_readable(form)}.filter(one, one.contains(meant.substring(0, chars))))"
+        ".filter(fits, size(fits) > 0)"
+    )
+    hint = f"(size(near) > 0 ? 'did you mean ' + near[0][0] + '?' : {_text(f'on a {on} are read: {here}')})"
+    return (
+        f"variables.{_unknown(form)}.map(name, [name.lowerAscii().replace('_', '-')].map(meant, {near})"
+        f".map(near, '{form} ' + name + ': nothing is read by that name there; ' + {hint})[0])"
+    )
+
+
+def _names(on: On, form: Form) -> Iterable[tuple[str, str, str]]:
+    """A warning for each; the last one counts those that have none."""
+    told = f"variables.{_told(form)}"
+    plain = f"of the {form}s of this {on} one begins with {PREFIX} and is read by nothing"
+    for number in range(_TOLD_MAX):
+        message = f"{told}[{number}]"
+        if number == _TOLD_MAX - 1:
+            rest = f"size({told}) - {_TOLD_MAX}"
+            message += f" + ({rest} > 0 ? ' (and ' + string({rest}) + ' further names)' : '')"
+        yield f"size({told}) <= {number}", plain, message
+
+
+def _values(on: On) -> Iterable[tuple[str, str, str]]:
+    for form in Form:
+        for one in keys_of(on, form):
+            if one.pattern:
+                given, after = f"variables.{form}s", f"expected {one.expected}; now {one.instead}"
+                yield (
+                    f"!('{one.name}' in {given}) || {given}['{one.name}'].matches(r'^(?:{one.pattern})$')",
+                    f"{form} {one.name}: {after}",
+                    f"'{form} {one.name}: ' + {given}['{one.name}'] + {_text(f': {after}')}",
+                )
+
+
+def _unknown(form: Form) -> str:
+    return f"unknown{form.capitalize()}s"
+
+
+def _readable(form: Form) -> str:
+    return f"readableAs{form.capitalize()}"
+
+
+def _told(form: Form) -> str:
+    return f"told{form.capitalize()}s"
+
+
+def _variable(name: str, text: str) -> str:
+    return f"  - name: {name}\n    expression: >-\n{_folded(text)}"
+
+
+def _validation(expression: str, message: str, with_value: str) -> str:
+    """The plain message is said where a value is too long, or has more than one line."""
+    return (
+        f"  - expression: >-\n{_folded(expression)}\n"
+        f"    message: {json.dumps(message)}\n"
+        f"    messageExpression: >-\n{_folded(with_value)}"
+    )
+
+
+def _folded(text: str) -> str:
+    """As lines of a YAML scalar that says them in one; a line ends at a single space, and at no hyphen."""
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(_text(text) for text in texts)}]"
+
+
+def _text(text: str) -> str:
+    """As CEL writes it: JSON's escapes are among its own."""
+    return json.dumps(text)

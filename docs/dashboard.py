@@ -1,0 +1,178 @@
+"""The Grafana dashboard that the chart carries, from one row for each panel. For generate.py.
+
+Every controller tells the same of the cluster, one that stands by too: so the largest is taken, and never a
+sum.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+__all__ = ["PANELS", "dashboard"]
+
+_COLUMNS = 24
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_OVER = 'sum(max by (phase) (rekindle_recoveries{phase=~"Succeeded|Escalated|Failed"}))'
+
+
+class Panel(msgspec.Struct, frozen=True):
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    """Expression and legend."""
+    kind: str = "timeseries"
+    unit: str = "short"
+    width: int = 8
+    height: int = 7
+
+
+class Row(msgspec.Struct, frozen=True):
+    title: str
+
+
+PANELS: tuple[Row | Panel, ...] = (
+    Row("Now"),
+    Panel(
+        "Jobs given up",
+        (("sum(max by (reason) (rekindle_jobs_given_up)) or vector(0)", ""),),
+        "stat",
+        width=4,
+        height=4,
+    ),
+    Panel(
+        "Recoveries that wait",
+        (("sum(max by (reason) (rekindle_recoveries_waiting)) or vector(0)", ""),),
+        "stat",
+        width=4,
+        height=4,
+    ),
+    Panel("Nodes quarantined", (("max(rekindle_nodes_quarantined)", ""),), "stat", width=4, height=4),
+    Panel(
+        "Nodes that wait for a person",
+        (("sum(max by (reason) (rekindle_nodes_waiting_for_person)) or vector(0)", ""),),
+        "stat",
+        width=4,
+        height=4,
+    ),
+    Panel("Nodes with accelerators", (("max(rekindle_nodes_accelerated)", ""),), "stat", width=4, height=4),
+    Panel("Controllers that lead", (("sum(rekindle_leader)", ""),), "stat", width=4, height=4),
+    Row("Faults and recoveries"),
+    Panel("Open incidents by fault", (("max by (fault) (rekindle_incidents_open)", "{{fault}}"),)),
+    Panel("Recoveries kept, by phase", (("max by (phase) (rekindle_recoveries)", "{{phase}}"),)),
+    Panel(
+        "Recoveries that wait, by reason", (("max by (reason) (rekindle_recoveries_waiting)", "{{reason}}"),)
+    ),
+    Panel(
+        "Mean time of a recovery in each phase",
+        ((f"max by (phase) (rekindle_recovery_phase_seconds) / scalar({_OVER})", "{{phase}}"),),
+        unit="s",
+    ),
+    Panel("Steps made twice", (("max(rekindle_lost_steps)", "of the recoveries kept"),)),
+    Panel(
+        "GPU time without progress",
+        (("max(rekindle_lost_gpu_seconds)", "of the recoveries kept"),),
+        unit="s",
+    ),
+    Row("Nodes and limits"),
+    Panel(
+        "Nodes out of service",
+        (
+            ("max(rekindle_nodes_quarantined)", "quarantined"),
+            ("max by (reason) (rekindle_nodes_waiting_for_person)", "for a person: {{reason}}"),
+        ),
+    ),
+    Panel("Repairs kept, by phase", (("max by (phase) (rekindle_repairs)", "{{phase}}"),)),
+    Panel("Not done, by reason", (("max by (reason) (rekindle_acts_not_done)", "{{reason}}"),)),
+    Row("Agents"),
+    Panel(
+        "Agents that get through, and nodes that need one",
+        (
+            (
+                'count(sum by (instance) (increase(rekindle_agent_api_calls_total{result="ok"}[15m])) > 0)',
+                "agents",
+            ),
+            ("max(rekindle_nodes_accelerated)", "nodes with accelerators"),
+        ),
+    ),
+    Panel(
+        "Blind agents, by source", (("count by (source) (rekindle_agent_source_covered == 0)", "{{source}}"),)
+    ),
+    Panel("Live findings", (("sum(rekindle_agent_findings)", "findings"),)),
+    Row("Controller"),
+    Panel(
+        "Writes by outcome",
+        (("sum by (outcome) (rate(rekindle_writes_total[5m]))", "{{outcome}}"),),
+        unit="ops",
+    ),
+    Panel(
+        "Slowest look in a hundred",
+        (
+            (
+                "histogram_quantile(0.99, sum by (loop, le) (rate(rekindle_look_seconds_bucket[5m])))",
+                "{{loop}}",
+            ),
+        ),
+        unit="s",
+    ),
+    Panel(
+        "Trouble",
+        (
+            ("sum by (loop) (increase(rekindle_loop_errors_total[5m]))", "errors of {{loop}}"),
+            ("sum(increase(rekindle_writes_throttled_total[5m]))", "writes throttled"),
+            ("max by (kind) (rekindle_objects_unreadable) > 0", "{{kind}} unreadable"),
+        ),
+    ),
+)
+
+
+def dashboard() -> str:
+    """JSON, as Grafana imports it."""
+    whole = {
+        "uid": "rekindle",
+        "title": "Rekindle",
+        "tags": ["rekindle", "gpu"],
+        "editable": True,
+        "schemaVersion": 39,
+        "time": {"from": "now-24h", "to": "now"},
+        "refresh": "1m",
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+            ]
+        },
+        "panels": _laid_out(),
+    }
+    return json.dumps(whole, indent=1) + "\n"
+
+
+def _laid_out() -> list[dict[str, Any]]:
+    """From left to right, a new line where one is full, and below each row's title."""
+    laid: list[dict[str, Any]] = []
+    x = y = line = 0
+    for number, panel in enumerate(PANELS, start=1):
+        if isinstance(panel, Row) or x + panel.width > _COLUMNS:
+            x, y, line = 0, y + line, 0
+        if isinstance(panel, Row):
+            place = {"x": 0, "y": y, "w": _COLUMNS, "h": 1}
+            laid.append({"id": number, "type": "row", "title": panel.title, "gridPos": place, "panels": []})
+            y += 1
+            continue
+        place = {"x": x, "y": y, "w": panel.width, "h": panel.height}
+        laid.append({"id": number, **_panel(panel), "gridPos": place})
+        x, line = x + panel.width, max(line, panel.height)
+    return laid
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "datasource": _DATASOURCE,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": "ABCDE"[number], "datasource": _DATASOURCE, "expr": expression, "legendFormat": legend}
+            for number, (expression, legend) in enumerate(panel.queries)
+        ],
+    }

@@ -1,0 +1,30 @@
+"""The rights and policies that the chart carries, as `rekindle doctor` compares them with a cluster.
+
+Generated into the package, so that a doctor that is installed without the chart knows them. What warns people
+of a mistyped key is left out: whether it is there, nothing depends on.
+"""
+
+from __future__ import annotations
+
+import yaml
+
+from docs.chart import CHART
+
+__all__ = ["shipped_file"]
+
+_HEAD = """\
+# Generated from the chart's rights and policies by `make docs`; their files say why each is as it is.
+"""
+_FILES = (
+    "rbac/agent.yaml",
+    "rbac/controller.yaml",
+    "policies/agent.yaml",
+    "policies/controller.yaml",
+    "policies/environment.yaml",
+)
+
+
+def shipped_file() -> str:
+    texts = [(CHART / "files" / name).read_text(encoding="utf-8") for name in _FILES]
+    bodies = [body for text in texts for body in yaml.safe_load_all(text)]
+    return _HEAD + yaml.safe_dump_all(bodies, sort_keys=False, width=110)

@@ -1,0 +1,110 @@
+"""Incident: what broke, on what evidence, who is to blame, and what was done or refused."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
+from recover.api.shared import GangRef, Wire
+from recover.repair.state import Repair
+
+__all__ = [
+    "ActionRecord",
+    "Blame",
+    "Evidence",
+    "Incident",
+    "IncidentPhase",
+    "IncidentSpec",
+    "IncidentStatus",
+    "Outcome",
+    "Suspect",
+]
+
+
+class Blame(StrEnum):
+    """Who is to blame, once settled."""
+
+    NODE = "node"
+    APPLICATION = "application"
+    UNKNOWN = "unknown"
+
+
+class IncidentPhase(StrEnum):
+    OPEN = "Open"
+    CLOSED = "Closed"
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    REFUSED = "refused"
+    WOULD = "would"
+
+
+class Evidence(Wire, frozen=True, kw_only=True):
+    """One thing that was seen. Text of a tenant's log never stands here."""
+
+    at: datetime
+    origin: Origin
+    code: Annotated[str, Meta(description="finding code, or what the pod or node showed", max_length=63)]
+    node: Annotated[str, Meta(max_length=253)] = ""
+    pod: Annotated[str, Meta(max_length=253)] = ""
+    text: Annotated[str, Meta(max_length=256)] = ""
+
+
+class Suspect(Wire, frozen=True, kw_only=True):
+    node: Annotated[str, Meta(max_length=253)]
+    score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
+    why: Annotated[str, Meta(max_length=256)] = ""
+
+
+class ActionRecord(Wire, frozen=True, kw_only=True):
+    """One thing that was done, would be done, or was refused, and why."""
+
+    at: datetime
+    action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...", max_length=63)]
+    target: Annotated[str, Meta(max_length=384)]
+    outcome: Outcome
+    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
+    message: Annotated[str, Meta(max_length=512)] = ""
+
+
+class IncidentSpec(Wire, frozen=True, kw_only=True):
+    """What broke; does not change."""
+
+    fault: Fault
+    node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
+    gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
+    detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
+    boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
+
+
+class IncidentStatus(Wire, frozen=True, kw_only=True):
+    phase: IncidentPhase = IncidentPhase.OPEN
+    summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
+    blame: Blame = Blame.UNKNOWN
+    blamed_node: Annotated[str, Meta(max_length=253)] = ""
+    evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
+    suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
+    victims: Annotated[list[GangRef], Meta(max_length=32)] = []
+    actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
+    superseded_by: Annotated[str, Meta(max_length=253)] = ""
+    closed_at: datetime | None = None
+    unanswered: Annotated[
+        bool,
+        Meta(description="closed since its Node object was gone: what broke still counts if it comes back"),
+    ] = False
+    repair: Annotated[Repair | None, Meta(description="how its node is mended, in mode repair")] = None
+
+
+class Incident(Wire, frozen=True, kw_only=True):
+    """What broke, on what evidence, who is to blame, and what was done or refused."""
+
+    api_version: str = API_VERSION
+    kind: str = "Incident"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: IncidentSpec
+    status: IncidentStatus = IncidentStatus()

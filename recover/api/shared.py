@@ -1,0 +1,38 @@
+"""What Incident and Recovery both hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["Condition", "GangRef", "Wire"]
+
+
+class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """Camel case on the wire, as all of Kubernetes."""
+
+
+class GangRef(Wire, frozen=True, kw_only=True):
+    """One job: the object whose pods live and die together."""
+
+    api_version: Annotated[str, Meta(max_length=127)]
+    kind: Annotated[str, Meta(max_length=63)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+    uid: Annotated[str, Meta(max_length=64)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Condition(Wire, frozen=True, kw_only=True):
+    """A standard Kubernetes condition."""
+
+    type: Annotated[str, Meta(max_length=63)]
+    status: Annotated[str, Meta(pattern="^(True|False|Unknown)$")]
+    reason: Annotated[str, Meta(max_length=63)]
+    message: Annotated[str, Meta(max_length=1024)] = ""
+    last_transition_time: datetime

@@ -1,0 +1,131 @@
+"""Blame that was settled too early: a gang's own incident that proves to be a node's fault after all. Pure.
+
+Agents may be slow, clocks differ, and Kubernetes misses a node only after a while: the evidence may come when
+the gang is stopped already, or trains again. What was shown close to the gang's failure, on a node where its
+ranks ran, and before all of them ran again, is what lay behind it, whenever it is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import Fault
+from recover.api import Blame, GangRef, Incident, IncidentPhase, Phase, Recovery
+from recover.diagnose.model import Diagnosis
+from recover.model import World
+from recover.settings import Timing
+
+__all__ = ["corrections", "doubted", "shown_around"]
+
+
+def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> dict[str, Diagnosis]:
+    """Name of a gang's own incident -> the node's fault that it proves to be; of several the oldest."""
+    faults = [d for d in found if d.node and d.settled and d.blame is Blame.NODE]
+    judged = {diagnosis.name for diagnosis in found}
+    unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}
+    proved = {}
+    for incident, gang in _in_question(world, faults, timing):
+        name = incident.metadata.name
+        recovery = _took_up(world, incident, gang)
+        if recovery is None:
+            fault = next((d for d in faults if _kills(d, gang) and gang.uid not in unexplained), None)
+        else:
+            fault = next((d for d in faults if _is_behind(d, incident, gang, recovery, timing)), None)
+        if fault is not None and name not in judged:
+            proved[name] = fault
+    return proved
+
+
+def doubted(world: World, found: Collection[Diagnosis], timing: Timing) -> list[Diagnosis]:
+    """The same diagnoses. One that no final verdict confirms says so, where another node that may lie behind
+    it has shown a final one. Its own agent has found a fault all the same, so blame and cordon stay."""
+    final = [d for d in found if d.node and d.blame is Blame.NODE and d.settles_at is None]
+    behind = ((d, _behind_node(world, d, final, timing)) for d in found)
+    return [diagnosis if fault is None else _doubted(world, diagnosis, fault) for diagnosis, fault in behind]
+
+
+def shown_around(fault: Diagnosis, at: datetime, timing: Timing, *, until: datetime | None = None) -> bool:
+    """Some of its evidence is close to `at`. The fault itself may be much older, and have become worse."""
+    window = timedelta(seconds=timing.blame_window_s)
+    return any(abs(at - e.at) <= window and (until is None or e.at <= until) for e in fault.evidence)
+
+
+def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Iterator[tuple[Incident, GangRef]]:
+    """Gangs' own incidents: all that are open, and of the thousands that are closed those of such a time."""
+    window = timedelta(seconds=timing.blame_window_s)
+    times = sorted(evidence.at for fault in faults for evidence in fault.evidence)
+    for incident in world.incidents.values() if faults else ():
+        gang, at = incident.spec.gang, incident.spec.detected_at
+        if gang is None or incident.status.superseded_by:
+            continue
+        following = bisect_left(times, at - window)
+        is_near = following < len(times) and times[following] <= at + window
+        if is_near or incident.status.phase is IncidentPhase.OPEN:
+            yield incident, gang
+
+
+def _behind_node(
+    world: World, diagnosis: Diagnosis, final: list[Diagnosis], timing: Timing
+) -> Diagnosis | None:
+    """Another node whose fault may have brought down the gangs that this one was blamed for."""
+    incident = world.incidents.get(diagnosis.name)
+    if incident is None or diagnosis.settles_at is None:
+        return None
+    others = [fault for fault in final if fault.node != diagnosis.node]
+    for gang in incident.status.victims if others else ():
+        recovery = _took_up(world, incident, gang)
+        if recovery is not None:
+            fault = next((d for d in others if _is_behind(d, incident, gang, recovery, timing)), None)
+            if fault is not None:
+                return fault
+    return None
+
+
+def _doubted(world: World, diagnosis: Diagnosis, fault: Diagnosis) -> Diagnosis:
+    (own,) = diagnosis.suspects
+    words = f"{diagnosis.summary}. But {fault.summary[:128]}: that is final, and may be the cause"
+    if world.nodes[diagnosis.node].quarantine is not None:
+        words += (
+            f". {own.node} stays out all the same, for {own.why}, until a repair or a person gives it back"
+        )
+    suspects = (*fault.suspects, msgspec.structs.replace(own, score=0.5))
+    return msgspec.structs.replace(diagnosis, summary=words[:512], suspects=suspects)
+
+
+def _is_behind(
+    fault: Diagnosis, incident: Incident, gang: GangRef, recovery: Recovery, timing: Timing
+) -> bool:
+    attempt = _attempt(recovery, incident)
+    phases = recovery.status.phases
+    ran_at = next((p.at for p in phases if p.phase is Phase.VERIFYING and p.attempt == attempt), None)
+    if fault.fault is Fault.HOST:  # it explains any failure, and is missed a while after it
+        return _kills(fault, gang) and (ran_at is None or fault.detected_at <= ran_at)
+    ran_on = recovery.spec.nodes if attempt == 1 else recovery.nodes
+    return fault.node in ran_on and shown_around(fault, incident.spec.detected_at, timing, until=ran_at)
+
+
+def _kills(fault: Diagnosis, gang: GangRef) -> bool:
+    return any(harm.dead and harm.gang.ref.uid == gang.uid for harm in fault.harms)
+
+
+def _took_up(world: World, incident: Incident, gang: GangRef) -> Recovery | None:
+    """The recovery that names the incident as a cause."""
+    name = incident.metadata.name
+    return next(
+        (
+            recovery
+            for recovery in world.history(gang.uid)
+            if name == recovery.spec.incident or any(c.incident == name for c in recovery.status.causes)
+        ),
+        None,
+    )
+
+
+def _attempt(recovery: Recovery, incident: Incident) -> int:
+    """The one that was begun for it, or that it joined."""
+    name = incident.metadata.name
+    return next((cause.attempt for cause in recovery.status.causes if cause.incident == name), 1)

@@ -1,0 +1,1 @@
+"""`rekindle doctor` without a job: whether Rekindle itself is installed as it must be."""

@@ -1,0 +1,125 @@
+"""What Rekindle may do, and what holds others off: rights, policies, the namespace's own rules. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from recover.doctor.installation.model import AGENT, Installation
+from recover.doctor.model import Finding, Place, Severity
+from recover.modes import Mode
+from recover.stories.words import some
+
+__all__ = ["egress", "environment", "pod_security", "policies", "rights"]
+
+_ENVIRONMENT = frozenset({"rekindle-environment", "rekindle-consent"})
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
+_MEANS = {
+    "rekindle-agent": "an agent may write the status of any node's NodeHealth, and have that node taken out",
+    "rekindle-controller": "whoever may write Recoveries and Incidents steers the controller",
+}
+
+
+def rights(seen: Installation) -> Iterator[Finding]:
+    """Of each account what it may not do, though the chart's roles say so."""
+    for account in sorted({right.account for right in seen.denied}):
+        lacks = [right for right in seen.denied if right.account == account]
+        verbs: dict[str, list[str]] = {}
+        for right in lacks:
+            verbs.setdefault(right.on, []).append(right.verb)
+        told = some((f"{' '.join(found)} {resource}" for resource, found in verbs.items()), 6)
+        user = f"system:serviceaccount:{seen.namespace}:{account}"
+        yield Finding(
+            name="rights-missing",
+            severity=Severity.FAILS,
+            what=f"{account} may not do what it must: {told}",
+            where=Place(f"ServiceAccount {seen.namespace}/{account}", "its roles and their bindings"),
+            means="agents cannot tell what they see"
+            if account == AGENT
+            else "what is refused is not done: the controller's log says it each time",
+            fix=f"{seen.upgrade('rbac.enabled=true')}  # kubectl auth can-i --list --as={user}",
+        )
+
+
+def policies(seen: Installation) -> Iterator[Finding]:
+    """Policies and bindings of ownership are there and say what the chart's say, with our accounts' names."""
+    for key, ours in seen.own_policies.items():
+        kind, _, name = key.partition("/")
+        if name in _ENVIRONMENT:
+            continue
+        theirs = seen.policies.get(key)
+        place = "" if theirs is None else _differs(ours["spec"], theirs.get("spec"), "spec")
+        if theirs is None or place:
+            yield Finding(
+                name="policy-missing" if theirs is None else "policy-changed",
+                severity=Severity.RISKS,
+                what=f"there is no {kind} {name}" if theirs is None else f"{kind} {name} is not the chart's",
+                where=Place(f"{kind} {name}", place or "metadata.name"),
+                means=_MEANS.get(name, "what it forbids is allowed"),
+                fix=seen.upgrade("policies.enabled=true"),
+            )
+
+
+def environment(seen: Installation) -> Iterator[Finding]:
+    """Where the API server has the kind. In mode observe nothing is handed over."""
+    wanted = {key for key in seen.own_policies if key.partition("/")[2] in _ENVIRONMENT}
+    missing = sorted(wanted - seen.policies.keys())
+    acts = seen.state is not None and seen.state.mode is not Mode.OBSERVE
+    if missing and acts:
+        kind, _, name = missing[0].partition("/")
+        yield Finding(
+            name="no-environment-policy",
+            severity=Severity.ADVICE,
+            what=f"there is no {kind} {name}",
+            where=Place(f"{kind} {name}", "metadata.name"),
+            means="pods of a Job or JobSet are told where to resume only by an envFrom in their template; "
+            "Kubeflow's jobs are told in any case",
+            fix=seen.upgrade("policies.environment=true"),
+        )
+
+
+def _differs(ours: Any, theirs: Any, path: str) -> str:
+    """The first place that does not say what ours says. What the API server adds by itself is none."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        places = (_differs(value, theirs.get(name), f"{path}.{name}") for name, value in ours.items())
+        return next((place for place in places if place), "")
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        places = (_differs(one, other, f"{path}[{number}]") for number, (one, other) in pairs)
+        return next((place for place in places if place), "")
+    return "" if ours == theirs else path
+
+
+def pod_security(seen: Installation) -> Iterator[Finding]:
+    """An agent is privileged: nothing else may open the kernel log."""
+    space = seen.namespaces.get(seen.namespace)
+    level = space.labels.get(_POD_SECURITY, "") if space is not None else ""
+    if level in ("baseline", "restricted"):
+        yield Finding(
+            name="pod-security",
+            severity=Severity.FAILS,
+            what=f"the namespace {seen.namespace} admits no privileged pods",
+            where=Place(f"Namespace {seen.namespace}", f"metadata.labels[{_POD_SECURITY}]", level),
+            means="no new agent starts; those that run go on until they are replaced",
+            fix=f"kubectl label namespace {seen.namespace} {_POD_SECURITY}=privileged --overwrite",
+        )
+
+
+def egress(seen: Installation) -> Iterator[Finding]:
+    """Nobody of ours is kept from the API server, on the port that it has behind its Service."""
+    for component in ("agent", "controller"):
+        pod = next(iter(seen.pods_of(component)), None)
+        limiting = [p for p in seen.network if pod is not None and p.limits(pod.metadata.labels)]
+        allowed = [rule for policy in limiting for rule in policy.spec.egress]
+        shut = [port for port in seen.api_ports if not any(rule.allows(port) for rule in allowed)]
+        if limiting and shut:
+            ports = ",".join(map(str, sorted({443, *seen.api_ports})))
+            yield Finding(
+                name="egress",
+                severity=Severity.RISKS,
+                what=f"no NetworkPolicy lets the {component} reach port {some(map(str, shut))}, on which the "
+                "API server listens",
+                where=Place(f"NetworkPolicy {seen.namespace}/{limiting[0].metadata.name}", "spec.egress"),
+                means="where policies are enforced it cannot reach the API server",
+                fix=seen.upgrade(f"'networkPolicy.egressPorts={{{ports}}}'"),
+            )

@@ -1,0 +1,318 @@
+"""What is read of the release's own objects and of those around it. Pure.
+
+look.py decodes the API server's answers into these; unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from recover.api import Requirement
+from recover.recipes.placement import carries
+
+__all__ = [
+    "ApiKinds",
+    "DaemonSet",
+    "Deployment",
+    "LeaseObject",
+    "Meta",
+    "NetworkPolicy",
+    "OwnPod",
+    "Version",
+    "Written",
+]
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class Managed(_Camel, frozen=True):
+    manager: str = ""
+    subresource: str = ""
+    time: datetime | None = None
+    """The API server's clock, in whole seconds."""
+
+
+class Meta(_Camel, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    managed_fields: list[Managed] = []
+
+
+class Version(msgspec.Struct, frozen=True, order=True):
+    """Of an API server, as `v1.36.3+k3s1` or GKE's `30+`."""
+
+    major: int
+    minor: int
+    said: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Version | None:
+        found = re.match(r"v?(\d+)\.(\d+)", text)
+        return cls(int(found[1]), int(found[2]), text) if found else None
+
+    def is_before(self, major: int, minor: int) -> bool:
+        return (self.major, self.minor) < (major, minor)
+
+
+class ApiKinds(msgspec.Struct, frozen=True):
+    """What the API server serves of one group: its versions, the preferred one first."""
+
+    versions: tuple[str, ...] = ()
+    plurals: frozenset[str] = frozenset()
+    """Of the version that we use."""
+
+
+class Condition(_Camel, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Replicas(_Camel, frozen=True):
+    replicas: int = 0
+    ready_replicas: int = 0
+    conditions: list[Condition] = []
+
+
+class _Container(_Camel, frozen=True):
+    image: str = ""
+
+
+class _Expression(_Camel, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class _Term(_Camel, frozen=True):
+    match_expressions: list[_Expression] = []
+    match_fields: list[_Expression] = []
+
+
+class _Selector(_Camel, frozen=True):
+    node_selector_terms: list[_Term] = []
+
+
+class _NodeAffinity(_Camel, frozen=True):
+    required_during_scheduling_ignored_during_execution: _Selector | None = None
+
+
+class _Affinity(_Camel, frozen=True):
+    node_affinity: _NodeAffinity = _NodeAffinity()
+
+
+class _PodSpec(_Camel, frozen=True):
+    node_name: str = ""
+    containers: list[_Container] = []
+    node_selector: dict[str, str] = {}
+    affinity: _Affinity = _Affinity()
+
+    @property
+    def terms(self) -> list[_Term]:
+        """What is asked of a node, any one of these; one that asks nothing where nothing is."""
+        selector = self.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+        return selector.node_selector_terms if selector is not None else [_Term()]
+
+
+class _Template(_Camel, frozen=True):
+    metadata: Meta = Meta()
+    spec: _PodSpec = _PodSpec()
+
+
+class _DeploymentSpec(_Camel, frozen=True):
+    replicas: int = 1
+    template: _Template = _Template()
+
+
+class Deployment(_Camel, frozen=True):
+    metadata: Meta = Meta()
+    spec: _DeploymentSpec = _DeploymentSpec()
+    status: _Replicas = _Replicas()
+
+    @property
+    def image(self) -> str:
+        containers = self.spec.template.spec.containers
+        return containers[0].image if containers else ""
+
+
+class _DaemonSetSpec(_Camel, frozen=True):
+    template: _Template = _Template()
+
+
+class _Scheduled(_Camel, frozen=True):
+    desired_number_scheduled: int = 0
+    number_ready: int = 0
+
+
+class DaemonSet(_Camel, frozen=True):
+    metadata: Meta = Meta()
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+    status: _Scheduled = _Scheduled()
+
+    @property
+    def asked(self) -> tuple[tuple[Requirement, ...], ...]:
+        """What it asks of a node's labels: any one of these, as a whole."""
+        pod = self.spec.template.spec
+        always = [Requirement(key=k, operator="In", values=[v]) for k, v in pod.node_selector.items()]
+        return tuple(
+            (
+                *always,
+                *(Requirement(key=e.key, operator=e.operator, values=e.values) for e in t.match_expressions),
+            )
+            for t in pod.terms
+        )
+
+    def wants(self, labels: Mapping[str, str]) -> bool:
+        return any(carries(labels, term) for term in self.asked)
+
+
+class _Waiting(_Camel, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Ended(_Camel, frozen=True):
+    reason: str = ""
+    exit_code: int = 0
+    message: str = ""
+
+
+class _State(_Camel, frozen=True):
+    waiting: _Waiting | None = None
+    terminated: _Ended | None = None
+
+
+class _ContainerStatus(_Camel, frozen=True):
+    state: _State = _State()
+    last_state: _State = _State()
+
+
+class _PodStatus(_Camel, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[_ContainerStatus] = []
+
+
+class OwnPod(_Camel, frozen=True):
+    """A pod of the release."""
+
+    metadata: Meta = Meta()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def component(self) -> str:
+        return self.metadata.labels.get("app.kubernetes.io/component", "")
+
+    @property
+    def node(self) -> str:
+        """Also while it waits for its place: a DaemonSet's pod asks for its node by name."""
+        if self.spec.node_name:
+            return self.spec.node_name
+        return next((name for term in self.spec.terms for e in term.match_fields for name in e.values), "")
+
+    @property
+    def ready(self) -> bool:
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not ready, in the words of whoever knows; empty where it just is not."""
+        if self.status.reason:
+            return f"{self.status.reason}: {self.status.message}"
+        for container in self.status.container_statuses:
+            waiting, before = container.state.waiting, container.last_state.terminated
+            if waiting is not None and waiting.reason not in ("", "ContainerCreating", "PodInitializing"):
+                ended = (
+                    f"; before, it ended with {before.exit_code} ({before.reason})"
+                    if before is not None
+                    else ""
+                )
+                return f"{waiting.reason}: {waiting.message}{ended}"
+        unplaced = next(
+            (c for c in self.status.conditions if c.type == "PodScheduled" and c.status == "False"), None
+        )
+        return f"{unplaced.reason}: {unplaced.message}" if unplaced is not None else ""
+
+
+class _LeaseSpec(_Camel, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 15
+    renew_time: datetime | None = None
+
+
+class LeaseObject(_Camel, frozen=True):
+    metadata: Meta = Meta()
+    spec: _LeaseSpec = _LeaseSpec()
+
+    @property
+    def renewed_at(self) -> datetime | None:
+        """By the API server's clock where it has noted that, else by the holder's."""
+        times = [one.time for one in self.metadata.managed_fields if one.time is not None]
+        return max(times, default=self.spec.renew_time)
+
+
+class Written(msgspec.Struct, frozen=True):
+    """One write whose time two clocks tell: its writer's, and the API server's in whole seconds."""
+
+    by: str
+    theirs: datetime
+    servers: datetime
+
+    @property
+    def ahead_s(self) -> float:
+        """How far the writer's clock is ahead, negative where it is behind; the second that the API server
+        leaves out is given to the writer."""
+        ahead_s = (self.theirs - self.servers).total_seconds()
+        return min(ahead_s, 0.0) if ahead_s < 1 else ahead_s - 1
+
+
+class _EgressPort(_Camel, frozen=True):
+    port: int | str | None = None
+    end_port: int | None = None
+
+    def allows(self, number: int) -> bool:
+        """A port by its name is taken to be the right one."""
+        if not isinstance(self.port, int):
+            return True
+        return self.port <= number <= (self.end_port or self.port)
+
+
+class _Egress(_Camel, frozen=True):
+    ports: list[_EgressPort] = []
+
+    def allows(self, number: int) -> bool:
+        return not self.ports or any(port.allows(number) for port in self.ports)
+
+
+class _LabelSelector(_Camel, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[Any] = []
+
+
+class _NetworkSpec(_Camel, frozen=True):
+    pod_selector: _LabelSelector = _LabelSelector()
+    policy_types: list[str] = []
+    egress: list[_Egress] = []
+
+
+class NetworkPolicy(_Camel, frozen=True):
+    metadata: Meta = Meta()
+    spec: _NetworkSpec = _NetworkSpec()
+
+    def limits(self, labels: Mapping[str, str]) -> bool:
+        """It says what a pod with these labels may reach. Expressions are taken to fit."""
+        selected = self.spec.pod_selector.match_labels.items() <= labels.items()
+        return selected and "Egress" in self.spec.policy_types

@@ -1,0 +1,107 @@
+"""Asks the API server, and remembers what it would not answer. I/O only; for look.py."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from detectors.kubeapi import ApiError, KubeApi, ReplyLost, Resource
+from recover.doctor.installation.model import Part
+from recover.kube.rest import RestCluster
+from recover.lookup import CannotTell
+
+__all__ = ["Reader"]
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Whatever may not be read has its reason in `unread`. Raises CannotTell where nothing can be."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._cluster = RestCluster(api)
+        self.unread: dict[Part, str] = {}
+
+    def now(self) -> datetime:
+        """By the API server's clock, as its last answer told it."""
+        with suppress(ValueError, TypeError):
+            return parsedate_to_datetime(self._api.date).astimezone(UTC)
+        return datetime.now(UTC)
+
+    async def answer(self, path: str, type_: type[T], *, params: dict[str, str] | None = None) -> T | None:
+        """None where there is nothing of that path."""
+        return await self._asked(None, path, lambda: self._fetched(path, type_, params))
+
+    async def one(
+        self, part: Part, resource: Resource, name: str, type_: type[T], namespace: str = ""
+    ) -> T | None:
+        """None also where it may not be read: `unread` tells."""
+        path = resource.path(name, namespace)
+        return await self._asked(part, f"{resource.kind} {name}", lambda: self._fetched(path, type_, None))
+
+    async def every(
+        self,
+        part: Part | None,
+        resource: Resource,
+        parse: Callable[[bytes], T],
+        *,
+        namespace: str = "",
+        labels: str = "",
+    ) -> list[T] | None:
+        """All that can be decoded; empty where the API server does not know the kind, None where they may not
+        be listed."""
+
+        async def pages() -> list[T]:
+            found: list[T] = []
+            page = ""
+            while True:
+                try:
+                    answer = await self._cluster.list(resource, namespace=namespace, labels=labels, page=page)
+                except ApiError as error:
+                    if error.not_found:
+                        return []
+                    if not (error.expired and page):
+                        raise
+                    found, page = [], ""  # the list took longer than the server keeps its snapshot
+                    continue
+                for raw in answer.items:
+                    with suppress(msgspec.MsgspecError):
+                        found.append(parse(bytes(raw)))
+                page = answer.next_page
+                if not page:
+                    return found
+
+        return await self._asked(part, resource.plural, pages)
+
+    async def ask(self, part: Part, what: str, path: str, body: Any, type_: type[T]) -> T | None:
+        """A question that is asked by POST, and stores nothing."""
+
+        async def posted() -> T:
+            return msgspec.json.decode(await self._api.request("POST", path, body=body), type=type_)
+
+        return await self._asked(part, what, posted)
+
+    async def _fetched(self, path: str, type_: type[T], params: dict[str, str] | None) -> T:
+        return msgspec.json.decode(await self._api.request("GET", path, params=params), type=type_)
+
+    async def _asked(self, part: Part | None, what: str, request: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await request()
+        except ApiError as error:
+            if error.status == 401:
+                why = f"the API server does not accept these credentials: {error.message}"
+                raise CannotTell(why) from error
+            if part is not None and not error.not_found:
+                self.unread.setdefault(part, f"{what} may not be read ({error.message or error.reason})")
+        except ReplyLost as error:
+            raise CannotTell(f"the API server does not answer: {error}") from error
+        except msgspec.MsgspecError as error:
+            if part is not None:
+                self.unread.setdefault(part, f"{what} cannot be read: {error}")
+        return None

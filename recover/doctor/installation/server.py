@@ -1,0 +1,195 @@
+"""What the API server has of what Rekindle needs: its version, definitions, frameworks, clocks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from detectors.contract import VERSION
+from recover.doctor.installation.model import Installation
+from recover.doctor.model import Finding, Place, Severity
+from recover.resources import INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
+from recover.stories.words import counted, duration, some
+from recover.workloads import WORKLOADS
+
+__all__ = ["clocks", "fields", "frameworks", "is_served", "version"]
+
+OFF_S = 10.0
+"""Decisions compare times of agents, controller and API server; this much is told."""
+_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES)
+_DEFINE = "rekindle crds | kubectl apply --server-side --force-conflicts -f -"
+_LIMITS = ("maxLength", "maxItems", "maxProperties")
+
+
+class _Lack(msgspec.Struct, frozen=True):
+    """What an API server lacks before a minor version, and what comes of it."""
+
+    minor: int
+    what: str
+    severity: Severity
+    means: str
+    fix: str
+
+
+_UPGRADE = "upgrade Kubernetes"
+_LACKS = (
+    _Lack(
+        25,
+        "too much: the chart is refused there",
+        Severity.FAILS,
+        "nobody has tried what works",
+        _UPGRADE,
+    ),
+    _Lack(
+        27,
+        "scheduling gates (1.27 has them)",
+        Severity.ADVICE,
+        "the pod that looks for checkpoints is created only when a job's old pods have ended: each recovery "
+        "waits for its start",
+        _UPGRADE,
+    ),
+    _Lack(
+        30,
+        "ValidatingAdmissionPolicy, and tokens that name a node (1.30 has them)",
+        Severity.RISKS,
+        "an agent may write the status of any node's NodeHealth, and whoever may write Recoveries steers the "
+        "controller",
+        _UPGRADE,
+    ),
+    _Lack(
+        36,
+        "MutatingAdmissionPolicy (1.36 has it)",
+        Severity.ADVICE,
+        "a Job or JobSet is told where to resume only by an envFrom in its template",
+        "rekindle enable -f job.yaml",
+    ),
+)
+"""As docs/install.md and the chart's notes tell it."""
+
+
+def version(seen: Installation) -> Iterator[Finding]:
+    for lack in _LACKS:
+        if seen.server.is_before(1, lack.minor):
+            yield Finding(
+                name=f"kubernetes-before-1.{lack.minor}",
+                severity=lack.severity,
+                what=f"the API server lacks {lack.what}",
+                where=Place("API server", "/version", seen.server.said),
+                means=lack.means,
+                fix=lack.fix,
+            )
+
+
+def is_served(seen: Installation) -> Iterator[Finding]:
+    """Everybody may ask what kinds there are."""
+    served = seen.kinds.get(NODEHEALTHS.group)
+    missing = [kind for kind in _KINDS if served is None or kind.plural not in served.plurals]
+    if missing:
+        names = [f"{kind.plural}.{kind.group}" for kind in missing]
+        yield Finding(
+            name="definitions-missing",
+            severity=Severity.FAILS,
+            what=f"the API server does not know {some(kind.kind for kind in missing)} in {VERSION}",
+            where=Place(f"CustomResourceDefinition {names[0]}", "metadata.name"),
+            means="agents and controller have nowhere to write what they find and do",
+            fix=_DEFINE,
+        )
+
+
+def fields(seen: Installation) -> Iterator[Finding]:
+    """Each definition that is there has all that this version writes."""
+    for name, ours in seen.own_definitions.items():
+        theirs = seen.definitions.get(name)
+        if theirs is None:
+            continue
+        lacks = list(_lacks(_version_of(ours), _version_of(theirs), ""))
+        if lacks:
+            yield Finding(
+                name="definition-outdated",
+                severity=Severity.FAILS,
+                what=f"{name} lacks {counted(len(lacks), 'thing')} that Rekindle {seen.version} writes",
+                where=Place(f"CustomResourceDefinition {name}", "spec.versions", some(lacks, 6)),
+                means="the API server drops a field that it does not know, and refuses a value: what was "
+                "decided is forgotten, or never done",
+                fix=_DEFINE,
+            )
+
+
+def _version_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Nothing where the definition does not serve the version that we use."""
+    versions = definition.get("spec", {}).get("versions", [])
+    found: Mapping[str, Any] = next((v for v in versions if v.get("name") == VERSION and v.get("served")), {})
+    schema: Mapping[str, Any] = found.get("schema", {}).get("openAPIV3Schema", {})
+    return schema
+
+
+def _lacks(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Fields, values and room; of a field that is missing nothing more is said."""
+    known = theirs.get("properties", {})
+    if theirs.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    for name, schema in ours.get("properties", {}).items():
+        if name in known:
+            yield from _lacks(schema, known[name], f"{path}.{name}")
+        else:
+            yield f"{path}.{name}".lstrip(".")
+    here = path.lstrip(".")
+    missing = [value for value in ours.get("enum", ()) if value not in theirs.get("enum", ours["enum"])]
+    yield from (f"{here}={value}" for value in missing)
+    yield from (
+        f"{here} ({limit} {theirs[limit]})"
+        for limit in _LIMITS
+        if limit in theirs and theirs[limit] < ours.get(limit, 0)
+    )
+    for inner, suffix in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(ours.get(inner), dict) and isinstance(theirs.get(inner), dict):
+            yield from _lacks(ours[inner], theirs[inner], f"{path}{suffix}")
+
+
+def frameworks(seen: Installation) -> Iterator[Finding]:
+    for workload in WORKLOADS:
+        kind = workload.resource
+        served = seen.kinds.get(kind.group)
+        if served is not None and served.versions and kind.version not in served.versions:
+            yield Finding(
+                name="framework-of-another-version",
+                severity=Severity.RISKS,
+                what=f"{kind.kind}s are served as {some(served.versions)}, and this version reads "
+                f"{kind.version}",
+                where=Place("API server", f"/apis/{kind.group}", some(served.versions)),
+                means=f"no {kind.kind} is seen, so none is restarted",
+                fix=f"install a release of its controller that serves {kind.api_version}",
+            )
+    queued: dict[str, list[str]] = {}
+    for gang in seen.gangs:
+        if gang.foreign_owner:
+            queued.setdefault(gang.foreign_owner, []).append(f"{gang.ref.namespace}/{gang.ref.name}")
+    for owner, jobs in sorted(queued.items()):
+        yield Finding(
+            name="jobs-of-others",
+            severity=Severity.ADVICE,
+            what=f"of {counted(len(jobs), 'job')} {owner} decides when they run: {some(jobs, 3)}",
+            where=Place(f"job {jobs[0]}", "metadata"),
+            means="a stop would be undone at once, so they are left alone",
+            fix=f"rekindle doctor {jobs[0]}",
+        )
+
+
+def clocks(seen: Installation) -> Iterator[Finding]:
+    """By writes whose time both the writer and the API server have told."""
+    off = [one for one in seen.clocks if abs(one.ahead_s) >= OFF_S]
+    for side, sign in (("ahead of", 1), ("behind", -1)):
+        those = [one for one in off if one.ahead_s * sign > 0]
+        if those:
+            worst = max(those, key=lambda one: abs(one.ahead_s))
+            yield Finding(
+                name="clock",
+                severity=Severity.RISKS,
+                what=f"{counted(len(those), 'clock is', 'clocks are')} {side} the API server's, by up to "
+                f"{duration(abs(worst.ahead_s))}: {some(sorted(one.by for one in those), 6)}",
+                where=Place(worst.by, "time of its last write", f"{worst.theirs:%Y-%m-%d %H:%M:%S} UTC"),
+                means="faults are put before or after a start, a promotion or each other in the wrong order",
+                fix=f"timedatectl status  # on {worst.by}: let chronyd or systemd-timesyncd set its clock",
+            )

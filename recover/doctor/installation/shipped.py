@@ -1,0 +1,67 @@
+"""What the chart installs beside the workloads: rights and admission policies. Pure, but for its own file.
+
+shipped.yaml is generated from the chart's files. The chart puts the release's namespace in the place of its
+default one, and so do these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recover.doctor.installation.model import Right
+from recover.settings import Settings
+
+__all__ = ["policies", "rights"]
+
+_FILE = Path(__file__).with_name("shipped.yaml")
+_NAMESPACE = Settings().namespace
+
+
+@cache
+def _shipped(namespace: str) -> tuple[dict[str, Any], ...]:
+    text = _FILE.read_text(encoding="utf-8").replace(_NAMESPACE, namespace)
+    return tuple(yaml.safe_load_all(text))
+
+
+def policies(namespace: str) -> dict[str, dict[str, Any]]:
+    """Admission policies and bindings, by `Kind/name`."""
+    return {
+        f"{body['kind']}/{body['metadata']['name']}": body
+        for body in _shipped(namespace)
+        if body["apiVersion"].startswith("admissionregistration.k8s.io/")
+    }
+
+
+def rights(namespace: str) -> tuple[Right, ...]:
+    """Each verb on each resource that a role of the chart gives to one of its accounts."""
+    roles = {(body["kind"], body["metadata"]["name"]): body for body in _shipped(namespace)}
+    return tuple(
+        right
+        for binding in _shipped(namespace)
+        if binding["kind"] in ("ClusterRoleBinding", "RoleBinding")
+        for subject in binding["subjects"]
+        for right in _of_role(
+            roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]], str(subject["name"])
+        )
+    )
+
+
+def _of_role(role: dict[str, Any], account: str) -> Iterator[Right]:
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(
+                            account=account,
+                            verb=verb,
+                            group=group,
+                            resource=resource,
+                            name=name,
+                            namespace=role["metadata"].get("namespace", ""),
+                        )

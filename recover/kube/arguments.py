@@ -1,0 +1,38 @@
+"""The arguments of a daemon's or a Job's command line that say which API server, and as whom."""
+
+from __future__ import annotations
+
+import argparse
+
+from detectors.credentials import Credentials
+from recover.kube.auth import load_credentials
+
+__all__ = ["HELP", "add_connection", "connection"]
+
+HELP = {
+    "kubeconfig": "A kubeconfig (default: in a pod its own account, else $KUBECONFIG, then ~/.kube/config).",
+    "context": "A context of the kubeconfig (default: its current one).",
+    "server": "An API server, instead of a kubeconfig.",
+    "token_file": "The token for --server.",
+    "ca_file": "The certificate authority of --server (default: the system's).",
+}
+"""By the name of the argument; for the commands that use typer, too."""
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kubeconfig", metavar="FILE", default="", help=HELP["kubeconfig"])
+    parser.add_argument("--context", metavar="NAME", default="", help=HELP["context"])
+    parser.add_argument("--server", metavar="URL", default="", help=HELP["server"])
+    parser.add_argument("--token-file", metavar="FILE", default="", help=HELP["token_file"])
+    parser.add_argument("--ca-file", metavar="FILE", default="", help=HELP["ca_file"])
+
+
+async def connection(options: argparse.Namespace) -> Credentials:
+    """Raises what `load_credentials` raises."""
+    return await load_credentials(
+        kubeconfig=options.kubeconfig,
+        context=options.context,
+        server=options.server,
+        token_file=options.token_file,
+        ca_file=options.ca_file,
+    )

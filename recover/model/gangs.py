@@ -1,0 +1,95 @@
+"""Gangs as decisions see them: one view for the jobs of all frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from detectors.resource import Resource
+from recover.api import GangRef, Requirement
+from recover.model.volumes import Volume
+
+__all__ = ["Gang", "Mark", "Template", "Terminal"]
+
+
+class Template(msgspec.Struct, frozen=True):
+    """What we need of a gang's pod template."""
+
+    volumes: tuple[Volume, ...] = ()
+    security_context: Mapping[str, object] = {}
+    containers: tuple[Mapping[str, object], ...] = ()
+    """Raw and whole: a merge patch replaces lists."""
+    affinity: Mapping[str, object] = {}
+    tolerations: tuple[Mapping[str, object], ...] = ()
+    image_pull_secrets: tuple[str, ...] = ()
+    avoided: tuple[str, ...] = ()
+    """Host names that the template's required node affinity already keeps out."""
+
+
+class Mark(msgspec.Struct, frozen=True, rename="camel"):
+    """Our annotation on a job: which recovery and attempt stopped or resumed it last.
+
+    It is written in the same patch as the stop or the resume, so that neither can happen twice.
+    """
+
+    recovery: str
+    attempt: int
+    did: str
+    """`stopped` or `resumed`."""
+    avoided: tuple[str, ...] = ()
+    """Host names that the template's affinity keeps out because of us, so that the next start can undo it."""
+    placed: tuple[Requirement, ...] = ()
+    """What the template's affinity asks of the nodes because of us."""
+    restarts: int | None = None
+    """What the stop brings the framework's own number of restarts to, where that is part of it."""
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """The job has ended for good, in its framework's own opinion."""
+
+    succeeded: bool
+    reason: str = ""
+    message: str = ""
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """A job whose ranks live and die together, whatever its framework."""
+
+    ref: GangRef
+    resource: Resource
+    version: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    created: datetime | None = None
+    deleting: bool = False
+    suspended: bool = False
+    suspend_writer: str = ""
+    """Field manager of the last write to its suspend field, where the API server tells."""
+    terminal: Terminal | None = None
+    failures: int = 0
+    """Failed pods that the framework has counted."""
+    start_noted: bool = False
+    """Its status tells when it was started, and so an older API server refuses another affinity."""
+    ends_by_success: bool = False
+    """Some of its ranks may succeed for all: then the others are deleted before its status tells."""
+    done_ranks: str = ""
+    """Ranks that the framework counts as ended and never makes again, in its own notation."""
+    size: int = 0
+    """Pods of the whole gang."""
+    unsupported: str = ""
+    """Why it cannot be stopped and resumed as one gang; empty where it can."""
+    foreign_owner: str = ""
+    """Who else decides about its suspend field (Kueue, an owning controller); empty if nobody."""
+    mark: Mark | None = None
+    templates: Mapping[str, Template] = {}
+    """By replica type; frameworks with one template use the empty name."""
+    part_of: str = ""
+    """Uid of the gang whose framework has made this job; empty if it is a gang itself."""
+    parts: int = 0
+    """Jobs that its framework keeps for it while it is suspended."""
+    restarts: int = 0
+    """The framework's own number of restarts; of a part, the one that it was made for."""
+    definition: bytes = b""
+    """What people wrote of it, kept only of jobs that may be made anew."""

@@ -1,0 +1,52 @@
+"""Nodes as decisions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+__all__ = ["Node", "Quarantine", "Taint"]
+
+
+class Taint(msgspec.Struct, frozen=True, rename="camel"):
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str = ""
+    """As the API has it: taints are one list that is written whole, and others' must stay as they are."""
+
+
+class Quarantine(msgspec.Struct, frozen=True, rename="camel"):
+    """Our own annotation on a quarantined node: why, and what is needed to undo it exactly."""
+
+    incident: str
+    fault: str
+    at: datetime
+    cordoned: bool
+    """True where we set `unschedulable`; False where a person had, or where the taint alone was wanted."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    version: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    ready_since: datetime | None = None
+    boot_id: str = ""
+    is_accelerated: bool = True
+    """It offers accelerators, or did before its device plugin went away."""
+    quarantine: Quarantine | None = None
+    released_at: datetime | None = None
+    """When a person last released it, or a repair gave it back: evidence from before no longer acts."""
+    accelerators: int = 0
+    """What its kubelet offers in all; a shared device may count several times."""
+    allocatable: Mapping[str, int] = {}
+    """Accelerators that pods may be given there now, by resource."""
+    capacity: Mapping[str, int] = {}
+    """The same of all that it has: a broken device is no longer allocatable."""

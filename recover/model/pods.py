@@ -1,0 +1,96 @@
+"""Pods as decisions see them: ranks, scans, and those that belong to no gang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from recover.api import GangRef
+from recover.model.volumes import Volume
+
+__all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "Waiting"]
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a container has not started, in its kubelet's words."""
+
+    reason: str = ""
+    """`ContainerCreating`, `ImagePullBackOff`, ..."""
+    message: str = ""
+
+
+class Container(msgspec.Struct, frozen=True):
+    """The latest ending of a container: of this instance, or of the one before a restart in place."""
+
+    name: str
+    running: bool
+    restarts: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+    waiting: Waiting | None = None
+
+
+class Outsider(msgspec.Struct, frozen=True):
+    """Whose a pod is that belongs to no gang, and what its training containers ask for."""
+
+    owner: GangRef
+    containers: tuple[Mapping[str, object], ...] = ()
+
+
+class Pod(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    owner_uid: str = ""
+    owner_kind: str = ""
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    created: datetime | None = None
+    deleting_since: datetime | None = None
+    containers: tuple[Container, ...] = ()
+    accelerators: int = 0
+    gated: bool = False
+    unschedulable: str = ""
+    """The scheduler's message, while it finds no place."""
+    failure: str = ""
+    """Why its kubelet ended or refused it as a whole, as `Evicted: ...`; a container's own end says more."""
+    volumes: tuple[Volume, ...] = ()
+    environments: tuple[str, ...] = ()
+    """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
+    outsider: Outsider | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Terminal with all containers ended: nothing of it runs any more.
+
+        A Job keeps its Failed pods, so waiting for every old pod to be deleted would wait for ever.
+        """
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) and not any(
+            c.running for c in self.containers
+        )
+
+
+class Bystander(msgspec.Struct, frozen=True):
+    """A pod that is nobody's rank, but would be lost with its node: kept in mode repair only."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    deleting: bool = False

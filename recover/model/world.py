@@ -1,0 +1,172 @@
+"""All views together, and what can be looked up in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+import msgspec
+
+from detectors.contract import Edge, NodeHealth, PodProgress, Signature
+from detectors.resource import Resource
+from recover.api import Incident, Recovery
+from recover.model.gangs import Gang
+from recover.model.nodes import Node
+from recover.model.pods import Bystander, Pod
+from recover.modes import Modes
+from recover.recipes.model import Recipe
+from recover.recipes.objects import JudgedRecipe
+from recover.resources import INCIDENTS, NODES
+
+__all__ = ["NamespaceView", "Refusal", "World"]
+
+
+class NamespaceView(msgspec.Struct, frozen=True):
+    name: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An object that could not be created, in the API server's own words."""
+
+    at: datetime
+    words: str
+    may_pass: bool
+    """It was overloaded, or did not answer, or somebody that it asks did not."""
+
+
+class World(msgspec.Struct, frozen=True):
+    """One consistent look at the caches. Lookups only; whoever holds it must not keep it across an await."""
+
+    modes: Modes
+    nodes: Mapping[str, Node]
+    health: Mapping[str, NodeHealth]
+    gangs: Mapping[str, Gang]
+    """By uid."""
+    pods_of: Mapping[str, Mapping[str, Pod]]
+    """Gang uid -> pod uid -> pod."""
+    scans: Mapping[str, Pod]
+    """Scan pods by `namespace/name`."""
+    namespaces: Mapping[str, NamespaceView]
+    incidents: Mapping[str, Incident]
+    recoveries: Mapping[str, Recovery]
+    """By `namespace/name`."""
+    recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
+    """Gang uid -> `namespace/name` -> recovery; one whose gang was made anew stands under both uids."""
+    gangs_on: Mapping[str, frozenset[str]] = {}
+    """Node name -> uids of the gangs with a pod bound there."""
+    bystanders: Mapping[str, Mapping[str, Bystander]] = {}
+    """Node name -> pod uid -> pod that runs there beside the gangs'."""
+    repair_jobs: Mapping[str, Gang] = {}
+    """The Jobs of repairs, in our own namespace, by name. They are no gangs."""
+    departed: Mapping[str, Mapping[str, Pod]] = {}
+    """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
+    parts_of: Mapping[str, Mapping[str, Gang]] = {}
+    """Gang uid -> uid of a job that its framework has made for it -> that job."""
+    refused: Mapping[str, Refusal] = {}
+    """What we could not create, by `namespace/name`, or a machine outside would not take, by `/id`: what was
+    said last, since this process began."""
+    taking: Collection[str] = ()
+    """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
+    recipes: Mapping[str, Recipe] = {}
+    """The known issues by name: the built-in ones, and people's own."""
+    signatures: tuple[Signature, ...] = ()
+    """The log lines of people's own recipes, by name; agents know those of the built-in ones."""
+    judged_recipes: tuple[JudgedRecipe, ...] = ()
+    """People's Recipe objects, and whether each is used."""
+    unread: Mapping[Resource, Collection[str]] = {}
+    """Objects that exist and cannot be read, perhaps written by a newer version: their keys. That one is in
+    no view here does not prove that it is gone."""
+    pool_label: str = ""
+    """The label whose values are the nodes' pools."""
+
+    def has_no_node(self, name: str) -> bool:
+        return name not in self.nodes and name not in self.unread.get(NODES, ())
+
+    def has_no_incident(self, name: str) -> bool:
+        return name not in self.incidents and name not in self.unread.get(INCIDENTS, ())
+
+    def pods(self, gang_uid: str) -> list[Pod]:
+        """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""
+        gang = self.gangs.get(gang_uid)
+        pods = self.pods_of.get(gang_uid, {}).values()
+        return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
+
+    def parts(self, gang: Gang) -> list[Gang]:
+        """The jobs that the gang's framework has made for it, by name; none of another namespace."""
+        found = self.parts_of.get(gang.ref.uid, {}).values()
+        mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
+        return sorted(mine, key=lambda part: part.ref.name)
+
+    def history(self, gang_uid: str) -> list[Recovery]:
+        """The gang's recoveries, oldest first, those of jobs that it was made anew from included; none of
+        another namespace."""
+        gang = self.gangs.get(gang_uid)
+        found = self._lineage(gang_uid).values()
+        mine = [r for r in found if gang is None or r.metadata.namespace == gang.ref.namespace]
+        return sorted(mine, key=lambda r: r.spec.number)
+
+    def _lineage(self, gang_uid: str) -> dict[str, Recovery]:
+        found: dict[str, Recovery] = {}
+        uids = [gang_uid]
+        maker = self._maker(gang_uid)
+        if maker is not None:
+            uids.append(maker.gang_uid)
+        while uids:
+            for name, recovery in self.recoveries_of.get(uids.pop(), {}).items():
+                if name not in found:
+                    found[name] = recovery
+                    uids.append(recovery.spec.gang.uid)
+        return found
+
+    def _maker(self, gang_uid: str) -> Recovery | None:
+        """The recovery that has just made this job anew and does not know its uid yet. The mark tells it;
+        people may copy that, so the recovery must be making a job of that name."""
+        gang = self.gangs.get(gang_uid)
+        if gang is None or gang.mark is None:
+            return None
+        recovery = self.recoveries.get(f"{gang.ref.namespace}/{gang.mark.recovery}")
+        if (
+            recovery is None
+            or recovery.status.recreation is None
+            or not recovery.status.recreation.definition
+        ):
+            return None
+        same = msgspec.structs.replace(recovery.spec.gang, uid=gang_uid) == gang.ref
+        return recovery if same and recovery.active else None
+
+    def active_recovery(self, gang_uid: str) -> Recovery | None:
+        return next((r for r in self.history(gang_uid) if r.active), None)
+
+    def victims_on(self, node: str) -> list[Gang]:
+        """Gangs with a living pod on that node, in a stable order."""
+        found = []
+        for uid in self.gangs_on.get(node, ()):
+            gang = self.gangs.get(uid)
+            if gang is not None and any(p.node == node and not p.ended for p in self.pods(uid)):
+                found.append(gang)
+        return sorted(found, key=lambda g: str(g.ref))
+
+    def progress(self, pod: Pod) -> PodProgress | None:
+        """How far its training is. A container beside the training one may name a step, too; its steps do not
+        advance."""
+        told = [p for p in self._published(pod) if p.edge is not Edge.STARTED]
+        return max(
+            _newest(told),
+            key=lambda p: (p.last_step != p.first_step, p.first_step is not None, p.at),
+            default=None,
+        )
+
+    def containers(self, pod: Pod) -> list[PodProgress]:
+        """The last edge that the pod's node published for each of its containers, of the newest instance."""
+        return _newest(self._published(pod))
+
+    def _published(self, pod: Pod) -> list[PodProgress]:
+        health = self.health.get(pod.node)
+        return [p for p in health.status.pods if p.uid == pod.uid] if health is not None else []
+
+
+def _newest(told: list[PodProgress]) -> list[PodProgress]:
+    """Of each container the newest instance."""
+    return list({p.container: p for p in sorted(told, key=lambda p: (p.instance, p.at))}.values())

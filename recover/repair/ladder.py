@@ -1,0 +1,108 @@
+"""What is tried on a node, and in which order: reset, reboot, a person. Pure.
+
+The remedy that a finding's source recommends decides where the ladder begins, and where it recommends
+nothing, the fault class (recover/policy/faults.toml). Of several findings the one that asks for most decides.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity, SubjectKind
+from recover.api import Incident
+from recover.diagnose.goes_on import shown_at
+from recover.model import Node, World
+from recover.policy import Ladder, policies
+from recover.repair.state import Repair, RepairPhase, StepKind
+
+__all__ = [
+    "broken_devices",
+    "earlier_repairs",
+    "first_rung",
+    "more_asked",
+    "next_rung",
+    "open_findings",
+]
+
+_RISING: tuple[StepKind | None, ...] = (StepKind.RESET, StepKind.REBOOT, None)
+"""The rungs from the bottom; none of them is a person's."""
+_BY_REMEDY: dict[Remedy, StepKind | None] = {
+    Remedy.RESET_DEVICE: StepKind.RESET,
+    Remedy.DRAIN_AND_RESET: StepKind.RESET,
+    Remedy.REBOOT_NODE: StepKind.REBOOT,
+    Remedy.RESTART_VM: StepKind.REBOOT,
+    Remedy.INSPECT: None,
+    Remedy.CONTACT_SUPPORT: None,
+}
+_BY_LADDER: dict[Ladder, StepKind | None] = {
+    Ladder.RESET: StepKind.RESET,
+    Ladder.REBOOT: StepKind.REBOOT,
+    Ladder.PERSON: None,
+}
+
+
+def first_rung(incident: Incident, node: Node, health: NodeHealth | None, *, again: bool) -> StepKind | None:
+    """Where the ladder begins; None where only a person can help. `again`: the node was repaired and given
+    back not long ago. Then a reset is not tried first: it did not last, or less than a reboot is hopeless."""
+    asked = [_asked(finding) for finding in open_findings(node, health)]
+    rung = max(asked, key=_RISING.index) if asked else _BY_LADDER[policies()[incident.spec.fault].repair]
+    return next_rung(rung) if again and rung is StepKind.RESET else rung
+
+
+def more_asked(repair: Repair, node: Node, health: NodeHealth | None) -> Repair:
+    """With what is open now: while a repair waits, more may break, and need more. Never with less."""
+    found = open_findings(node, health)
+    if not found:
+        return repair
+    rung = max([repair.rung, *map(_asked, found)], key=_RISING.index)
+    return msgspec.structs.replace(repair, rung=rung, devices=broken_devices(node, health))
+
+
+def next_rung(rung: StepKind | None) -> StepKind | None:
+    return StepKind.REBOOT if rung is StepKind.RESET else None
+
+
+def _asked(finding: Finding) -> StepKind | None:
+    if finding.remedy in _BY_REMEDY:
+        return _BY_REMEDY[finding.remedy]
+    return _BY_LADDER[policies()[finding.fault].repair]
+
+
+def open_findings(node: Node, health: NodeHealth | None) -> list[Finding]:
+    """What is broken now, in this boot; a tenant's word asks for nothing, nor does what the node's last
+    release has answered."""
+    if health is None:
+        return []
+    return [
+        f
+        for f in health.status.findings
+        if f.cleared_at is None
+        and f.severity is not Severity.INFO
+        and f.origin is not Origin.TENANT
+        and f.fault is not Fault.APPLICATION
+        and f.boot_id == health.status.boot_id
+        and (node.released_at is None or shown_at(f) > node.released_at)
+    ]
+
+
+def broken_devices(node: Node, health: NodeHealth | None) -> list[str]:
+    """UUIDs; empty where one of them is not known, or the node as a whole is broken: then all are meant."""
+    found = open_findings(node, health)
+    if any(f.subject.kind is not SubjectKind.DEVICE or not f.subject.device for f in found):
+        return []
+    return sorted({f.subject.device for f in found})[:64]
+
+
+def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:
+    """Of that node, that gave it back within the window, oldest first."""
+    since = now - timedelta(seconds=window_s)
+    found = []
+    for incident in world.incidents.values():
+        repair = incident.status.repair
+        if incident.spec.node != node or repair is None or repair.phase is not RepairPhase.RETURNED:
+            continue
+        if repair.steps and repair.phases[-1].at > since:
+            found.append((repair.phases[-1].at, incident))
+    return [incident for _, incident in sorted(found, key=lambda pair: pair[0])]

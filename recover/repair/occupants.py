@@ -1,0 +1,70 @@
+"""Whose work a repair would end: pods that still run on the node. Pure.
+
+They are waited for, never evicted. Before a reset those count that hold accelerators, and the pod of a step
+that was taken back; before a reboot all that would be lost with it: pods of DaemonSets come back by
+themselves, mirror pods are the kubelet's own, and ended ones have nothing to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from recover.consent import OptIn, opt_in
+from recover.decode import REPAIR_OF
+from recover.model import Gang, Node, Pod, World
+from recover.repair.state import StepKind
+
+__all__ = ["BACK_AFTER_A_REBOOT", "named", "occupants", "opted_in_gangs"]
+
+BACK_AFTER_A_REBOOT = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods come back by themselves with their node; mirror pods are owned by the Node."""
+_NAMED_MAX = 3
+
+
+def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[str]:
+    """`namespace/name` of each, in order. `namespace` is our own: the pods of repairs there are ours."""
+    found = {
+        f"{pod.namespace}/{pod.name}" for pod in _pods(world, node) if _counts(pod, node, rung, namespace)
+    }
+    if rung is StepKind.REBOOT:
+        found |= {
+            f"{other.namespace}/{other.name}"
+            for other in world.bystanders.get(node.name, {}).values()
+            if node.ready or not other.deleting
+        }
+    return sorted(found)
+
+
+def opted_in_gangs(world: World, node: Node, rung: StepKind, namespace: str) -> Iterator[Gang]:
+    """Those that asked for automatic recovery and have such a pod there: they can be moved."""
+    for gang in world.victims_on(node.name):
+        there = [pod for pod in world.pods(gang.ref.uid) if pod.node == node.name]
+        is_in_the_way = any(_counts(pod, node, rung, namespace) for pod in there)
+        if is_in_the_way and opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED:
+            yield gang
+
+
+def named(pods: Iterable[str]) -> str:
+    every = list(pods)
+    more = f" and {len(every) - _NAMED_MAX} more" if len(every) > _NAMED_MAX else ""
+    return ", ".join(every[:_NAMED_MAX]) + more
+
+
+def _pods(world: World, node: Node) -> Iterator[Pod]:
+    for uid in world.gangs_on.get(node.name, ()):
+        for pod in world.pods_of.get(uid, {}).values():
+            if pod.node == node.name:
+                yield pod
+    yield from (scan for scan in world.scans.values() if scan.node == node.name)
+
+
+def _counts(pod: Pod, node: Node, rung: StepKind, namespace: str) -> bool:
+    if pod.ended:
+        return False
+    if REPAIR_OF in pod.labels and pod.namespace == namespace:
+        return rung is StepKind.RESET  # of a step that was taken back: two resets at once are none
+    if not node.ready and pod.deleting_since is not None:
+        return False  # Kubernetes has given it up with its silent node; nothing more is taken from it
+    if rung is StepKind.RESET:
+        return pod.accelerators > 0
+    return pod.owner_kind not in BACK_AFTER_A_REBOOT

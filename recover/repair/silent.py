@@ -1,0 +1,81 @@
+"""Nodes that Kubernetes no longer hears of: no quarantine comes before their repair, so it begins here. Pure.
+
+A kubelet that restarts is silent for a moment. Only after `repair.not_ready_s` is the node taken out, within
+the same budgets as any quarantine, so that no pod lands on it between its reboot and its validation.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from detectors.contract import Fault, Severity
+from recover import nodes
+from recover.api import ActionRecord, Blame, Outcome
+from recover.diagnose.model import Diagnosis
+from recover.guard import QUARANTINE_NODE, Denied
+from recover.policy import QuarantineLevel
+from recover.reasons import EventReason, Reason
+from recover.repair.context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
+from recover.repair.state import RepairPhase
+from recover.repair.words import then_release
+
+__all__ = ["before_quarantine", "is_its_turn", "is_watched"]
+
+
+def is_its_turn(ctx: Context) -> bool:
+    """A quarantined node, or one that is silent."""
+    quarantine = ctx.node.quarantine
+    if quarantine is not None:
+        return quarantine.incident == ctx.incident.metadata.name and not nodes.is_released(ctx.node)
+    return ctx.incident.spec.fault is Fault.HOST and not ctx.node.ready
+
+
+def is_watched(ctx: Context) -> bool:
+    """Silent, and not taken out yet: there is no quarantine that a person could release."""
+    return (
+        ctx.incident.spec.fault is Fault.HOST
+        and ctx.node.quarantine is None
+        and ctx.repair.phase is RepairPhase.WAITING
+    )
+
+
+def before_quarantine(ctx: Context) -> Look | None:
+    """None once the node is quarantined, or was when its repair began."""
+    if not is_watched(ctx):
+        return None
+    name = ctx.node.name
+    if ctx.node.ready:
+        message = f"{name} came back by itself before anything was done to it"
+        return Look(repair=moved(ctx, RepairPhase.RETURNED, message))
+    until = (ctx.node.ready_since or ctx.now) + timedelta(seconds=ctx.rules.not_ready_s)
+    message = f"{name} is silent; until {until:%H:%M:%S} it may come back by itself"
+    if ctx.now < until:
+        return waiting(ctx, Reason.NODE_SILENT, message, (until - ctx.now).total_seconds())
+    if not ctx.reboots_from_outside:
+        why = f"Kubernetes does not hear from {name}, no Job can run there, and nothing outside is set for it"
+        return handed_over(ctx, Reason.NODE_SILENT, why, then_release(Fault.HOST, ctx.node))
+    return _take_out(ctx)
+
+
+def _take_out(ctx: Context) -> Look:
+    diagnosis = Diagnosis(
+        name=ctx.incident.metadata.name,
+        fault=Fault.HOST,
+        severity=Severity.FATAL,
+        detected_at=ctx.incident.spec.detected_at,
+        seen_at=ctx.now,
+        summary=ctx.incident.status.summary,
+        blame=Blame.NODE,
+        settled=True,
+        node=ctx.node.name,
+    )
+    verdict = ctx.guard.may_quarantine(ctx.node, diagnosis)
+    if isinstance(verdict, Denied):
+        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
+    words = nodes.words(QuarantineLevel.CORDON, diagnosis)
+    record = ActionRecord(
+        at=ctx.now, action=QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
+    )
+    event = ctx.event(EventReason.NODE_QUARANTINED, f"{diagnosis.summary}. {words}", warning=True)
+    patch = nodes.quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON, ctx.now)
+    return Look(writes=(patch, event), records=(record,))

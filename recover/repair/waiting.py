@@ -1,0 +1,170 @@
+"""Waiting: before a reset or a reboot nothing may stand in its way. Pure.
+
+In this order: people's holds, the brake, a node that takes no new pods, everybody's pods, a pause after the
+last repair, the caps. Pods are never evicted: gangs that asked for recovery are moved as a pending fault
+would move them, all others are waited for until the deadline, and then a person decides.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.contract import Fault, Severity
+from recover import nodes
+from recover.actions import Action
+from recover.api import ActionRecord, Blame, Outcome
+from recover.consent import frozen
+from recover.diagnose.model import Diagnosis, Harm
+from recover.guard import Denied
+from recover.plan import restart
+from recover.reasons import EventReason, Reason
+from recover.repair.context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
+from recover.repair.ladder import earlier_repairs, more_asked
+from recover.repair.occupants import named, occupants, opted_in_gangs
+from recover.repair.state import StepKind
+from recover.repair.words import then_release
+
+__all__ = ["MOVE_GANG", "in_the_way", "needs_person", "wait"]
+
+MOVE_GANG = "move-gang"
+
+
+class InTheWay(msgspec.Struct, frozen=True):
+    """Why a reset or a reboot may not begin now."""
+
+    reason: Reason
+    message: str
+    look_again_s: float | None = None
+
+
+def wait(ctx: Context) -> Look:
+    ctx = msgspec.structs.replace(ctx, repair=more_asked(ctx.repair, ctx.node, ctx.health))
+    rung = ctx.repair.rung
+    if rung is None:
+        return needs_person(ctx)
+    obstacle = in_the_way(ctx, rung)
+    if obstacle is not None and obstacle.reason in (Reason.HELD, Reason.FLEET_BRAKE):
+        return waiting(ctx, obstacle.reason, obstacle.message, obstacle.look_again_s)
+    if not nodes.takes_no_pods(ctx.node):
+        return Look(writes=(nodes.close(ctx.node),))
+    if obstacle is not None and obstacle.reason is Reason.NODE_SILENT:
+        return _silent(ctx, obstacle)
+    if obstacle is not None:
+        return _occupied(ctx, rung, obstacle)
+    pause = _pause(ctx)
+    if pause is not None:
+        left_s = (pause - ctx.now).total_seconds()
+        message = f"{ctx.node.name} was given back a moment ago; its next repair begins at {pause:%H:%M:%S}"
+        return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
+    verdict = ctx.limits.take(rung)
+    if isinstance(verdict, Denied):
+        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
+    what = _words(ctx, rung)
+    event = ctx.event(EventReason.NODE_REPAIR_STARTED, what)
+    return Look(repair=begun(ctx, rung, what), writes=(event,))
+
+
+def needs_person(ctx: Context) -> Look:
+    why = f"Neither a reset nor a reboot is known to mend this: {ctx.incident.status.summary}"
+    return handed_over(ctx, Reason.NEEDS_PERSON, why, then_release(ctx.incident.spec.fault, ctx.node))
+
+
+def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
+    """Asked before the step is decided, and once more before it is begun."""
+    if why := frozen(ctx.node, ctx.now):
+        return InTheWay(Reason.HELD, why, HELD_LOOK_S)
+    if ctx.guard.brakes:
+        brake = ctx.guard.brakes[0]
+        return InTheWay(Reason.FLEET_BRAKE, brake.words, max(0.01, (brake.until - ctx.now).total_seconds()))
+    if not ctx.node.ready and not _works_on_silent(ctx, rung):
+        message = f"Kubernetes does not hear from {ctx.node.name}, so no Job can run there"
+        return InTheWay(Reason.NODE_SILENT, message)
+    there = occupants(ctx.world, ctx.node, rung, ctx.settings.namespace)
+    if there:
+        message = f"before the {rung} of {ctx.node.name} these pods must end: {named(there)}"
+        return InTheWay(Reason.PODS_OF_OTHERS, message)
+    return None
+
+
+def _works_on_silent(ctx: Context, rung: StepKind) -> bool:
+    """A machine outside can restart a node that no longer answers."""
+    return rung is StepKind.REBOOT and ctx.reboots_from_outside
+
+
+def _silent(ctx: Context, obstacle: InTheWay) -> Look:
+    """It may be heard of again at any moment. A reset of a node that stays silent is skipped."""
+    since = ctx.node.ready_since or ctx.now
+    until = since + timedelta(seconds=ctx.rules.not_ready_s)
+    if ctx.now < until:
+        return waiting(ctx, obstacle.reason, obstacle.message, (until - ctx.now).total_seconds())
+    if ctx.repair.rung is StepKind.RESET and _works_on_silent(ctx, StepKind.REBOOT):
+        return Look(repair=msgspec.structs.replace(ctx.repair, rung=StepKind.REBOOT))
+    return handed_over(ctx, obstacle.reason, obstacle.message, then_release(Fault.HOST, ctx.node))
+
+
+def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
+    if ctx.expired():
+        hours = ctx.rules.wait_for_others_s / 3600
+        return handed_over(
+            ctx,
+            obstacle.reason,
+            f"After {hours:g} h there are still pods on {ctx.node.name}, and they are not evicted: "
+            f"{obstacle.message}",
+            f"End or move them, then {rung} the node by hand, and release it: "
+            f"kubectl uncordon {ctx.node.name}",
+        )
+    writes, records, due = _moves(ctx, rung)
+    waits = [ctx.left_s(), *((moment - ctx.now).total_seconds() for moment in due if moment > ctx.now)]
+    look = waiting(ctx, obstacle.reason, obstacle.message, min(w for w in waits if w is not None))
+    return msgspec.structs.replace(look, writes=tuple(writes), records=tuple(records))
+
+
+def _moves(ctx: Context, rung: StepKind) -> tuple[list[Action], list[ActionRecord], list[datetime]]:
+    """Recoveries of the gangs there that asked for it, each once its grace is over. Why one is not moved has
+    a record of its own: triage tells why it is not restarted for the fault itself, and may have another
+    reason. One that is being restarted already leaves the node anyway."""
+    began = ctx.repair.phases[-1].at
+    due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
+    gangs = opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
+    harms = tuple(Harm(gang=gang, due=due, dead=False) for gang in gangs)
+    diagnosis = Diagnosis(
+        name=ctx.incident.metadata.name,
+        fault=ctx.incident.spec.fault,
+        severity=Severity.PENDING,
+        detected_at=ctx.incident.spec.detected_at,
+        seen_at=began,
+        summary=f"{ctx.node.name} is to be repaired ({rung}): {ctx.incident.status.summary}"[:512],
+        blame=Blame.NODE,
+        settled=True,
+        node=ctx.node.name,
+        boot_id=ctx.node.boot_id,
+        harms=harms,
+    )
+    writes: list[Action] = []
+    records: list[ActionRecord] = []
+    started: set[str] = set()
+    for harm in harms:
+        if ctx.world.active_recovery(harm.gang.ref.uid) is None:
+            writes += restart(ctx.world, diagnosis, harm, ctx.guard, records, started, ctx.now)
+    told = [r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=MOVE_GANG) for r in records]
+    return writes, told, [due] if harms else []
+
+
+def _pause(ctx: Context) -> datetime | None:
+    """Until when a node that was given back a moment ago is left alone; None where it is not."""
+    limits = ctx.rules
+    earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
+    if not earlier or earlier[-1].status.repair is None:
+        return None
+    until = earlier[-1].status.repair.phases[-1].at + timedelta(seconds=limits.cool_down_s)
+    return until if until > ctx.now else None
+
+
+def _words(ctx: Context, rung: StepKind) -> str:
+    name, devices = ctx.node.name, ctx.repair.devices
+    if rung is StepKind.REBOOT:
+        return f"{name} is being rebooted; a new boot id will prove it"
+    which = f"device {named(devices)}" if devices else "all devices"
+    return f"{which} of {name} {'are' if len(devices) != 1 else 'is'} being reset"

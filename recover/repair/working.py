@@ -1,0 +1,268 @@
+"""Resetting, Rebooting, Validating: one step under way, and what follows from its end. Pure.
+
+The step stands in the Incident before its Job is made, and `askedAt` once it was: so a Job that somebody
+deletes is not made again, and a controller that starts anew repeats nothing. A reboot is proven by a new boot
+id, never by its Job's end.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.validation.report import Outcome
+from recover.consent import frozen
+from recover.model import Gang, Refusal
+from recover.reasons import Reason
+from recover.repair import jobs, outside
+from recover.repair.context import (
+    HELD_LOOK_S,
+    Context,
+    Look,
+    begun,
+    ended,
+    handed_over,
+    moved,
+    waiting,
+)
+from recover.repair.ladder import next_rung, open_findings
+from recover.repair.state import (
+    CheckRecord,
+    Repair,
+    RepairPhase,
+    RepairStep,
+    StepKind,
+    StepOutcome,
+)
+from recover.repair.waiting import in_the_way
+from recover.repair.words import look_at_job, then_release
+
+__all__ = ["is_begun", "work"]
+
+_ASK_AGAIN_S = 10.0
+"""After a refusal. In a large cluster something changes all the time, and each change is a look."""
+_HEARD_S = 1.0
+"""After a request. A refusal leaves no object whose change would be heard of."""
+
+
+def work(ctx: Context) -> Look:
+    step = ctx.repair.step
+    if step is None:
+        return _next(ctx)
+    over = _end_of(ctx, step)
+    if over is not None:
+        return Look(repair=over)
+    if not is_begun(ctx, step):
+        return _begin(ctx, step)
+    if step.asked_at is None:  # a crash came between its Job and this note
+        return Look(repair=_asked(ctx, step))
+    return Look(look_again_s=ctx.left_s())
+
+
+def is_begun(ctx: Context, step: RepairStep) -> bool:
+    return step.asked_at is not None or step.job in ctx.world.repair_jobs
+
+
+# --- begin ------------------------------------------------------------------------------------------------
+
+
+def _begin(ctx: Context, step: RepairStep) -> Look:
+    """Asks once more, and makes the Job, or asks the machine outside."""
+    if step.kind is StepKind.VALIDATE:
+        if why := frozen(ctx.node, ctx.now):
+            return Look(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
+    else:
+        obstacle = in_the_way(ctx, step.kind)
+        if obstacle is not None:
+            return Look(repair=ended(ctx, StepOutcome.WITHDRAWN, obstacle.message))
+    if step.kind is StepKind.RESET and not _has_let_go(ctx, step):
+        until = step.at + timedelta(seconds=ctx.rules.hands_off_s)
+        return Look(look_again_s=max(0.01, (until - ctx.now).total_seconds()))
+    refusal = _refusal(ctx, step)
+    if refusal is not None and (again := refusal.at + timedelta(seconds=_ASK_AGAIN_S)) > ctx.now:
+        return Look(repair=_refused(ctx, step, refusal), look_again_s=(again - ctx.now).total_seconds())
+    asked = _asked(ctx, step)
+    if step.kind is StepKind.REBOOT and ctx.reboots_from_outside:
+        request = outside.ask(ctx.incident, ctx.repair, step, ctx.means, ctx.node.boot_id)
+        return Look(writes=(request,), repair=asked, look_again_s=_HEARD_S)
+    template = ctx.means.templates[step.kind]
+    job = jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
+    return Look(writes=(job,), repair=asked, look_again_s=_HEARD_S)
+
+
+def _refusal(ctx: Context, step: RepairStep) -> Refusal | None:
+    """The last one of its Job, or of its request to a machine outside."""
+    return next((r for name, r in ctx.world.refused.items() if name.endswith(f"/{step.job}")), None)
+
+
+def _refused(ctx: Context, step: RepairStep, refusal: Refusal) -> Repair:
+    """Said at once: a step that somebody refuses is not under way, and its time is long."""
+    return _noted(ctx, step, msgspec.structs.replace(step, message=f"not begun: {refusal.words}"[:512]))
+
+
+def _noted(ctx: Context, step: RepairStep, noted: RepairStep) -> Repair:
+    return msgspec.structs.replace(ctx.repair, steps=[noted if s is step else s for s in ctx.repair.steps])
+
+
+def _has_let_go(ctx: Context, step: RepairStep) -> bool:
+    """The agent says that it holds no device any more, or has had time enough: one that does not answer may
+    not run at all, and a device that is held refuses its reset by itself."""
+    health = ctx.health
+    if health is None or health.status.hands_off == step.job:
+        return True
+    return ctx.now >= step.at + timedelta(seconds=ctx.rules.hands_off_s)
+
+
+def _asked(ctx: Context, step: RepairStep) -> Repair:
+    """From now on its own time runs."""
+    noted = _noted(ctx, step, msgspec.structs.replace(step, asked_at=ctx.now, message=""))
+    return msgspec.structs.replace(noted, deadline=ctx.now + timedelta(seconds=ctx.allowed_s(step.kind)))
+
+
+# --- end --------------------------------------------------------------------------------------------------
+
+
+def _end_of(ctx: Context, step: RepairStep) -> Repair | None:
+    """The repair with the step's end noted; None while it is under way."""
+    job = ctx.world.repair_jobs.get(step.job)
+    match step.kind:
+        case StepKind.REBOOT:
+            over = _rebooted(ctx, step)
+        case StepKind.RESET:
+            over = _was_reset(ctx, job)
+        case StepKind.VALIDATE:
+            over = _validated(ctx, job)
+    if over is not None:
+        return over
+    if step.asked_at is not None and job is None and step.kind is not StepKind.REBOOT:
+        return ended(ctx, StepOutcome.FAILED, f"somebody deleted its Job {step.job}")
+    return ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, job)) if ctx.expired() else None
+
+
+def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
+    """Whoever did it. Where the boot of before is not known, no other one can be told from it."""
+    now = ctx.node.boot_id[:64]
+    if not now or not step.boot_id or now == step.boot_id or not ctx.node.ready:
+        return None
+    return ended(ctx, StepOutcome.DONE, f"boot {now}")
+
+
+def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
+    if job is None or job.terminal is None:
+        return None
+    if job.terminal.succeeded:
+        return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded")
+    if not jobs.has_told(ctx.world, job):
+        return None
+    return ended(ctx, StepOutcome.FAILED, jobs.ended_badly(ctx.world, job))
+
+
+def _validated(ctx: Context, job: Gang | None) -> Repair | None:
+    """Its report decides, and then what the node's agent has found since: it watches on its own."""
+    if job is None or job.terminal is None or not jobs.has_told(ctx.world, job):
+        return None
+    report = jobs.report_of(ctx.world, job)
+    if isinstance(report, str):
+        return ended(ctx, StepOutcome.FAILED, report, checks=[])
+    checks, bad = jobs.verdict(report, ctx.rules.validation.required)
+    if not job.terminal.succeeded and not bad:
+        bad = [jobs.ended_badly(ctx.world, job)]
+    bad += [f"its agent has found {code} since" for code in _found_since(ctx)]
+    if bad:
+        return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
+    if not _agent_is_up(ctx):
+        return None
+    return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
+
+
+def _agent_is_up(ctx: Context) -> bool:
+    """It reports from this boot: a node without it would be returned blind."""
+    health = ctx.health
+    return health is not None and health.status.boot_id == ctx.node.boot_id
+
+
+def _found_since(ctx: Context) -> list[str]:
+    """Codes of what is open in this boot, but for what the last reset has mended."""
+    health = ctx.health
+    if health is None or health.status.boot_id != ctx.node.boot_id:
+        return []
+    last = next((s for s in reversed(ctx.repair.steps) if s.kind is not StepKind.VALIDATE), None)
+    reset_at = last.ended_at if last is not None and last.kind is StepKind.RESET else None
+    mended = ctx.repair.devices
+    return sorted(
+        {
+            finding.code
+            for finding in open_findings(ctx.node, health)
+            if reset_at is None
+            or finding.first_seen > reset_at
+            or (mended and finding.subject.device not in mended)
+        }
+    )
+
+
+def _counted(checks: list[CheckRecord]) -> str:
+    passed = sum(1 for check in checks if check.outcome is Outcome.PASSED)
+    skipped = [check.name for check in checks if check.outcome is Outcome.NOT_RUN]
+    return f"{passed} checks passed" + (f"; could not run: {', '.join(skipped)}" if skipped else "")
+
+
+def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
+    minutes = f"{(ctx.now - step.at).total_seconds() / 60:.0f} min"
+    refused = _refusal(ctx, step)
+    if step.asked_at is None:
+        return f"after {minutes} it could not be begun" + (f": {refused.words}" if refused else "")
+    if step.kind is StepKind.REBOOT:
+        words = "the node is not ready" if not ctx.node.ready else "the node is still in its old boot"
+        return f"after {minutes} {words}"
+    if job is not None and job.terminal is not None:
+        return f"after {minutes} its agent has not reported from this boot"
+    return f"after {minutes} its Job {step.job} had not ended; kubectl describe job {step.job} tells why"
+
+
+# --- what follows -----------------------------------------------------------------------------------------
+
+
+def _next(ctx: Context) -> Look:
+    if why := frozen(ctx.node, ctx.now):
+        return waiting(ctx, Reason.HELD, why, HELD_LOOK_S)
+    last = ctx.repair.steps[-1]
+    name = ctx.node.name
+    if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
+        return _wait_for(ctx, last.kind, f"the {last.kind} was put off: {last.message}")
+    if last.outcome is StepOutcome.WITHDRAWN or (
+        last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
+    ):
+        return Look(repair=begun(ctx, StepKind.VALIDATE, f"checks run on {name} before it may return"))
+    found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
+    if last.outcome is StepOutcome.DONE and not found:
+        message = f"{name} was repaired and validated: {last.message}. It takes pods again"
+        return Look(repair=moved(ctx, RepairPhase.RETURNED, message), closes=True)
+    why = (
+        f"{name} was validated, but its agent has found {', '.join(found)} since" if found else _failed(last)
+    )
+    rung = next_rung(ctx.repair.rung)
+    if rung is not None:
+        return _wait_for(ctx, rung, f"{why}; next a {rung} is tried")
+    told_nothing = (
+        last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.FAILED and not ctx.repair.checks
+    )
+    to_do = (
+        look_at_job(last.job, ctx.node) if told_nothing else then_release(ctx.incident.spec.fault, ctx.node)
+    )
+    return handed_over(ctx, _why(last), why, to_do)
+
+
+def _wait_for(ctx: Context, rung: StepKind, message: str) -> Look:
+    within_s = ctx.rules.wait_for_others_s
+    return Look(repair=moved(ctx, RepairPhase.WAITING, message, within_s=within_s, rung=rung))
+
+
+def _failed(step: RepairStep) -> str:
+    words = "the validation" if step.kind is StepKind.VALIDATE else f"the {step.kind}"
+    how = "was not done in time" if step.outcome is StepOutcome.TIMED_OUT else "failed"
+    return f"{words} {how}: {step.message}"
+
+
+def _why(step: RepairStep) -> Reason:
+    return Reason.VALIDATION_FAILED if step.kind is StepKind.VALIDATE else Reason.REPAIR_FAILED

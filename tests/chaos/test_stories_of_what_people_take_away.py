@@ -1,0 +1,125 @@
+"""Stories in virtual time: Incidents that people delete while a node is out for them, at any moment of its
+repair, and faults that go on after a person has released the node.
+
+Every invariant of chaos/simulate is checked after each write.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.simulate import lines
+from chaos.simulate.people import PERSON
+from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.world import Setup, Simulation
+from recover.api import Incident, IncidentPhase
+from recover.modes import Mode
+from recover.repair.state import RepairPhase
+from recover.resources import EVENTS, INCIDENTS
+from recover.settings import Settings
+
+REPAIR = Setup(settings=Settings(mode=Mode.REPAIR))
+WORKING = [RepairPhase.RESETTING, RepairPhase.REBOOTING, RepairPhase.VALIDATING]
+LINE = {
+    RepairPhase.RESETTING: lines.DOUBLE_BIT_ERROR,
+    RepairPhase.REBOOTING: lines.FALLEN_OFF_THE_BUS,
+    RepairPhase.VALIDATING: lines.DOUBLE_BIT_ERROR,
+}
+
+
+def only(sim: Simulation) -> Incident:
+    (incident,) = sim.incidents()
+    return incident
+
+
+def repaired(sim: Simulation) -> RepairPhase | None:
+    found = [i.status.repair for i in sim.incidents()]
+    return found[0].phase if found and found[0] is not None else None
+
+
+async def deletes_incident(sim: Simulation) -> None:
+    await sim.cluster.client(PERSON).delete(INCIDENTS, only(sim).metadata.name)
+
+
+@pytest.mark.parametrize("phase", WORKING)
+@pytest.mark.parametrize("controller_dies", [False, True])
+def test_a_node_whose_incident_is_deleted_in_mid_repair_stays_out_until_a_repair_has_proved_it(
+    phase: RepairPhase, controller_dies: bool
+) -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        sim.kernel("n1", LINE[phase])
+        await sim.until(lambda: repaired(sim) is phase, within_s=3600)
+        before = only(sim)
+
+        if controller_dies:
+            sim.kill_controller()
+        await deletes_incident(sim)
+        if controller_dies:
+            await sim.passes(30)
+            assert sim.cordoned() == ["n1"]
+            await sim.start_controller()
+        await sim.until(lambda: len(sim.incidents()) == 1, within_s=60)
+        assert only(sim).metadata.name == before.metadata.name
+        assert only(sim).metadata.uid != before.metadata.uid
+        assert sim.cordoned() == ["n1"]
+
+        await comes_to_rest(sim)
+        assert repaired(sim) is RepairPhase.RETURNED
+        assert sim.cordoned() == []
+        assert only(sim).status.phase is IncidentPhase.CLOSED
+
+    play(story, REPAIR)
+
+
+def test_an_incident_deleted_again_and_again_is_told_of_on_its_node_and_releases_nothing() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: sim.cordoned() == ["n1"], within_s=60)
+        for _ in range(5):
+            await sim.passes(90)
+            await deletes_incident(sim)
+            await sim.until(lambda: len(sim.incidents()) == 1, within_s=60)
+        await comes_to_rest(sim)
+        assert sim.cordoned() == ["n1"]
+        told = [e for e in sim.cluster.store.objects(EVENTS) if e["reason"] == "IncidentRemade"]
+        assert [e["regarding"]["name"] for e in told] == ["n1"]
+
+    play(story)
+
+
+async def released_while_it_goes_on(sim: Simulation, *, for_s: float) -> None:
+    """The kernel tells of it every 20 s, from before a person's uncordon until so long after it."""
+    await sim.passes(5)
+    for _ in range(15):
+        sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(20)
+    assert sim.cordoned() == ["n1"]
+    await sim.person.uncordon("n1")
+    for _ in range(int(for_s / 20)):
+        await sim.passes(20)
+        sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+
+
+def test_a_fault_that_goes_on_after_an_uncordon_takes_the_node_out_again_within_ten_minutes() -> None:
+    async def story(sim: Simulation) -> None:
+        await released_while_it_goes_on(sim, for_s=720)
+        assert sim.cordoned() == ["n1"]
+        first, second = sorted(sim.incidents(), key=lambda i: i.spec.detected_at)
+        assert (first.status.phase, second.status.phase) == (IncidentPhase.CLOSED, IncidentPhase.OPEN)
+        assert "it went on after" in second.status.summary
+        await comes_to_rest(sim)
+        assert len(sim.incidents()) == 2
+
+    play(story)
+
+
+def test_a_fault_that_ended_with_an_uncordon_takes_nothing_out() -> None:
+    async def story(sim: Simulation) -> None:
+        await released_while_it_goes_on(sim, for_s=40)
+        await comes_to_rest(sim)
+        assert sim.cordoned() == []
+        assert only(sim).status.phase is IncidentPhase.CLOSED
+
+    play(story)

@@ -1,0 +1,93 @@
+"""What the release is on each Kubernetes that it may be installed on: with less, said so, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import HELMS, Helm, HelmError, notes, of_kind
+
+pytestmark = pytest.mark.control_plane
+
+LACKS = {
+    "1.25.0": {"scheduling gates (1.27)", "unready pods (1.27)", "(1.30)", "(1.36)"},
+    "v1.26.15-gke.1": {"scheduling gates (1.27)", "unready pods (1.27)", "(1.30)", "(1.36)"},
+    "1.27.0": {"(1.30)", "(1.36)"},
+    "1.28.0": {"(1.30)", "(1.36)"},
+    "1.30.0": {"(1.36)"},
+    "1.33.0": {"(1.36)"},
+    "v1.35.9-eks-1": {"(1.36)"},
+    "1.36.0": set(),
+}
+"""Words of the notes, by version."""
+WITHOUT_POLICIES = [version for version, lacks in LACKS.items() if "(1.30)" in lacks]
+
+
+@pytest.fixture(params=HELMS)
+def helm(request: pytest.FixtureRequest, tmp_path: Path) -> Helm:
+    return Helm(request.param, tmp_path)
+
+
+def taken(version: str, **values: Any) -> dict[str, Any]:
+    """The values with which a release is not refused there."""
+    return {**values, **({"policies": {"enabled": False}} if version in WITHOUT_POLICIES else {})}
+
+
+@pytest.mark.parametrize("version", LACKS)
+def test_the_notes_say_what_this_kubernetes_lacks(helm: Helm, tmp_path: Path, version: str) -> None:
+    said = notes(helm, tmp_path, version, taken(version))
+
+    assert {words for lacks in LACKS.values() for words in lacks if words in said} == LACKS[version]
+    assert ("There are no admission policies" in said) is (version in WITHOUT_POLICIES)
+    assert ("lacks what newer ones have" in said) is bool(LACKS[version])
+
+
+def test_the_notes_say_which_mode_holds_where(helm: Helm, tmp_path: Path) -> None:
+    modes = {"pools": {"a100": "observe", "gone": None}, "namespaces": {"a100": "recover", "b": "repair"}}
+
+    said = notes(helm, tmp_path, "1.36.0", {"mode": "recover", "modes": modes})
+
+    assert "mode recover: it quarantines nodes" in said
+    assert "In pool a100 no more than observe holds." in said
+    assert "In namespace a100 no more than recover holds." in said
+    assert "In namespace b the mode repair changes nothing: it is above recover" in said
+    assert "gone" not in said, "null is how Helm takes a value back"
+
+
+def test_the_notes_say_that_an_image_without_a_registry_is_not_to_be_had(helm: Helm, tmp_path: Path) -> None:
+    nowhere = notes(helm, tmp_path, "1.36.0", {})
+    somewhere = notes(helm, tmp_path / "other", "1.36.0", {"image": {"registry": "registry.example.com"}})
+
+    assert "No image of Rekindle is published: rekindle:" in nowhere
+    assert "No image of Rekindle" not in somewhere
+
+
+@pytest.mark.parametrize("version", LACKS)
+def test_the_release_holds_nothing_that_this_kubernetes_does_not_know(helm: Helm, version: str) -> None:
+    objects = helm.render(taken(version, mode="repair"), kubernetes=version)
+
+    kinds = {body["kind"] for body in objects}
+    assert ("ValidatingAdmissionPolicy" in kinds) is (version not in WITHOUT_POLICIES)
+    assert ("MutatingAdmissionPolicy" in kinds) is ("(1.36)" not in LACKS[version])
+    settings = of_kind(objects, "ConfigMap", "rekindle-settings")["data"]["controller.toml"]
+    assert ("scheduling_gates = false" in settings) is ("scheduling gates (1.27)" in LACKS[version])
+    budget = of_kind(objects, "PodDisruptionBudget")["spec"]
+    assert ("unhealthyPodEvictionPolicy" in budget) is ("unready pods (1.27)" not in LACKS[version])
+
+
+@pytest.mark.parametrize("version", WITHOUT_POLICIES)
+def test_a_release_that_nothing_would_hold_is_refused_until_that_is_accepted(
+    helm: Helm, version: str
+) -> None:
+    number = version.removeprefix("v").partition("-")[0]  # Helm 3 leaves out the rest
+    with pytest.raises(HelmError, match=rf"policies\.enabled: Kubernetes v?{number}\S* has no admission"):
+        helm.render({}, kubernetes=version)
+
+    assert of_kind(helm.render({"policies": {"enabled": False}}, kubernetes=version), "DaemonSet")
+
+
+def test_an_api_server_that_is_too_old_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmError, match=r"requires kubeVersion: >=1\.25\.0-0"):
+        helm.render({"policies": {"enabled": False}}, kubernetes="1.24.17")

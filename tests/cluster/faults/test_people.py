@@ -1,0 +1,41 @@
+"""People who act on a node while a gang is being recovered: they win, and are told what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.faults.gang import Gang
+from tests.cluster.faults.trial import Trial, cordoned, quarantined
+from tests.cluster.kernel_log import xid
+
+pytestmark = pytest.mark.real_nodes
+
+
+def test_a_node_that_is_drained_in_a_recovery_stays_drained_until_its_person_lets_it_go(
+    cluster: Cluster, begin: Callable[[Gang], Trial]
+) -> None:
+    trial = begin(Gang("drained", lifecycle={"preStop": {"sleep": {"seconds": 4}}}))
+    bad, drained = trial.node(0), trial.node(1)
+    trial.strike()
+    xid(bad, gpu=1)
+    trial.until_phase("Stopping")
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+    cluster.kubectl("drain", drained.name, *flags)
+
+    def message() -> str:
+        return str(trial.recovery()["status"]["message"])
+
+    assert trial.until_phase("Blocked")["status"]["reason"] == "NoCapacity"
+    trial.until("a rank in the room there is", lambda: message().startswith("1 of 2 ranks run"))
+    assert "unschedulable" in message(), "the scheduler's own words"
+    assert cordoned(cluster) == {bad.name, drained.name}
+    assert quarantined(cluster) == {bad.name}
+
+    cluster.kubectl("uncordon", drained.name)
+    trial.recovered()
+
+    assert bad.name not in trial.nodes()
+    assert cordoned(cluster) == quarantined(cluster) == {bad.name}

@@ -1,0 +1,60 @@
+"""Faults of the training itself: no node is taken for them, and the gang starts again where it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.faults.gang import Gang
+from tests.cluster.faults.processes import signal
+from tests.cluster.faults.rank import CRASH, LEAK
+from tests.cluster.faults.trial import Trial, cordoned, quarantined
+
+pytestmark = pytest.mark.real_nodes
+
+Begin = Callable[[Gang], Trial]
+
+
+def test_an_error_that_nobody_catches_is_the_applications_own_failure(cluster: Cluster, begin: Begin) -> None:
+    trial = begin(Gang("wrong"))
+    trial.harm(CRASH)
+
+    status = trial.recovered()["status"]
+
+    incident = trial.incident()
+    assert incident["spec"]["fault"] == incident["status"]["blame"] == "application"
+    assert f"{status['failedLog']['pod']} on " in incident["status"]["summary"]
+    assert "was lost first (exit-1)" in incident["status"]["summary"]
+    log = status["failedLog"]
+    assert log["firstError"] == "ValueError: batch 17 of shard 3: expected 16 inputs, found 15"
+    assert log["tail"].endswith(log["firstError"]), "what is kept of a log is its end"
+    assert "batch 17" not in str(incident), "an Incident holds no text of a tenant's log"
+    assert "avoidNodes" not in status
+    assert cordoned(cluster) == quarantined(cluster) == set()
+
+
+def test_ranks_that_take_more_memory_than_their_limit_are_named_so(cluster: Cluster, begin: Begin) -> None:
+    trial = begin(Gang("greedy"))
+    trial.harm(LEAK)
+
+    trial.recovered()
+
+    incident = trial.incident()
+    assert incident["spec"]["fault"] == incident["status"]["blame"] == "application"
+    assert "(oom-killed)" in incident["status"]["summary"]
+    assert cordoned(cluster) == quarantined(cluster) == set()
+
+
+def test_a_rank_that_hangs_is_seen_by_its_steps_and_blamed_on_nobody(cluster: Cluster, begin: Begin) -> None:
+    trial = begin(Gang("hung", annotations={"rekindle.dev/hang-timeout": "5s"}))
+    trial.strike()
+    signal(cluster, trial.first_pods[1], "STOP")
+
+    trial.recovered()
+
+    incident = trial.incident()
+    assert (incident["spec"]["fault"], incident["status"].get("blame", "unknown")) == ("hang", "unknown")
+    assert "no culprit can be named" in incident["status"]["summary"]
+    assert cordoned(cluster) == quarantined(cluster) == set()

@@ -1,0 +1,40 @@
+"""A node's GPUs, which exist only in files: one that the device plugin reads, and those that the NVIDIA
+driver would show of them below /proc/driver.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from chaos.simulate.lines import gpu_address
+
+__all__ = ["DRIVER", "gpu_id", "lay_driver"]
+
+DRIVER = "proc-driver"
+"""The folder that the node sees as /proc/driver."""
+_INFORMATION = """\
+Model: \t\t NVIDIA H100 80GB HBM3
+GPU UUID: \t {id}
+Bus Type: \t PCIe
+Bus Location: \t {pci}
+Device Minor: \t {index}
+"""
+
+
+def gpu_id(node: str, index: int) -> str:
+    """Of the node's n-th GPU: the same in every run."""
+    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}-{index}')}"
+
+
+def lay_driver(folder: Path, node: str, gpus: int) -> None:
+    """In the node's folder. The addresses are those that its kernel names in an Xid."""
+    driver = folder / DRIVER / "nvidia"
+    for index in range(gpus):
+        pci = gpu_address(index).removeprefix("PCI:") + ".0"
+        gpu = driver / "gpus" / pci
+        gpu.mkdir(parents=True)
+        text = _INFORMATION.format(id=gpu_id(node, index), pci=pci, index=index)
+        (gpu / "information").write_text(text, encoding="utf-8")
+    version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  595.45.04\n"
+    (driver / "version").write_text(version, encoding="utf-8")

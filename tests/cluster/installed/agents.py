@@ -1,0 +1,46 @@
+"""The agents' pods, one on each node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cluster.cases import until
+from tests.cluster.cluster import Cluster
+from tests.cluster.install import SYSTEM, listed, one
+
+__all__ = ["agent_on", "health", "in_agent", "until_ready"]
+
+READY_S = 120.0
+
+
+def agent_on(cluster: Cluster, node: str) -> str:
+    """The name of the one that is not on its way out; empty while there is none."""
+    names = [pod["metadata"]["name"] for pod in _pods(cluster, node)]
+    assert len(names) <= 1, names
+    return str(names[0]) if names else ""
+
+
+def until_ready(cluster: Cluster, node: str) -> float:
+    """How long it took, in seconds."""
+    return until(f"an agent on {node} that is Ready", lambda: _is_ready(cluster, node), READY_S)
+
+
+def in_agent(cluster: Cluster, node: str, *command: str) -> str:
+    """What that command prints in its container."""
+    return cluster.kubectl("exec", agent_on(cluster, node), f"--namespace={SYSTEM}", "--", *command)
+
+
+def health(cluster: Cluster, node: str) -> dict[str, Any]:
+    """What it has published."""
+    return dict(one(cluster, "nodehealth", node).get("status", {}))
+
+
+def _pods(cluster: Cluster, node: str) -> list[dict[str, Any]]:
+    of_node = f"--field-selector=spec.nodeName={node}"
+    pods = listed(cluster, "pods", "--selector=app.kubernetes.io/component=agent", of_node)
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _is_ready(cluster: Cluster, node: str) -> bool:
+    conditions = [c for pod in _pods(cluster, node) for c in pod["status"].get("conditions", [])]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

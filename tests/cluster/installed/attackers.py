@@ -1,0 +1,60 @@
+"""Who tries what they may not: an agent's token that was stolen, and a tenant who administers a namespace."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from detectors.kubeapi import Credentials, KubeApi
+from tests.cluster.cases import apply
+from tests.cluster.cluster import Cluster
+from tests.cluster.installed.agents import in_agent
+from tests.cluster.installed.steppers import TENANT
+from tests.control_plane.callers import Caller
+
+__all__ = ["ask_kubelet", "calling_as", "stolen_token", "tenant_token"]
+
+_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+KUBELET_PORT = 10250
+
+
+@asynccontextmanager
+async def calling_as(cluster: Cluster, token: str) -> AsyncIterator[Caller]:
+    credentials = Credentials(cluster.plane.url, token=token, ca_file=str(cluster.plane.ca_file))
+    async with KubeApi(credentials, user_agent="attacker") as api:
+        yield Caller(api)
+
+
+def stolen_token(cluster: Cluster, node: str) -> str:
+    """Of the agent there, as the kubelet has put it into its container."""
+    return in_agent(cluster, node, "cat", _TOKEN)
+
+
+def tenant_token(cluster: Cluster) -> str:
+    """Of an account that may do in its namespace what Kubernetes lets an administrator of one do."""
+    account = {"kind": "ServiceAccount", "name": "boss", "namespace": TENANT}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "boss", "namespace": TENANT},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "subjects": [account],
+    }
+    made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "boss", "namespace": TENANT}}
+    apply(cluster, made, binding)
+    return cluster.kubectl("create", "token", "boss", f"--namespace={TENANT}").strip()
+
+
+def ask_kubelet(cluster: Cluster, node: str, path: str, token: str) -> str:
+    """Its answer in a word: `ok`, or its words where it refuses."""
+    url = f"https://{cluster.nodes[node].address}:{KUBELET_PORT}{path}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    trust = ssl.create_default_context(cafile=str(cluster.plane.ca_file))
+    try:
+        urllib.request.urlopen(request, context=trust, timeout=10).close()
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode()}"
+    return "ok"

@@ -1,0 +1,33 @@
+"""The cluster that these tests share: our chart in mode recover, in which a namespace is held back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.build import cached
+from tests.cluster.cases import apply
+from tests.cluster.cluster import Cluster, started
+from tests.cluster.install import Release, label_nodes
+from tests.cluster.installed.steppers import CAREFUL, NAMESPACE, TENANT, namespace
+from tests.cluster.product import product_image
+
+VALUES = {"mode": "recover", "modes": {"namespaces": {CAREFUL: "observe"}}}
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with started(cached(), [product_image()]) as running:
+        label_nodes(running)
+        # What a cluster that is shared by teams asks of their pods: no part of the node.
+        baseline = {"pod-security.kubernetes.io/enforce": "baseline"}
+        apply(running, namespace(NAMESPACE), namespace(CAREFUL), namespace(TENANT, **baseline))
+        install(running, tmp_path_factory.mktemp("helm"))
+        yield running
+
+
+def install(cluster: Cluster, folder: Path) -> None:
+    print(f"\nhelm install with {VALUES}")
+    Release(cluster, folder).install(VALUES)

@@ -1,0 +1,140 @@
+"""What somebody may do who has broken into an agent: with the very token that its kubelet has given it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from detectors.kubeapi import ApiError
+from detectors.resource import Resource
+from recover.resources import CONFIGMAPS, INCIDENTS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from tests.cluster.cluster import Cluster
+from tests.cluster.install import SYSTEM, listed, one
+from tests.cluster.installed.agents import agent_on, until_ready
+from tests.cluster.installed.attackers import ask_kubelet, calling_as, stolen_token
+from tests.cluster.installed.people import doings
+from tests.cluster.installed.steppers import NAMESPACE
+from tests.cluster.installed.usage import MIB
+from tests.control_plane.callers import ANY_STATUS, incident, recovery
+
+pytestmark = pytest.mark.real_nodes
+
+NODE, OTHER = "worker-1", "worker-2"
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+BY_RBAC, BY_POLICY = "refused by RBAC", "refused by policy"
+OWN_STATUS = NODEHEALTHS.path(NODE, subresource="status")
+VOID_S = 60.0
+"""An API server believes a token that it has just seen for some seconds more."""
+FINDING = {
+    "id": "b00t-kmsg-1",
+    "code": "xid-79",
+    "fault": "device-lost",
+    "origin": "kernel",
+    "severity": "fatal",
+    "subject": {"kind": "node"},
+    "bootId": "b00t",
+    "firstSeen": "2026-11-21T10:00:00Z",
+    "lastSeen": "2026-11-21T10:00:00Z",
+}
+Asked = tuple[Any, ...]
+"""Method, path, and a body where there is one."""
+
+
+async def test_a_stolen_token_of_an_agent_opens_nothing(cluster: Cluster) -> None:
+    status = NODEHEALTHS.path(OTHER, subresource="status")
+    of_controller = listed(cluster, "pods", "--selector=app.kubernetes.io/component=controller")[0]
+    name = of_controller["metadata"]["name"]
+    asked: dict[str, tuple[str, Asked]] = {
+        "write another NodeHealth's status": (BY_POLICY, ("PATCH", status, ANY_STATUS)),
+        "read another NodeHealth by an empty patch": (BY_POLICY, ("PATCH", status, {})),
+        "read its own NodeHealth": (BY_RBAC, ("GET", NODEHEALTHS.path(NODE))),
+        "write its own NodeHealth's spec": (
+            BY_RBAC,
+            ("PATCH", NODEHEALTHS.path(NODE), {"spec": {"request": "forged"}}),
+        ),
+        "cordon another node": (BY_RBAC, ("PATCH", NODES.path(OTHER), {"spec": {"unschedulable": True}})),
+        "label its own node": (BY_RBAC, ("PATCH", NODES.path(NODE), {"metadata": {"labels": {"a": "b"}}})),
+        "patch a pod": (BY_RBAC, ("PATCH", PODS.path(name, SYSTEM), {"metadata": {"labels": {"a": "b"}}})),
+        "delete a pod": (BY_RBAC, ("DELETE", PODS.path(name, SYSTEM))),
+        "run in a pod": (BY_RBAC, ("POST", PODS.path(name, SYSTEM, "exec"), {})),
+        "create a pod": (BY_RBAC, ("POST", PODS.path(namespace=SYSTEM), {"metadata": {"name": "forged"}})),
+        "list the pods of other nodes": (BY_RBAC, ("GET", PODS.path())),
+        "list the pods of its own namespace": (BY_RBAC, ("GET", PODS.path(namespace=SYSTEM))),
+        "read all secrets": (BY_RBAC, ("GET", SECRETS.path())),
+        "read its namespace's secrets": (BY_RBAC, ("GET", SECRETS.path(namespace=SYSTEM))),
+        "read our settings": (BY_RBAC, ("GET", CONFIGMAPS.path("rekindle-settings", SYSTEM))),
+        "set back since when the mode holds": (
+            BY_RBAC,
+            ("PATCH", CONFIGMAPS.path("rekindle-state", SYSTEM), {"data": {"mode": "repair"}}),
+        ),
+        "take the lease": (
+            BY_RBAC,
+            ("PATCH", LEASES.path("rekindle-controller", SYSTEM), {"spec": {"holderIdentity": "forged"}}),
+        ),
+        "create an Incident": (BY_RBAC, ("POST", INCIDENTS.path(), incident("forged"))),
+        "create a Recovery": (BY_RBAC, ("POST", RECOVERIES.path(namespace=NAMESPACE), recovery("forged"))),
+        "create an Event": (BY_RBAC, ("POST", EVENTS.path(namespace=SYSTEM), {"metadata": {"name": "f"}})),
+        "get another token": (BY_RBAC, ("POST", ACCOUNTS.path("rekindle-agent", SYSTEM, "token"), {})),
+        "get the controller's token": (
+            BY_RBAC,
+            ("POST", ACCOUNTS.path("rekindle-controller", SYSTEM, "token"), {}),
+        ),
+    }
+    token = stolen_token(cluster, NODE)
+    before = doings(cluster), told(cluster, OTHER)
+
+    async with calling_as(cluster, token) as thief:
+        answers = {what: await thief.asks(*question) for what, (_, question) in asked.items()}
+        assert answers == {what: answer for what, (answer, _) in asked.items()}
+        # It is a living token: what an agent may do, it does.
+        assert await thief.asks("PATCH", OWN_STATUS, {}) == "ok"
+
+    for node in (NODE, OTHER):
+        for path in ("/pods", "/logs/", "/metrics"):
+            assert ask_kubelet(cluster, node, path, token).startswith("403 Forbidden")
+    assert (doings(cluster), told(cluster, OTHER)) == before
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_an_oversized_nodehealth_is_refused_whoever_writes_it(cluster: Cluster) -> None:
+    refused = {
+        r"422 Invalid: .*status.findings: Too many: 10000": {"findings": [FINDING] * 10_000},
+        r"422 Invalid: .*findings\[0\].evidence: Too long": {
+            "findings": [{**FINDING, "evidence": "x" * MIB}]
+        },
+        r"422 Invalid: .*status.bootId: Too long": {"bootId": "x" * MIB},
+        r"413 RequestEntityTooLarge": {"known to no schema": "x" * 8 * MIB},
+    }
+    before = doings(cluster), told(cluster, NODE)
+
+    async with calling_as(cluster, stolen_token(cluster, NODE)) as thief:
+        for words, status in refused.items():
+            with pytest.raises(ApiError, match=words):
+                await thief.does("PATCH", OWN_STATUS, {"status": status})
+
+    assert (doings(cluster), told(cluster, NODE)) == before
+
+
+async def test_a_token_is_worth_nothing_once_its_pod_is_gone(cluster: Cluster) -> None:
+    token = stolen_token(cluster, NODE)
+    cluster.kubectl("delete", "pod", agent_on(cluster, NODE), f"--namespace={SYSTEM}")
+
+    async with calling_as(cluster, token) as thief:
+        async with asyncio.timeout(VOID_S):
+            while (answer := await thief.asks("PATCH", OWN_STATUS, {})) == "ok":
+                await asyncio.sleep(0.5)
+
+    assert answer == "401 Unauthorized"
+    until_ready(cluster, NODE)
+
+
+def told(cluster: Cluster, node: str) -> dict[str, Any]:
+    """What stands in its NodeHealth, but for when, and how far its agent has read."""
+    found = one(cluster, "nodehealth", node)
+    passing = {"observedAt", "kmsg"}
+    status = {name: value for name, value in found["status"].items() if name not in passing}
+    return {"spec": found.get("spec", {}), "status": status}

@@ -1,0 +1,107 @@
+"""What pods cost: memory and CPU as the kernel counts them for the pods' cgroups, and requests as the API
+server counts them. Nothing is asked of the programs that are measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.record import ClusterError, cgroup_hierarchies
+
+__all__ = ["MIB", "Sample", "requests", "sample", "stored"]
+
+MIB = 1024 * 1024
+GROUP = "rekindle.dev"
+_ROW = re.compile(r"(?P<name>\w+)\{(?P<labels>.*)\} (?P<value>\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_WRITES = {"create", "update", "delete"}
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """Of one pod, its children and its pause container."""
+
+    pss_bytes: int
+    """Of its processes: a page that n of them share counts 1/n for each."""
+    cgroup_bytes: int
+    """What its limit is compared with: also the files that it has read and the kernel keeps."""
+    cpu_s: float
+    """Since its start, with all that has ended."""
+
+
+def sample(pod: Mapping[str, Any]) -> Sample:
+    """Raises ClusterError if the pod has no cgroup on this machine."""
+    cpu, memory = (
+        _cgroup(pod, "cpuacct.usage", "cpu.stat"),
+        _cgroup(pod, "memory.usage_in_bytes", "memory.current"),
+    )
+    return Sample(
+        pss_bytes=sum(_pss_bytes(pid) for pid in set(_processes(memory.parent))),
+        cgroup_bytes=int(memory.read_text(encoding="ascii")),
+        cpu_s=_cpu_s(cpu),
+    )
+
+
+def _cgroup(pod: Mapping[str, Any], *files: str) -> Path:
+    """The first of these files that the pod's cgroup has in any hierarchy: version 1's, else version 2's."""
+    pattern = f"rekindle-*/kubepods/**/pod{pod['metadata']['uid']}"
+    folders = [folder for hierarchy in cgroup_hierarchies() for folder in hierarchy.glob(pattern)]
+    for file in files:
+        for folder in folders:
+            if (folder / file).exists():
+                return folder / file
+    raise ClusterError(f"pod {pod['metadata']['name']} has no cgroup with {' or '.join(files)}")
+
+
+def _cpu_s(file: Path) -> float:
+    text = file.read_text(encoding="ascii")
+    if file.name == "cpuacct.usage":
+        return int(text) / 1e9
+    return int(dict(line.split() for line in text.splitlines())["usage_usec"]) / 1e6
+
+
+def _processes(cgroup: Path) -> Iterator[int]:
+    for file in cgroup.rglob("cgroup.procs"):
+        yield from map(int, file.read_text(encoding="ascii").split())
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it has ended meanwhile, as disposable children do
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def requests(cluster: Cluster) -> Counter[str]:
+    """To our own kinds, as the API server has counted them: `VERB RESOURCE`."""
+    found: Counter[str] = Counter()
+    for labels, count in _counted(cluster, "apiserver_request_total"):
+        what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
+        found[f"{labels['verb']} {what}"] += count
+    return found
+
+
+def stored(cluster: Cluster) -> Counter[str]:
+    """Writes of our own kinds that have reached etcd: a patch that changes nothing does not."""
+    found: Counter[str] = Counter()
+    for labels, count in _counted(cluster, "etcd_request_duration_seconds_count"):
+        if labels["operation"] in _WRITES:
+            found[f"{labels['operation']} {labels['resource']}"] += count
+    return found
+
+
+def _counted(cluster: Cluster, metric: str) -> Iterator[tuple[dict[str, str], int]]:
+    """The API server's rows of that metric about our kinds."""
+    for line in cluster.kubectl("get", "--raw", "/metrics").splitlines():
+        row = _ROW.fullmatch(line)
+        if row is not None and row["name"] == metric:
+            labels = dict(_LABEL.findall(row["labels"]))
+            if labels.get("group") == GROUP:
+                yield labels, int(float(row["value"]))

@@ -1,0 +1,221 @@
+"""What `rekindle doctor` says of an installation on a real control plane: the chart by Helm, KWOK's nodes and
+pods, the shipped controller as a process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from chaos.children import Child
+from detectors import __version__
+from detectors.contract import Coverage, CoverageState, NodeHealth, Source
+from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
+from detectors.publish import patch_body
+from recover.doctor.cli import run
+from recover.doctor.installation.look import look
+from recover.doctor.installation.report import InstallationReport, examined
+from recover.doctor.model import Finding
+from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from tests.chart.helm import CHART, NAMESPACE, Helm
+from tests.control_plane.build import cached
+from tests.control_plane.cases import indexed_job
+from tests.control_plane.clean import CRDS, install_crds
+from tests.control_plane.plane import ADMIN, ControlPlane, started
+from tests.control_plane.rights import CONTROLLER_NAME, ROLES
+from tests.control_plane.stage import gpu_node, start_controller
+
+pytestmark = pytest.mark.control_plane
+
+LIMIT_S = 60.0
+BROKEN = {
+    "clock",
+    "definition-outdated",
+    "kcover-keys",
+    "kmsg-blind",
+    "leader-is-no-pod",
+    "misread",
+    "nodes-without-agent-label",
+    "pod-security",
+    "policy-changed",
+    "policy-missing",
+    "recipe-not-accepted",
+    "rights-missing",
+}
+LABEL = "nvidia.com/gpu.present"
+ENFORCED = "pod-security.kubernetes.io/enforce"
+_ADMISSION = "admissionregistration.k8s.io"
+_BINDINGS = Resource(_ADMISSION, "v1", "validatingadmissionpolicybindings", "", namespaced=False)
+
+
+@pytest.fixture
+def untouched() -> Iterator[ControlPlane]:
+    """Of its own: what other tests leave behind would be found, too."""
+    with started(cached(), controllers=True) as plane:
+        yield plane
+
+
+async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_that_is_not(
+    untouched: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin, nobody = (str(untouched.kubeconfig(user)) for user in (ADMIN, "nobody"))
+    async with KubeApi(untouched.credentials()) as api:
+        assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
+        said = capsys.readouterr().err
+        assert said.startswith("rekindle: Rekindle is not installed in this cluster. To install it:\n")
+        assert "helm install rekindle charts/rekindle" in said
+        await install_crds(api)
+        assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
+        assert "in this cluster; only its definitions are there. To" in capsys.readouterr().err
+
+        async with installed(api, untouched, Helm("helm4", tmp_path, Path(admin))):
+            report = await told(api)
+            assert report.findings == ()
+            assert report.not_made == ()
+            facts = {fact.name: fact.what for fact in report.facts}
+            assert facts["agents"] == "ready on 2 of 2 nodes with accelerators"
+            assert facts["controller"].startswith("2 of 2 ready; rekindle-controller-")
+
+            assert await asyncio.to_thread(run, ["-n", "elsewhere", "--kubeconfig", admin]) == 3
+            wrong = capsys.readouterr().err
+            assert f"in namespace elsewhere; that of this cluster is in {NAMESPACE}" in wrong
+
+            await broken(api)
+            found = await until(api, BROKEN)
+            assert found["definition-outdated"].where.value == "status.summary"
+            assert "get list watch patch nodes" in found["rights-missing"].what
+            assert found["nodes-without-agent-label"].fix.endswith(",example.com/gpu}'")
+            assert found["policy-changed"].where.field == "spec.validationActions"
+            assert found["kmsg-blind"].where.value == "/dev/kmsg: Operation not permitted"
+            assert "by up to 60 min: node g1" in found["clock"].what
+
+            capsys.readouterr()
+            assert await asyncio.to_thread(run, ["-o", "json", "--kubeconfig", admin]) == 1
+            told_as_json = msgspec.json.decode(capsys.readouterr().out)["installation"]
+            assert {finding["name"] for finding in told_as_json["findings"]} == BROKEN
+
+            assert await asyncio.to_thread(run, ["--kubeconfig", nobody]) == 0
+            printed = capsys.readouterr()
+            assert printed.err == ""
+            assert "\nNot checked\n" in printed.out
+            assert "  - rights: the rights of others may not be read (" in printed.out
+            assert (
+                "  - coverage, catalogue, agents-version, clocks: nodehealths may not be read ("
+                in printed.out
+            )
+
+
+async def told(api: KubeApi) -> InstallationReport:
+    return examined(await look(api))
+
+
+async def until(api: KubeApi, names: set[str]) -> dict[str, Finding]:
+    """By name. Rights and policies are in force a moment after they were written."""
+    found: dict[str, Finding] = {}
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LIMIT_S):
+            while found.keys() != names:
+                found = {finding.name: finding for finding in (await told(api)).findings}
+    assert found.keys() == names
+    return found
+
+
+@asynccontextmanager
+async def installed(api: KubeApi, plane: ControlPlane, helm: Helm) -> AsyncIterator[None]:
+    """In mode recover, with two agents that see everything."""
+    controller: Child | None = None
+    try:
+        for name in ("g1", "g2"):
+            node = gpu_node(name)
+            node["metadata"]["labels"] |= {LABEL: "true", "kubernetes.io/os": "linux"}
+            await api.request("POST", NODES.path(), body=node)
+        place = [f"--namespace={NAMESPACE}", "--create-namespace", "--take-ownership"]
+        helm.run("install", "rekindle", str(CHART), *place, "--set=mode=recover", "--wait", "--timeout=90s")
+        pods = await listed(api, PODS, "app.kubernetes.io/component=controller")
+        controller = await start_controller(api, plane, ["mode=recover"], pods[0]["metadata"]["name"])
+        for name in ("g1", "g2"):
+            await covered(api, name)
+        yield
+    finally:
+        if controller is not None:
+            await controller.stop()
+
+
+async def listed(api: KubeApi, resource: Resource, labels: str) -> list[Any]:
+    answer = await api.request("GET", resource.path(), params={"labelSelector": labels})
+    return list(msgspec.json.decode(answer)["items"])
+
+
+async def covered(api: KubeApi, node: str, *, at: datetime | None = None, blind: str = "") -> None:
+    """What its agent would say, as soon as the controller has made its NodeHealth."""
+    now = datetime.now(UTC)
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            with suppress(ApiError):
+                raw = await api.request("GET", NODEHEALTHS.path(node))
+                break
+            await asyncio.sleep(0.1)
+    status = msgspec.structs.replace(
+        msgspec.json.decode(raw, type=NodeHealth).status,
+        agent_version=__version__,
+        observed_at=at or now,
+        coverage=[
+            Coverage(
+                source=source,
+                since=now,
+                state=CoverageState.BLIND if source == blind else CoverageState.COVERED,
+                why="/dev/kmsg: Operation not permitted" if source == blind else "",
+            )
+            for source in Source
+        ],
+    )
+    path = NODEHEALTHS.path(node, subresource="status")
+    await api.request("PATCH", path, body=patch_body(status), content_type=MergePatch)
+
+
+async def broken(api: KubeApi) -> None:
+    """One thing for nearly each check."""
+
+    async def patch(resource: Resource, name: str, body: Any, namespace: str = "") -> None:
+        await api.request("PATCH", resource.path(name, namespace), body=body, content_type=MergePatch)
+
+    definition = msgspec.json.decode(await api.request("GET", CRDS.path("incidents.rekindle.dev")))
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    del spec["properties"]["summary"]
+    await patch(CRDS, "incidents.rekindle.dev", {"spec": definition["spec"]})
+    role = msgspec.json.decode(await api.request("GET", ROLES.path(CONTROLLER_NAME)))
+    await patch(
+        ROLES, CONTROLLER_NAME, {"rules": [r for r in role["rules"] if "nodes" not in r["resources"]]}
+    )
+    await patch(_BINDINGS, "rekindle-agent", {"spec": {"validationActions": ["Audit"]}})
+    await api.request("DELETE", _BINDINGS.path("rekindle-controller"))
+    await patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {ENFORCED: "restricted"}}})
+    bare = gpu_node("g3")
+    bare["metadata"]["labels"]["example.com/gpu"] = "h100"
+    bare["metadata"]["labels"]["rekindle.dev/manged"] = "false"
+    await api.request("POST", NODES.path(), body=bare)
+    await covered(api, "g1", at=datetime.now(UTC) + timedelta(hours=1))
+    await covered(api, "g2", blind="kmsg")
+    job = indexed_job("asks-kcover")
+    job["metadata"]["labels"] = {"kcover.io/cascading-recovery": "true"}
+    job["metadata"]["annotations"] = {"rekindle.dev/hang-timeout": "soon"}
+    with suppress(ApiError):
+        await api.request("POST", NAMESPACES.path(), body={"metadata": {"name": "ml"}})
+    await api.request("POST", JOBS.path(namespace="ml"), body=job)
+    recipe = {"apiVersion": RECIPES.api_version, "kind": RECIPES.kind, "metadata": {"name": "night"}}
+    match = {"allOf": [{"log": "good {night"}]}
+    change = {"advise": "Let it sleep."}
+    spec = {"title": "It stops at night", "source": "a test of doctor", "match": match, "change": change}
+    await api.request("POST", RECIPES.path(), body={**recipe, "spec": spec})
+    await patch(
+        LEASES,
+        CONTROLLER_NAME,
+        {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}},
+        NAMESPACE,
+    )

@@ -1,0 +1,118 @@
+"""`rekindle leave` with the chart's rights on a real API server: it waits for the last controller's end, then
+takes back what the controllers have written on nodes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import yaml
+
+from chaos.children import Child, spawn
+from recover.keys import WRITTEN_BY_US
+from recover.kube.lease import LEASE
+from recover.resources import CONFIGMAPS, LEASES, NODES
+from recover.spare_nodes import SPARE_FOR
+from tests.chart.helm import CHART
+from tests.control_plane.cases import cordons
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.rights import BINDINGS, CONTROLLER_NAME, ROLES, SYSTEM, token
+from tests.control_plane.stage import RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+BESIDE_S = 3.0
+"""So long it stands beside a controller that leads, which renews its lease each 2 s."""
+PEOPLES = {"key": "dedicated", "value": "training", "effect": "NoSchedule"}
+
+
+async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people_had_them(
+    control_plane: ControlPlane,
+) -> None:
+    plane = control_plane
+    async with raised(plane, nodes=3, settings=["mode=recover"], agents=0) as stage:
+        await stage.patch(NODES, "n2", {"spec": {"unschedulable": True, "taints": [PEOPLES]}})
+        await stage.patch(NODES, "n3", {"metadata": {"labels": {"rekindle.dev/spare": "true"}}})
+        await stage.xid_79("n1")
+        await stage.until("n1 cordoned", lambda: cordoned(stage, "n1"))
+        await stage.until("spare in its place", lambda: lent(stage, "n3"))
+        since = plane.audit_position()
+
+        async with granted(stage):
+            leaving = await leave(stage, plane)
+            await asyncio.sleep(BESIDE_S)
+
+            assert leaving.alive, leaving.last_lines()
+            assert await holder(stage) == CONTROLLER_NAME
+            assert await taints(stage, "n1")
+            await stage.controller.stop()
+            async with asyncio.timeout(60):
+                assert await leaving.process.wait() == 0, leaving.last_lines()
+
+        assert await cordons(stage) == {"n2"}
+        assert await taints(stage, "n1") == await taints(stage, "n3") == []
+        assert await taints(stage, "n2") == [PEOPLES["key"]]
+        assert [name for node in await stage.all(NODES) for name in ours(node)] == []
+        assert "rekindle-state" not in {
+            one["metadata"]["name"] for one in await stage.all(CONFIGMAPS, SYSTEM)
+        }
+        assert await holder(stage) == ""
+        writes = [w for w in plane.audited(since) if w.object_ref.resource == "nodes" and w.succeeded]
+        of_controller = [w for w in writes if w.user_agent.startswith("rekindle-controller/")]
+        of_leaving = [w for w in writes if w.user_agent.startswith("rekindle-leave_")]
+        assert [w.object_ref.name for w in of_leaving] == ["n1", "n3"]
+        assert all(w.stage_timestamp <= of_leaving[0].request_received_timestamp for w in of_controller), (
+            "the controller wrote beside it"
+        )
+
+
+@asynccontextmanager
+async def granted(stage: RealStage) -> AsyncIterator[None]:
+    """What the chart grants for the time of a removal."""
+    files = sorted((CHART / "files" / "leaving").iterdir())
+    rights = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+    kinds = {kind.kind: kind for kind in (ROLES, BINDINGS)}
+    for body in rights:
+        await stage.create(kinds[body["kind"]], body)
+    try:
+        yield
+    finally:
+        for body in rights:
+            await stage.api.request("DELETE", kinds[body["kind"]].path(body["metadata"]["name"]))
+
+
+async def leave(stage: RealStage, plane: ControlPlane) -> Child:
+    """As the chart's Job starts it, with a token of its account."""
+    file = plane.folder / "leave.token"
+    file.write_text(await token(stage.api, CONTROLLER_NAME), encoding="utf-8")
+    command = [sys.executable, "-m", "detectors.cli", "leave", "--server", plane.url]
+    command += ["--ca-file", str(plane.ca_file), "--token-file", str(file)]
+    return await spawn("leave", command, plane.folder / "leave.log")
+
+
+async def cordoned(stage: RealStage, node: str) -> bool:
+    return node in await cordons(stage)
+
+
+async def lent(stage: RealStage, node: str) -> bool:
+    return SPARE_FOR in (await stage.get(NODES, node))["metadata"].get("annotations", {})
+
+
+async def taints(stage: RealStage, node: str) -> list[str]:
+    """Those of Kubernetes itself aside."""
+    found = (await stage.get(NODES, node))["spec"].get("taints", [])
+    return [taint["key"] for taint in found if not taint["key"].startswith("node.kubernetes.io/")]
+
+
+async def holder(stage: RealStage) -> str:
+    return str((await stage.get(LEASES, LEASE, SYSTEM))["spec"]["holderIdentity"])
+
+
+def ours(node: dict[str, Any]) -> list[str]:
+    metadata = node["metadata"]
+    return [n for n in (*metadata.get("annotations", {}), *metadata.get("labels", {})) if n in WRITTEN_BY_US]

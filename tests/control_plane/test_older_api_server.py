@@ -1,0 +1,28 @@
+"""What API servers before ours refuse, by a control plane of its own with those features switched off."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.control_plane.build import cached
+from tests.control_plane.cases import indexed_job, no_trouble, nodes_of, pods_of, recovered, trained
+from tests.control_plane.plane import started
+from tests.control_plane.stage import raised
+
+pytestmark = pytest.mark.control_plane
+
+BEFORE_1_36 = "MutableSchedulingDirectivesForSuspendedJobs=false"
+
+
+async def test_a_job_is_kept_off_a_node_where_only_one_that_never_started_may_change_its_affinity() -> None:
+    with started(cached(), controllers=True, gates=BEFORE_1_36) as plane:
+        async with raised(plane, nodes=3, settings=["mode=recover"], agents=0) as stage:
+            job = indexed_job("llm", pod={"tolerations": [{"operator": "Exists"}]})
+            old = await trained(stage, job)
+            bad = old[0]["spec"]["nodeName"]
+
+            await stage.xid_79(bad)
+            await recovered(stage, "llm", old)
+
+            assert bad not in nodes_of(await pods_of(stage, "llm"))
+            no_trouble(stage)

@@ -1,0 +1,199 @@
+"""What people, other parts of Kubernetes, and the job itself do before and during a recovery."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from detectors.kubeapi import ApiError, MergePatch
+from detectors.resource import Resource
+from recover.resources import JOBS, PODS
+from tests.control_plane.cases import (
+    RECREATE,
+    cordons,
+    ended,
+    incident_of,
+    indexed_job,
+    is_suspended,
+    no_trouble,
+    patched,
+    recovered,
+    recoveries,
+    refusals,
+    trained,
+    writes_to,
+)
+from tests.control_plane.plane import AuditedWrite, ControlPlane
+from tests.control_plane.rights import CONTROLLER_USER
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+WIDE = ("mode=recover", "budgets.quarantined_percent_max=100")
+
+
+def cluster_wide(group: str, kind: str, plural: str) -> Resource:
+    return Resource(group, "v1", plural, kind, namespaced=False)
+
+
+ADMISSION = "admissionregistration.k8s.io"
+POLICIES = cluster_wide(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+BINDINGS = cluster_wide(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
+PRIORITIES = cluster_wide("scheduling.k8s.io", "PriorityClass", "priorityclasses")
+
+
+async def test_a_gang_that_a_more_urgent_pod_has_displaced_comes_back_to_the_same_nodes(
+    control_plane: ControlPlane,
+) -> None:
+    """The scheduler took a rank away, which says nothing of its node; on a full cluster that node is the only
+    place to go on."""
+    async with raised(control_plane, nodes=2, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, indexed_job("llm", dying="143", annotations=RECREATE))
+        await urgent_pod(stage)
+        await stage.until("place for the urgent pod", lambda: is_placed(stage, "urgent"))
+
+        await stage.api.request("DELETE", PODS.path("urgent", NAMESPACE), body={"gracePeriodSeconds": 0})
+        recovery = await recovered(stage, "llm", old)
+
+        assert recovery["status"].get("avoidNodes", []) == []
+        assert (await incident_of(stage, recovery))["status"]["blame"] == "unknown"
+        assert await cordons(stage) == set()
+        no_trouble(stage)
+
+
+async def test_a_gang_that_is_about_to_end_is_not_stopped_for_its_node_and_ends_well(
+    control_plane: ControlPlane,
+) -> None:
+    """The Job controller makes no completed index again, so a stop would leave the job stopped for ever."""
+    async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
+        first, last = await trained(stage, indexed_job("llm"))
+        since = control_plane.audit_position()
+        await stage.end(first, exit_code=0)
+        await stage.until("completed index", lambda: counted(stage, "completedIndexes"))
+
+        await stage.xid_79(last["spec"]["nodeName"])
+        await stage.until("refusal", lambda: refusals(stage, "llm"))
+        await stage.end(last, exit_code=0)
+        await stage.until("completed Job", lambda: counted(stage, "completionTime"))
+
+        assert set((await refusals(stage, "llm")).values()) == {"RanksEnded"}
+        assert await cordons(stage) == {last["spec"]["nodeName"]}
+        assert writes_to(control_plane, since, JOBS, "llm") == []
+        no_trouble(stage)
+
+
+async def test_who_holds_a_gang_in_mid_recovery_keeps_it_stopped_until_they_let_it_go(
+    control_plane: ControlPlane,
+) -> None:
+    async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, indexed_job("llm", dying="never"))
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+        await stage.until("stopped Job", lambda: is_suspended(stage, "llm"))
+        await hold(stage, "true")
+        for pod in old:
+            path = PODS.path(pod["metadata"]["name"], NAMESPACE)
+            await stage.api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+        recovery = await ended(stage, "llm", "Blocked", "Held")
+        assert "a person froze Job ml/llm" in recovery["status"]["message"]
+        assert await is_suspended(stage, "llm")
+
+        await hold(stage, None)
+        await recovered(stage, "llm", old)
+        no_trouble(stage)
+
+
+async def hold(stage: RealStage, value: str | None) -> None:
+    body = {"metadata": {"annotations": {"rekindle.dev/hold": value}}}
+    await patched(stage, JOBS, "llm", body, manager="kubectl-annotate")
+
+
+async def test_a_policy_that_refuses_the_stop_is_told_in_its_words_and_the_gang_goes_on_once_it_is_gone(
+    control_plane: ControlPlane,
+) -> None:
+    async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, indexed_job("llm"))
+        since = control_plane.audit_position()
+        async with refusing(stage):
+            await stage.xid_79(old[0]["spec"]["nodeName"])
+            recovery = await stage.until("word of the refusal", lambda: of_reason(stage, "StopRefused"))
+            await asyncio.sleep(1)  # each change anywhere in the cluster would be a try
+
+        assert "jobs are changed by their owners only" in recovery["status"]["message"]
+        assert len([w for w in control_plane.audited(since) if is_refused(w)]) <= 2
+        await recovered(stage, "llm", old)
+
+
+@asynccontextmanager
+async def refusing(stage: RealStage) -> AsyncIterator[None]:
+    """A policy of the cluster keeps our controller off all jobs. Begins when it is in force."""
+    rules = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["UPDATE"]}]
+    probing = "'probe' in object.metadata.labels"
+    denied = {
+        "expression": f"!({probing} || request.userInfo.username == '{CONTROLLER_USER}')",
+        "message": "jobs are changed by their owners only",
+    }
+    policy = {"matchConstraints": {"resourceRules": rules}, "validations": [denied]}
+    binding = {"policyName": "owners-only", "validationActions": ["Deny"]}
+    await stage.create(POLICIES, {"metadata": {"name": "owners-only"}, "spec": policy})
+    await stage.create(BINDINGS, {"metadata": {"name": "owners-only"}, "spec": binding})
+    try:
+        await stage.until("policy in force", lambda: is_in_force(stage))
+        yield
+    finally:
+        await stage.api.request("DELETE", BINDINGS.path("owners-only"))
+        await stage.api.request("DELETE", POLICIES.path("owners-only"))
+        await stage.until("end of the policy", lambda: is_over(stage))
+
+
+async def is_in_force(stage: RealStage) -> bool:
+    try:
+        probe = {"metadata": {"labels": {"probe": ""}}}
+        await stage.api.request(
+            "PATCH",
+            JOBS.path("llm", NAMESPACE),
+            body=probe,
+            content_type=MergePatch,
+            params={"dryRun": "All"},
+        )
+    except ApiError as error:
+        return error.status == 422
+    return False
+
+
+async def is_over(stage: RealStage) -> bool:
+    return not await is_in_force(stage)
+
+
+async def of_reason(stage: RealStage, reason: str) -> Any:
+    return next((r for r in await recoveries(stage, "llm") if r["status"].get("reason") == reason), None)
+
+
+def is_refused(write: AuditedWrite) -> bool:
+    is_ours = write.user.username == CONTROLLER_USER
+    return is_ours and (write.object_ref.resource, write.response_status.code) == ("jobs", 422)
+
+
+async def counted(stage: RealStage, what: str) -> str:
+    """The Job controller's own word on it."""
+    return str((await stage.get(JOBS, "llm", NAMESPACE))["status"].get(what, ""))
+
+
+async def urgent_pod(stage: RealStage) -> None:
+    """It needs a whole node, and there is none free."""
+    try:
+        await stage.create(PRIORITIES, {"metadata": {"name": "urgent"}, "value": 1000})
+    except ApiError as error:
+        if not error.exists:  # from another test
+            raise
+    container = {"name": "serve", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    spec = {"priorityClassName": "urgent", "containers": [container]}
+    await stage.create(PODS, {"metadata": {"name": "urgent"}, "spec": spec}, NAMESPACE)
+
+
+async def is_placed(stage: RealStage, pod: str) -> bool:
+    return "nodeName" in (await stage.get(PODS, pod, NAMESPACE))["spec"]

@@ -1,0 +1,221 @@
+"""What a real API server says to whoever applies a mistyped label or annotation, in its Warning headers: the
+same as `rekindle doctor` would say later. Nothing is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from detectors.resource import Resource
+from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
+from recover.resources import JOBS, JOBSETS, NAMESPACES, NODES, PADDLEJOBS, PYTORCHJOBS
+from recover.stories.annotations import misread
+from recover.workloads import WORKLOADS
+from tests.chart.helm import CHART
+from tests.control_plane.build import cached
+from tests.control_plane.cases import indexed_job, paddlejob, pytorchjob
+from tests.control_plane.operator import wait_until_watched
+from tests.control_plane.plane import ControlPlane, started
+
+pytestmark = pytest.mark.control_plane
+
+IN_FORCE_S = 30.0
+KINDS = {On.JOB: JOBS, On.NAMESPACE: NAMESPACES, On.NODE: NODES}
+USABLE = {
+    "auto-recovery": "enabled",
+    "checkpoint": "/ckpt;format=torch-dcp",
+    "checkpoint-repair": "tracker",
+    "step-template": "step {step}/",
+    "hang-timeout": "20m",
+    "on-terminal": "recreate",
+    "cuda-runtime": "12.4",
+    "vgpu-baseline": "12.4",
+    "attempts-per-cause": "3",
+    "max-recoveries": "48",
+    "hold-until": "2030-01-31T18:00:00Z",
+    "mode": "observe",
+    "managed": "false",
+}
+"""Of the keys that ask something of their value. Another value of these tests is none of them."""
+UNUSABLE = "yes"
+Given = Mapping[str, Mapping[str, str]]
+"""`labels` and `annotations`."""
+
+
+@pytest.fixture(scope="module")
+def warning() -> Iterator[ControlPlane]:
+    """An API server with the chart's policies that warn, in force, and every kind of job."""
+    with started(cached(), controllers=False) as plane:
+        for file in (*cached().training_crds, cached().jobset_crd):
+            crd = yaml.safe_load(file.read_text(encoding="utf-8"))
+            plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
+        for kind in (PYTORCHJOBS, PADDLEJOBS, JOBSETS):
+            wait_until_watched(plane, kind)
+        for body in yaml.safe_load_all((CHART / "files/policies/warnings.yaml").read_text(encoding="utf-8")):
+            kind = body["kind"].lower()
+            plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+            plane.post(f"/apis/{body['apiVersion']}/{plural}", msgspec.json.encode(body))
+        for kind in (*(one.resource for one in WORKLOADS), NAMESPACES, NODES):
+            until = time.monotonic() + IN_FORCE_S
+            while not warnings(plane, kind, {"annotations": {f"{PREFIX}hold-til": "x"}}):
+                assert time.monotonic() < until, f"no policy is in force for {kind.plural}"
+                time.sleep(0.05)
+        yield plane
+
+
+def warnings(plane: ControlPlane, kind: Resource, given: Given) -> list[str]:
+    """What the API server would say to a new object. Raises urllib's HTTPError."""
+    path = kind.path(namespace="default" if kind.namespaced else "")
+    return send(plane, "POST", f"{path}?dryRun=All", manifest(kind, given))
+
+
+def send(plane: ControlPlane, method: str, path: str, body: Any) -> list[str]:
+    """Of which the answer warns, without the words that name the policy."""
+    content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {**plane.credentials().headers(), "Content-Type": content}
+    request = urllib.request.Request(
+        plane.url + path, data=msgspec.json.encode(body), headers=headers, method=method
+    )
+    with urllib.request.urlopen(request, context=plane.trust(), timeout=30) as answer:
+        said = answer.headers.get_all("Warning") or []
+    return [re.sub(r'^299 - "Validation failed for .*?\': |"$', "", one).replace('\\"', '"') for one in said]
+
+
+def manifest(kind: Resource, given: Given) -> dict[str, Any]:
+    made: dict[str, Any] = {"metadata": {}}
+    if kind == JOBS:
+        made = indexed_job("llm", labels={})
+    elif kind == PYTORCHJOBS:
+        made = pytorchjob("llm", "OnFailure", labels={})
+    elif kind == PADDLEJOBS:
+        made = paddlejob("llm", "OnFailure", labels={})
+    elif kind == JOBSETS:
+        ranks = {"name": "ranks", "replicas": 2, "template": {"spec": indexed_job("llm")["spec"]}}
+        made = {"apiVersion": JOBSETS.api_version, "kind": JOBSETS.kind, "spec": {"replicatedJobs": [ranks]}}
+    return {**made, "metadata": {"name": "llm", **given}}
+
+
+def said_of(form: Form, name: str, value: str) -> Given:
+    return {"labels": {}, "annotations": {}, f"{form}s": {name: value}}
+
+
+def sayings() -> Iterator[Given]:
+    """Each key in each form, with a value that can be used and another one, and with a letter left out; what
+    Rekindle itself writes; and what is none of ours."""
+    for key in KEYS:
+        for form in Form:
+            for value in (_usable(key), UNUSABLE):
+                if form is Form.ANNOTATION or re.fullmatch(r"[\w.-]*", value):
+                    yield said_of(form, key.name, value)
+            yield said_of(form, key.name[:-3] + key.name[-2:], "true")
+    for name in WRITTEN_BY_US:
+        yield said_of(Form.ANNOTATION, name, "x")
+        yield said_of(Form.LABEL, name, "x")
+    yield {"labels": {"rekindle.example/hold": "x"}, "annotations": {"example.com/rekindle.dev": "x"}}
+
+
+def _usable(key: Key) -> str:
+    return USABLE.get(key.name.removeprefix(PREFIX), "any")
+
+
+@pytest.mark.parametrize("on", On)
+def test_the_policies_warn_exactly_where_the_doctor_would(warning: ControlPlane, on: On) -> None:
+    for given in sayings():
+        told = misread(on, given["labels"], given["annotations"])
+
+        warned = warnings(warning, KINDS[on], given)
+
+        assert len(warned) == len(told), given
+        for one, other in zip(warned, told, strict=True):
+            assert one.partition(": ")[0] == other.partition(": ")[0]
+            for words in ("expected", "nothing is read by that name there"):
+                assert (words in one) == (words in other)
+
+
+@pytest.mark.parametrize("kind", [one.resource for one in WORKLOADS], ids=lambda kind: kind.plural)
+def test_a_job_of_every_framework_is_let_in_with_a_warning(warning: ControlPlane, kind: Resource) -> None:
+    given = {
+        "labels": {"rekindle.dev/auto-recovery": "yes"},
+        "annotations": {"rekindle.dev/chekpoint": "/c", "rekindle.dev/hold-untill": "", "rekindle.dev/x": ""},
+    }
+
+    *names, consent = warnings(warning, kind, given)
+
+    assert consent == (
+        "label rekindle.dev/auto-recovery: yes: expected enabled, observe or disabled; "
+        "now it counts as observe"
+    )
+    unread = "nothing is read by that name there; "
+    checkpoint, until, like_none = sorted(names)
+    assert checkpoint == (
+        f"annotation rekindle.dev/chekpoint: {unread}did you mean the annotation rekindle.dev/checkpoint?"
+    )
+    assert until == (
+        f"annotation rekindle.dev/hold-untill: {unread}did you mean the annotation rekindle.dev/hold-until?"
+    )
+    assert like_none.startswith(f"annotation rekindle.dev/x: {unread}on a job are read: attempts-per-cause, ")
+
+
+def test_of_many_names_the_first_are_told_and_the_rest_counted(warning: ControlPlane) -> None:
+    told = warnings(warning, JOBS, {"annotations": {f"{PREFIX}x{number}": "" for number in range(7)}})
+
+    assert len(told) == 3
+    assert told[-1].endswith(" (and 4 further names)")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("auto_recovery", "did you mean the annotation rekindle.dev/auto-recovery?"),
+        ("AutoRecovery", "did you mean the annotation rekindle.dev/auto-recovery?"),
+        ("mode", "did you mean the annotation rekindle.dev/mode of a namespace?"),
+        ("spare", "did you mean the label rekindle.dev/spare of a node?"),
+        ("max-recovery", "did you mean the annotation rekindle.dev/max-recoveries?"),
+        ("chekpoint", "did you mean the annotation rekindle.dev/checkpoint?"),
+        ("checkpoint-fix", "did you mean the annotation rekindle.dev/checkpoint-repair?"),
+        ("holds", "did you mean the annotation rekindle.dev/hold?"),
+        ("hold-til", "did you mean the annotation rekindle.dev/hold-until?"),
+    ],
+)
+def test_a_name_that_is_nearly_one_is_answered_with_the_nearest(
+    warning: ControlPlane, name: str, hint: str
+) -> None:
+    (warned,) = warnings(warning, JOBS, {"annotations": {PREFIX + name: "x"}})
+
+    assert warned == f"annotation {PREFIX}{name}: nothing is read by that name there; {hint}"
+
+
+def test_a_name_that_is_like_none_is_answered_with_all(warning: ControlPlane) -> None:
+    (warned,) = warnings(warning, NAMESPACES, {"annotations": {f"{PREFIX}x": "y"}})
+
+    assert warned.endswith("; on a namespace are read: auto-recovery, hold, hold-reason, hold-until, mode")
+
+
+def test_a_label_that_is_read_as_an_annotation_gets_its_form(warning: ControlPlane) -> None:
+    (warned,) = warnings(warning, JOBS, {"labels": {f"{PREFIX}checkpoint": "x"}})
+
+    assert warned.endswith("; did you mean the annotation rekindle.dev/checkpoint?")
+
+
+def test_a_value_that_cannot_be_shown_is_told_without_it(warning: ControlPlane) -> None:
+    for value in ("a\nb", "a" * 10_000):
+        (warned,) = warnings(warning, JOBS, {"annotations": {f"{PREFIX}hang-timeout": value}})
+
+        assert warned.startswith(f"annotation {PREFIX}hang-timeout: expected a duration as 20m")
+
+
+def test_a_change_of_something_else_repeats_no_warning(warning: ControlPlane) -> None:
+    path = NODES.path("llm")
+    made = manifest(NODES, {"annotations": {f"{PREFIX}hold-til": "x"}})
+    assert len(send(warning, "POST", NODES.path(), made)) == 1
+
+    assert send(warning, "PATCH", path, {"spec": {"unschedulable": True}}) == []
+    assert len(send(warning, "PATCH", path, {"metadata": {"annotations": {f"{PREFIX}hold": "x"}}})) == 1

@@ -1,0 +1,103 @@
+"""A pynvml whose devices are what a test makes of them, with the names and shapes of nvidia-ml-py 13."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+
+import msgspec
+import pytest
+
+__all__ = ["Gpu", "put_nvml"]
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NVMLError_LibraryNotFound(NVMLError):  # noqa: N801  NVIDIA's names
+    pass
+
+
+class NVMLError_NotSupported(NVMLError):  # noqa: N801
+    pass
+
+
+class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801
+    pass
+
+
+class Gpu(msgspec.Struct, kw_only=True):
+    """None is what the device does not support, and text the error of every call."""
+
+    uuid: str = "GPU-38"
+    pci: str = "00000000:38:00.0"
+    lost: str = ""
+    rows: tuple[int, int, int, int] | None = (0, 0, 0, 0)
+    """Corrected, uncorrected, pending, failed."""
+    pages_pending: int | None = None
+    uncorrected: int | None = 0
+    action: int | None = 0
+    clocks: list[int] | None = []
+    """The reasons, one look after the other; the last one stays."""
+    clock_looks: int = 0
+
+
+def put_nvml(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, error: NVMLError | None = None) -> None:
+    """In the place of the module that checks import. `error` is raised at nvmlInit."""
+    fake = ModuleType("pynvml")
+
+    def init() -> None:
+        if error is not None:
+            raise error
+
+    def handle(index: int) -> Gpu:
+        if gpus[index].lost:
+            raise NVMLError(gpus[index].lost)
+        return gpus[index]
+
+    def telling(read: Callable[[Gpu], object]) -> Callable[..., object]:
+        def call(gpu: Gpu, *args: object) -> object:
+            if (value := read(gpu)) is None:
+                raise NVMLError_NotSupported("Not Supported")
+            return value
+
+        return call
+
+    def fields(gpu: Gpu, wanted: list[int]) -> list[SimpleNamespace]:
+        assert wanted == [230]
+        value = SimpleNamespace(uiVal=gpu.action or 0)
+        return [SimpleNamespace(nvmlReturn=3 if gpu.action is None else 0, value=value)]
+
+    def clocks(gpu: Gpu) -> int | None:
+        if gpu.clocks is None:
+            return None
+        gpu.clock_looks += 1
+        return gpu.clocks[min(gpu.clock_looks, len(gpu.clocks)) - 1] if gpu.clocks else 1
+
+    names: dict[str, object] = {
+        "NVMLError": NVMLError,
+        "NVMLError_LibraryNotFound": NVMLError_LibraryNotFound,
+        "NVMLError_NotSupported": NVMLError_NotSupported,
+        "NVMLError_FunctionNotFound": NVMLError_FunctionNotFound,
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
+        "NVML_VOLATILE_ECC": 0,
+        "nvmlInit": init,
+        "nvmlSystemGetDriverVersion": lambda: "595.45.04",
+        "nvmlDeviceGetCount": lambda: len(gpus),
+        "nvmlDeviceGetHandleByIndex": handle,
+        "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
+        "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(busId=gpu.pci),
+        "nvmlDeviceGetName": lambda gpu: "NVIDIA H100",
+        "nvmlDeviceGetMaxMigDeviceCount": telling(lambda gpu: None),
+        "nvmlDeviceGetMemoryInfo": telling(lambda gpu: None),
+        "nvmlDeviceGetRemappedRows": telling(lambda gpu: gpu.rows),
+        "nvmlDeviceGetRetiredPagesPendingStatus": telling(lambda gpu: gpu.pages_pending),
+        "nvmlDeviceGetTotalEccErrors": telling(lambda gpu: gpu.uncorrected),
+        "nvmlDeviceGetFieldValues": fields,
+        "nvmlDeviceGetCurrentClocksEventReasons": telling(clocks),
+    }
+    for name, value in names.items():
+        setattr(fake, name, value)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)

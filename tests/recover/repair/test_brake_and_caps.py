@@ -1,0 +1,70 @@
+"""How many nodes may be under repair: the brake, and the caps. Each wait has its reason in the Incident."""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.contract import Fault, Remedy
+from recover.reasons import Reason
+from recover.repair.state import RepairPhase
+from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
+
+
+def braked(scene: Scene) -> Scene:
+    for number in range(2, 9):
+        scene.world.finding(on=f"n{number}")
+    scene.triage()
+    return scene
+
+
+def test_a_brake_holds_resets_and_reboots_up() -> None:
+    scene = braked(broken())
+
+    scene.settle()
+
+    assert says(scene) == (RepairPhase.WAITING, Reason.FLEET_BRAKE)
+    scene.later(scene.world.settings.budgets.brake_window_s + 1).triage()
+    scene.settle()
+    assert scene.repair.phase is RepairPhase.RESETTING
+
+
+def test_a_brake_never_holds_up_a_validation_or_a_return() -> None:
+    scene = rebooting()
+    scene.node_boots().settle()
+    braked(scene)
+
+    scene.job_ends(says=GOOD).settle()
+
+    assert scene.repair.phase is RepairPhase.RETURNED
+    assert scene.world.nodes["n1"].quarantine is None
+
+
+def test_no_more_nodes_are_under_repair_at_once_than_the_smaller_of_count_and_share() -> None:
+    scene = broken(nodes=60)
+    scene.world.settings = msgspec.structs.replace(
+        scene.world.settings,
+        budgets=msgspec.structs.replace(scene.world.settings.budgets, quarantined_percent_max=50),
+    )
+    for node in ("n2", "n3"):
+        scene.world.finding(on=node, fault=Fault.DEVICE_RESET, remedy=Remedy.RESET_DEVICE)
+    scene.triage()
+
+    scene.settle()
+
+    phases = sorted(i.status.repair.phase for i in scene.world.incidents.values() if i.status.repair)
+    assert phases == [RepairPhase.RESETTING, RepairPhase.WAITING, RepairPhase.WAITING]
+    (reason, *_) = {i.status.repair.reason for i in scene.world.incidents.values() if i.status.repair} - {""}
+    assert reason == Reason.BUDGET_EXHAUSTED
+
+
+def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() -> None:
+    scene = broken().limits(resets_per_hour_max=1, cool_down_s=0).repaired()
+    scene.later(60).world.finding(on="n2", fault=Fault.DEVICE_RESET, remedy=Remedy.RESET_DEVICE)
+    scene.triage()
+
+    scene.settle()
+
+    (second,) = [i.status.repair for i in scene.world.incidents.values() if i.spec.node == "n2"]
+    assert second is not None
+    assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
+    assert "1 resets in the last hour" in second.message

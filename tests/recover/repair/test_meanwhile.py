@@ -1,0 +1,219 @@
+"""What happens on a node while its repair waits, works or is judged: nothing of it may be lost on the way
+back into service."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from detectors.contract import Fault, Remedy, Subject, SubjectKind
+from detectors.validation.report import encode
+from recover.api import Outcome
+from recover.model import Container, NamespaceView, Pod, PodPhase
+from recover.plan import plan
+from recover.reasons import Reason
+from recover.repair.state import RepairPhase, StepKind, StepOutcome
+from tests.builders import gang
+from tests.recover.repair.scene import GOOD, Scene, broken, report
+
+
+def finding(scene: Scene, device: str, remedy: Remedy = Remedy.RESET_DEVICE) -> Scene:
+    """One more, of another device of n1."""
+    scene.world.finding(on="n1", code="xid-48", fault=Fault.DEVICE_RESET, remedy=remedy)
+    health = scene.world.health["n1"]
+    *others, last = health.status.findings
+    last = msgspec.structs.replace(last, subject=Subject(kind=SubjectKind.DEVICE, device=device))
+    status = msgspec.structs.replace(health.status, findings=[*others, last])
+    scene.world.health["n1"] = msgspec.structs.replace(health, status=status)
+    return scene
+
+
+def waiting() -> Scene:
+    """A pod with accelerators is in the way of a reset."""
+    scene = broken().occupied()
+    scene.settle()
+    assert scene.repair.phase is RepairPhase.WAITING
+    return scene
+
+
+def free(scene: Scene) -> Scene:
+    scene.world.pods.clear()
+    return scene
+
+
+def validating() -> Scene:
+    scene = broken()
+    scene.settle()
+    scene.agent_lets_go().settle()
+    scene.later(60).job_ends().settle()
+    assert scene.repair.phase is RepairPhase.VALIDATING
+    return scene
+
+
+# --- more breaks ------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_fails_while_the_repair_waits_is_reset_with_the_first() -> None:
+    scene = finding(waiting().later(3600), "GPU-second")
+
+    free(scene).settle()
+
+    assert scene.repair.phase is RepairPhase.RESETTING
+    assert scene.repair.devices == ["GPU-n1", "GPU-second"]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "phase", "rung"),
+    [
+        (Remedy.REBOOT_NODE, RepairPhase.REBOOTING, StepKind.REBOOT),
+        (Remedy.INSPECT, RepairPhase.HANDED_OVER, None),
+    ],
+)
+def test_what_fails_while_the_repair_waits_may_ask_for_more(
+    remedy: Remedy, phase: RepairPhase, rung: StepKind | None
+) -> None:
+    scene = finding(waiting().later(3600), "GPU-second", remedy)
+
+    free(scene).settle()
+
+    assert (scene.repair.phase, scene.repair.rung) == (phase, rung)
+
+
+def test_what_a_person_has_answered_asks_for_nothing_any_more() -> None:
+    """A finding stands in the agent's status until the next boot."""
+    scene = finding(broken(), "GPU-second", Remedy.INSPECT)
+    scene.settle()
+    assert scene.repair.reason == Reason.NEEDS_PERSON
+    scene.world.change_node("n1", unschedulable=False)
+    scene.triage()
+    scene.triage()
+
+    finding(scene.later(7200), "GPU-third").triage()
+    scene.settle()
+
+    assert scene.repair.phase is RepairPhase.RESETTING
+    assert scene.repair.devices == ["GPU-third"]
+
+
+def test_a_device_that_fails_during_the_reset_of_another_keeps_the_node_out() -> None:
+    scene = broken()
+    scene.settle()
+    scene.agent_lets_go().settle()
+    finding(scene.later(30), "GPU-second")
+    scene.later(30).job_ends().settle()
+
+    scene.job_ends(says=GOOD).settle()
+
+    assert scene.repair.phase is RepairPhase.REBOOTING
+    assert "its agent has found xid-48 since" in scene.repair.steps[1].message
+
+
+# --- between validation and return ------------------------------------------------------------------------
+
+
+def test_what_is_found_on_a_validated_node_that_a_person_holds_keeps_it_out() -> None:
+    scene = validating()
+    scene.annotates(hold="true").job_ends(says=GOOD).settle()
+    assert scene.repair.reason == Reason.HELD
+
+    finding(scene.later(7200), "GPU-n1")
+    scene.annotates().settle()
+
+    assert scene.repair.phase is RepairPhase.REBOOTING
+    assert [step.outcome for step in scene.repair.steps] == [StepOutcome.DONE, StepOutcome.DONE, None]
+
+
+def test_what_is_found_before_the_node_is_given_back_takes_it_out_again() -> None:
+    """The controller was away between its two writes."""
+    scene = decided()
+    finding(scene.later(3600), "GPU-n1")
+
+    scene.step()
+    assert scene.world.nodes["n1"].quarantine is None
+    scene.triage()
+
+    assert scene.world.nodes["n1"].quarantine is not None
+
+
+def test_a_hold_that_comes_before_the_node_is_given_back_keeps_it_out() -> None:
+    scene = decided().annotates(hold="true")
+
+    assert scene.step() == []
+    assert scene.world.nodes["n1"].quarantine is not None
+    scene.annotates().settle()
+
+    assert scene.world.nodes["n1"].quarantine is None
+
+
+def decided() -> Scene:
+    """Its return is written, and not done yet."""
+    scene = validating().job_ends(says=GOOD)
+    while scene.repair.phase is not RepairPhase.RETURNED:
+        scene.step()
+    assert scene.world.nodes["n1"].quarantine is not None
+    return scene
+
+
+# --- two loops, one Incident ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", ["held", "namespace in mode observe", "another restart under way"])
+def test_triage_and_repair_do_not_overwrite_what_the_other_says_of_a_gang(why: str) -> None:
+    """Each has its own reason, and both would write for as long as the gang has until it is moved."""
+    notes = {"rekindle.dev/hold": "true"} if why == "held" else {}
+    scene = broken(remedy=Remedy.REBOOT_NODE)
+    if why == "another restart under way":
+        scene.world.running(gang(ranks=4)).crash(rank=3)
+        scene.triage()
+        scene.world.running(gang(ranks=4))
+    scene.world.running(gang(ranks=4, annotations=notes))
+    if why == "namespace in mode observe":
+        view = NamespaceView("ml", annotations={"rekindle.dev/mode": "observe"})
+        scene.world.namespaces["ml"] = view
+
+    for _ in range(4):
+        scene.triage()
+        scene.settle()
+
+    assert scene.step() == []
+    assert plan(scene.world.world(), scene.world.settings, scene.world.now).actions == ()
+
+
+def test_a_gang_that_people_hold_is_not_moved_and_the_incident_says_why() -> None:
+    scene = broken(remedy=Remedy.REBOOT_NODE)
+    scene.world.running(gang(ranks=4, annotations={"rekindle.dev/hold": "true"}))
+    scene.settle()
+
+    scene.later(scene.world.settings.timing.checkpoint_grace_s).settle()
+
+    (said,) = [r for r in scene.incident.status.actions if r.action == "move-gang"]
+    assert (said.outcome, said.reason) == (Outcome.REFUSED, Reason.HELD)
+
+
+# --- others' words ----------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_only_claims_to_be_of_the_validation_says_nothing() -> None:
+    """Whoever may create pods may name any Job as their owner."""
+    scene = validating().job_ends(good=False, says=report(devices="failed", kernel_log="passed"))
+    assert scene.repair.step is not None
+    uid = scene.world.repair_jobs[scene.repair.step.job].ref.uid
+    pods = scene.world.pods[uid]
+    said = Container(name="main", running=False, exit_code=0, message=encode(GOOD).decode())
+    forged = Pod(
+        namespace="ml",
+        name="zzz",
+        uid="forged",
+        version="1",
+        owner_uid=uid,
+        owner_kind="Job",
+        node="n1",
+        phase=PodPhase.SUCCEEDED,
+        containers=(said,),
+    )
+    scene.world.pods[uid] = {**pods, forged.uid: forged}
+
+    scene.settle()
+
+    assert scene.repair.phase is RepairPhase.REBOOTING
+    assert "devices failed" in scene.repair.steps[1].message

@@ -1,0 +1,141 @@
+"""What people may do at any moment of a repair, and how a mode is raised or lowered in its midst."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from detectors.contract import Remedy
+from recover.api import IncidentPhase, Outcome
+from recover.modes import Mode
+from recover.reasons import Reason
+from recover.repair.state import RepairPhase, StepOutcome
+from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
+
+
+def at(moment: str) -> Scene:
+    """A repair stopped at that moment."""
+    if moment == "waiting":
+        scene = broken(remedy=Remedy.REBOOT_NODE).bystander()
+        scene.settle()
+        return scene
+    if moment == "before its Job":
+        scene = broken()
+        scene.settle()
+        assert scene.world.repair_jobs == {}
+        return scene
+    scene = rebooting()
+    if moment == "validating":
+        scene.node_boots().settle()
+    return scene
+
+
+@pytest.mark.parametrize("moment", ["waiting", "before its Job", "rebooting", "validating"])
+def test_a_person_who_uncordons_the_node_ends_its_repair(moment: str) -> None:
+    scene = at(moment)
+    scene.world.change_node("n1", unschedulable=False)
+
+    scene.settle()
+    scene.triage()
+    scene.settle()
+    scene.triage()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.RELEASED_BY_PERSON)
+    assert scene.world.repair_jobs == {}, "what still ran is taken back"
+    assert scene.world.nodes["n1"].quarantine is None
+    assert scene.incident.status.phase is IncidentPhase.CLOSED
+
+
+@pytest.mark.parametrize("moment", ["waiting", "before its Job", "rebooting", "validating"])
+def test_a_hold_freezes_the_repair_and_its_end_lets_it_go_on(moment: str) -> None:
+    scene = at(moment)
+    scene.annotates(hold="true")
+    scene.settle()
+    jobs = set(scene.world.repair_jobs)
+
+    if moment == "rebooting":
+        scene.node_boots()
+    if moment == "validating":
+        scene.job_ends(says=GOOD)
+    scene.settle()
+
+    assert set(scene.world.repair_jobs) <= jobs, "nothing new is begun"
+    assert scene.world.nodes["n1"].quarantine is not None
+    assert scene.repair.reason == Reason.HELD
+    scene.annotates().bystander_leaves().settle()
+    if scene.repair.phase is not RepairPhase.RETURNED:
+        scene.repaired()
+    assert scene.repair.phase is RepairPhase.RETURNED
+
+
+def test_a_node_that_people_manage_themselves_is_not_repaired() -> None:
+    scene = broken()
+    scene.world.change_node("n1", labels={"rekindle.dev/managed": "false"})
+
+    scene.settle()
+
+    assert says(scene) == (RepairPhase.WAITING, Reason.HELD)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
+def test_a_lower_mode_lets_the_step_under_way_end_and_begins_no_other(mode: Mode) -> None:
+    scene = rebooting().allows(mode)
+
+    scene.settle()
+    assert scene.repair.phase is RepairPhase.REBOOTING
+    scene.node_boots().settle()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.NOT_IN_REPAIR_MODE)
+    assert scene.repair.steps[0].outcome is StepOutcome.DONE
+    assert scene.world.nodes["n1"].quarantine is not None
+    assert f"The mode is {mode}" in scene.repair.message
+
+
+def test_a_cordon_of_a_person_from_before_stays_after_the_return() -> None:
+    scene = broken()
+    note = scene.world.nodes["n1"].quarantine
+    assert note is not None
+    scene.world.change_node("n1", quarantine=msgspec.structs.replace(note, cordoned=False))
+
+    scene.repaired()
+
+    assert scene.world.nodes["n1"].quarantine is None
+    assert scene.world.nodes["n1"].unschedulable
+
+
+def test_a_node_that_is_deleted_ends_its_repair() -> None:
+    scene = rebooting()
+    del scene.world.nodes["n1"]
+
+    scene.settle()
+    scene.triage()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.NODE_GONE)
+    assert scene.incident.status.phase is IncidentPhase.CLOSED
+    assert scene.world.repair_jobs == {}
+
+
+def test_what_was_seen_before_repair_mode_began_is_not_repaired_and_the_incident_says_so() -> None:
+    scene = broken().later(10)
+    scene.world.mode_since = scene.world.now
+
+    scene.settle()
+
+    (refused,) = [r for r in scene.incident.status.actions if r.action == "repair-node"]
+    assert (refused.outcome, refused.reason) == (Outcome.REFUSED, Reason.STALE_EVIDENCE)
+    assert scene.incident.status.repair is None
+    assert scene.settle() == [], "it is said once"
+
+
+def test_the_same_incident_is_repaired_once_the_fault_shows_again_after_the_promotion() -> None:
+    scene = broken().later(10)
+    scene.world.mode_since = scene.world.now
+    scene.settle()
+
+    scene.later(90).world.finding(on="n1", remedy=Remedy.RESET_DEVICE)
+    scene.triage()
+    scene.settle()
+
+    assert scene.repair.phase is RepairPhase.RESETTING
+    refused = [r for r in scene.incident.status.actions if r.action == "repair-node"]
+    assert refused == [], "nothing says any more that it is not repaired"

@@ -1,0 +1,95 @@
+"""The operator's own pod templates: what is taken, and what ends the start with a word of what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detectors.settings import SettingsError
+from recover.repair.state import StepKind
+from recover.repair_templates import load_means
+from recover.settings import Maintenance, Repairs, Templates, Webhook
+
+
+def test_without_files_the_packaged_templates_are_used() -> None:
+    found = load_means(Repairs()).templates
+
+    assert set(found) == set(StepKind)
+    assert found[StepKind.RESET]["spec"]["containers"][0]["name"] == "reset"
+
+
+def test_a_file_of_ones_own_takes_the_place_of_one_template(tmp_path: Path) -> None:
+    file = tmp_path / "reboot.yaml"
+    file.write_text("spec: {containers: [{name: mine, image: bmc:1}], hostNetwork: true}")
+
+    found = load_means(Repairs(templates=Templates(reboot=str(file)))).templates
+
+    assert found[StepKind.REBOOT]["spec"]["hostNetwork"] is True
+    assert found[StepKind.RESET]["spec"]["containers"][0]["name"] == "reset"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("spec: [", "not valid YAML"),
+        ("", "expected a pod template"),
+        ("containers: []", "expected a pod template"),
+        ("spec: {containers: []}", "expected a pod template"),
+        ("spec: {containers: [3]}", "expected a pod template"),
+        ("spec: {containers: [{name: x, env: {A: b}}]}", r"got `object` - at `$.spec.containers[0].env`"),
+        ("spec: {containers: [{name: x}], initContainers: [a]}", r"at `$.spec.initContainers[0]`"),
+        ("{metadata: {labels: [a]}, spec: {containers: [{name: x}]}}", r"at `$.metadata.labels`"),
+        ("spec: {nodeName: n7, containers: [{name: x}]}", "field spec.nodeName: value 'n7'"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_template_that_cannot_be_used_names_setting_file_and_what_was_expected(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "reset.yaml"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(SettingsError) as raised:
+        load_means(Repairs(templates=Templates(reset=str(file))))
+
+    assert said in str(raised.value)
+    assert f"repair.templates.reset: {file}" in str(raised.value)
+
+
+MANIFEST = "{apiVersion: janitor.example/v1, kind: RebootNode, spec: {nodeName: '{node}'}}"
+
+
+def test_an_object_for_reboots_is_read_from_the_settings() -> None:
+    found = load_means(Repairs(maintenance=Maintenance(plural="rebootnodes", manifest=MANIFEST))).maintenance
+
+    assert found is not None
+    assert found.resource.path("x") == "/apis/janitor.example/v1/rebootnodes/x"
+    assert found.namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Repairs(maintenance=Maintenance(plural="rebootnodes")), "expected both plural and manifest"),
+        (Repairs(maintenance=Maintenance(manifest=MANIFEST)), "expected both plural and manifest"),
+        (Repairs(maintenance=Maintenance(plural="x", manifest="[")), "not valid YAML"),
+        (Repairs(maintenance=Maintenance(plural="x", manifest="kind: X")), "`apiVersion` and `kind`"),
+        (
+            Repairs(
+                maintenance=Maintenance(plural="x", manifest="{apiVersion: a/v1, kind: X, metadata: [a]}")
+            ),
+            "field metadata: Expected `object`",
+        ),
+        (
+            Repairs(
+                maintenance=Maintenance(plural="x", manifest=MANIFEST), webhook=Webhook(url="http://bmc/")
+            ),
+            "one of the two",
+        ),
+    ],
+)
+def test_an_object_that_cannot_be_used_ends_the_start(settings: Repairs, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_means(settings)

@@ -1,0 +1,75 @@
+"""A Node object that is deleted and registers again: the machine is the same, and so is what broke in it."""
+
+from __future__ import annotations
+
+from detectors.contract import NodeHealth
+from recover.api import IncidentPhase
+from recover.model import Node
+from recover.resources import NODES
+from tests.acting import recovering
+from tests.builders import BOOT, Worlds, cluster
+
+
+def out() -> Worlds:
+    world = recovering(cluster(40).finding(on="n1"))
+    assert world.nodes["n1"].quarantine is not None
+    return world
+
+
+def deleted(world: Worlds) -> NodeHealth:
+    """As `kubectl delete node` does. What its agent had told goes with the Node, and is what it will tell."""
+    told = world.health.pop("n1")
+    del world.nodes["n1"]
+    recovering(world.later(60))
+    assert open_ones(world) == []
+    return told
+
+
+def registers(world: Worlds, told: NodeHealth) -> None:
+    """The kubelet makes the Node anew, with nothing of ours on it."""
+    world.later(60)
+    world.nodes["n1"] = Node(name="n1", uid=f"n1-{len(world.incidents)}", version="9", boot_id=BOOT)
+    world.health["n1"] = told
+    recovering(world)
+
+
+def open_ones(world: Worlds) -> list[str]:
+    return [name for name, i in world.incidents.items() if i.status.phase is IncidentPhase.OPEN]
+
+
+def test_a_node_that_registers_again_in_the_same_boot_is_taken_out_again_for_an_incident_of_its_own() -> None:
+    world = out()
+    for again in (2, 3):
+        registers(world, deleted(world))
+
+        note = world.nodes["n1"].quarantine
+        assert note is not None, "it is as broken as before"
+        assert open_ones(world) == [note.incident]
+        assert len(world.incidents) == again
+
+    before = dict(world.incidents)
+    recovering(world.later(60))
+    assert world.incidents == before
+
+
+def test_what_a_person_had_released_before_does_not_come_back_with_the_node() -> None:
+    """The Node's own memory of the release is gone with it; the Incident's close is not."""
+    world = out().later(300)
+    world.change_node("n1", unschedulable=False, taints=())
+    recovering(recovering(world))
+
+    registers(world, deleted(world))
+
+    assert world.nodes["n1"].quarantine is None
+    assert len(world.incidents) == 1
+
+
+def test_an_incident_stays_open_while_its_node_only_cannot_be_read() -> None:
+    world = out()
+    (name,) = open_ones(world)
+    del world.nodes["n1"], world.health["n1"]
+    world.unread[NODES] = {"n1"}
+
+    recovering(world.later(60))
+
+    assert open_ones(world) == [name]

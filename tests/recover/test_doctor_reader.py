@@ -1,0 +1,89 @@
+"""recover/doctor/installation/reader.py: what the API server will not answer is remembered, not raised."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
+from recover.doctor.installation.model import Part
+from recover.doctor.installation.reader import Reader
+from recover.lookup import CannotTell
+from recover.resources import NODES
+
+
+class Answers(KubeApi):
+    """Each request takes the next answer; an exception is raised."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__(Credentials("http://none"))
+        self._answers = list(answers)
+
+    async def request(self, method: str, path: str, **asked: Any) -> bytes:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return msgspec.json.encode(answer)
+
+
+def page(*names: str, rest: str = "") -> dict[str, Any]:
+    return {"metadata": {"continue": rest}, "items": [{"metadata": {"name": name}} for name in names]}
+
+
+def name_of(raw: bytes) -> str:
+    return str(msgspec.json.decode(raw)["metadata"]["name"])
+
+
+async def listed(*answers: Any) -> tuple[list[str] | None, dict[Part, str]]:
+    reader = Reader(Answers(*answers))
+    return await reader.every(Part.NODES, NODES, name_of), reader.unread
+
+
+async def test_all_pages_are_read_and_an_expired_list_begins_anew() -> None:
+    expired = ApiError(410, "Expired", "too old")
+
+    found, unread = await listed(page("a", rest="2"), expired, page("a", rest="2"), page("b"))
+
+    assert found == ["a", "b"]
+    assert unread == {}
+
+
+async def test_a_kind_that_is_not_served_has_no_objects() -> None:
+    assert await listed(ApiError(404, "NotFound", "no such kind")) == ([], {})
+
+
+@pytest.mark.parametrize("status", [403, 500])
+async def test_what_is_refused_has_its_reason(status: int) -> None:
+    found, unread = await listed(ApiError(status, "Because", "you may not"))
+
+    assert found is None
+    assert unread == {Part.NODES: "nodes may not be read (you may not)"}
+
+
+@pytest.mark.parametrize("error", [ReplyLost("it broke"), ApiError(401, "Unauthorized", "who are you?")])
+async def test_without_an_answer_or_without_a_name_nothing_can_be_told(error: Exception) -> None:
+    with pytest.raises(CannotTell, match=r"it broke|who are you"):
+        await listed(error)
+
+
+async def test_an_object_of_another_shape_is_not_taken_for_one_that_is_not_there() -> None:
+    class Wanted(msgspec.Struct):
+        spec: int
+
+    reader = Reader(Answers({"spec": "no number"}))
+
+    assert await reader.one(Part.LEASE, NODES, "n1", Wanted) is None
+    assert reader.unread[Part.LEASE].startswith("Node n1 cannot be read: Expected `int`")
+
+
+def test_the_time_is_the_api_servers_where_it_tells_one() -> None:
+    api = Answers()
+    api.date = "Sat, 21 Nov 2026 12:00:00 GMT"
+
+    assert Reader(api).now() == datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    api.date = "today"
+    assert abs((Reader(api).now() - datetime.now(UTC)).total_seconds()) < 60

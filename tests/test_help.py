@@ -1,0 +1,128 @@
+"""`--help` of every command: one style, whichever library reads the arguments. And the one list of exit
+statuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from chaos.bench import BENCHES
+from detectors.cli import GROUP
+from detectors.exit_status import MEANINGS, Exit
+
+Captured = pytest.CaptureFixture[str]
+
+BENCH = [f"bench {name}" for name in BENCHES]
+COMMANDS = [*(name for name in MEANINGS if name != "bench"), *BENCH]
+PARENTS = ["bench", "chaos", "checkpoints", "recipes"]
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
+RUN: dict[str, Callable[[list[str]], int]] = {point.name: point.load() for point in entry_points(group=GROUP)}
+
+
+def asked(called: str, *args: str) -> int:
+    name, *rest = called.split()
+    try:
+        return RUN[name]([*rest, *args])
+    except SystemExit as end:  # argparse ends by itself
+        return int(end.code or 0)
+
+
+def helped(called: str, flag: str, capsys: Captured) -> str:
+    status = asked(called, flag)
+    printed = capsys.readouterr()
+    assert (status, printed.err) == (0, "")
+    return printed.out
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def options(text: str) -> dict[str, str]:
+    """What is said of each option, in one line."""
+    told: dict[str, str] = {}
+    name = ""
+    for line in text.partition("Options:\n")[2].split("\n\n")[0].splitlines():
+        if found := re.match(r"  (-\S.*?)(  +(\S.*))?$", line):
+            name = found[1]
+            told[name] = found[3] or ""
+        else:
+            told[name] = f"{told[name]} {line.strip()}".strip()
+    return told
+
+
+def test_every_command_has_its_row_of_exit_statuses() -> None:
+    assert {name.split()[0] for name in MEANINGS} == RUN.keys()
+
+
+@pytest.mark.parametrize("called", [*COMMANDS, *PARENTS])
+def test_help_begins_with_usage_and_an_imperative_sentence(called: str, capsys: Captured) -> None:
+    usage, sentence, *_ = helped(called, "--help", capsys).split("\n\n")
+
+    assert usage.startswith(f"Usage: rekindle {called} [OPTIONS]")
+    first, *_ = one_line(sentence).split()
+    assert sentence.startswith("  ")
+    assert re.fullmatch("[A-Z][a-z]*[^s]", first), f"{first} is no imperative"
+    assert one_line(sentence).endswith(".")
+
+
+@pytest.mark.parametrize("called", [*COMMANDS, *PARENTS])
+def test_every_option_is_described_by_a_sentence(called: str, capsys: Captured) -> None:
+    told = options(helped(called, "--help", capsys))
+
+    assert told["-h, --help"] == "Show this message and exit."
+    for option, words in told.items():
+        assert re.match(r"[A-Z$0-9].*[.)\]]$", words), f"{option}: {words!r}"
+        assert not re.search(r"<(str|int|list)|\{", option), f"{option}: a placeholder is no type"
+
+
+@pytest.mark.parametrize("called", COMMANDS)
+def test_help_ends_with_the_exit_statuses(called: str, capsys: Captured) -> None:
+    last = one_line(helped(called, "-h", capsys).rpartition("Exit status: ")[2])
+
+    row = MEANINGS.get(called, MEANINGS["bench"])
+    for status, meaning in row.items():
+        assert f"{int(status)} {meaning}" in last
+    assert "2 an argument, setting or file cannot be used" in last
+
+
+@pytest.mark.parametrize("called", MEANINGS)
+def test_the_page_of_commands_has_the_same_row(called: str) -> None:
+    row = MEANINGS[called]
+    cells = (row.get(status, "") for status in (Exit.GOOD, Exit.BAD, Exit.NO_ANSWER))
+
+    assert f"| `{called}` | {' | '.join(cells)} |".replace("|  |", "| |") in PAGE.read_text()
+
+
+@pytest.mark.parametrize("called", PARENTS)
+def test_a_command_of_several_says_which_where_none_is_asked_for(called: str, capsys: Captured) -> None:
+    assert RUN[called](["no-such"]) == Exit.UNUSABLE
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "No such command 'no-such'" in printed.err
+
+
+@pytest.mark.parametrize("called", ["status", "recipes list", "crds", "bench footprint"])
+def test_an_argument_that_cannot_be_used_is_told_alike(called: str, capsys: Captured) -> None:
+    assert asked(called, "--no-such") == Exit.UNUSABLE
+
+    usage, _, error = capsys.readouterr().err.partition("\n\n")
+    first, second = usage.splitlines()
+    assert first.startswith(f"Usage: rekindle {called} [OPTIONS]")
+    assert second == f"Try 'rekindle {called} -h' for help."
+    assert error.startswith("Error: ")
+    assert "--no-such" in error
+
+
+@pytest.mark.parametrize(
+    "called", ["status", "doctor", "recipes list", "checkpoints scan", "chaos run", *BENCH]
+)
+def test_answers_are_printed_as_table_json_or_yaml_and_nothing_else(called: str, capsys: Captured) -> None:
+    told = options(helped(called, "--help", capsys))
+
+    assert told["-o, --output FORM"].startswith("How to print the answer: table (default), json or yaml.")
