@@ -153,7 +153,7 @@ class Reflector:
 
     def _refuse_older(self, version: str) -> None:
         """An API server that lags, or an etcd set back to a backup: then only a restart believes it."""
-        if int(version) < self._highest:
+        if _number(version) < self._highest:
             raise _Unusable(
                 f"list of {self._resource.plural} as of version {version}, although {self._highest} was seen"
             )
@@ -203,7 +203,7 @@ class Reflector:
 
     def _take(self, event: WatchEvent) -> None:
         """The version only grows: a watch that is resumed never goes back."""
-        self._highest = max(self._highest, int(self._meta(event).resource_version))
+        self._highest = max(self._highest, _number(self._meta(event).resource_version))
         self._version = str(self._highest)
         if event.type != "BOOKMARK":
             self._sink.apply(event)
@@ -245,6 +245,13 @@ class Reflector:
             error=str(error),
             retry_in_s=round(state.upcoming_sleep, 2),
         )
+
+
+def _number(version: str) -> int:
+    try:
+        return int(version)
+    except ValueError:
+        raise _Unusable(f"resourceVersion {version!r} is no number") from None
 
 
 _exponential = tenacity.wait_random_exponential(multiplier=0.1, max=BACKOFF_MAX_S)

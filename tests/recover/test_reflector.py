@@ -161,6 +161,17 @@ def test_an_event_that_says_no_version_does_not_end_the_controller() -> None:
     assert watched_from(cluster) == ["5", "5", "6"]
 
 
+@pytest.mark.parametrize("version", ["", "rev-7"])
+def test_an_answer_with_a_version_that_is_no_number_does_not_end_the_controller(version: str) -> None:
+    metadata = msgspec.Raw(msgspec.json.encode({"metadata": {"resourceVersion": version}}))
+    odd = WatchEvent("MODIFIED", metadata)
+
+    cluster, sink, _ = follow([page(version, "a"), page("5", "a")], [[odd], [event("ADDED", "b", 6)]])
+
+    assert (sink.lists, sink.events) == ([(1, "5")], ["ADDED"])
+    assert watched_from(cluster) == ["5", "5", "6"]
+
+
 def test_a_wait_of_an_hour_is_not_kept() -> None:
     busy = ApiError(503, "ServiceUnavailable", "a proxy's maintenance page", retry_after_s=3600)
 
