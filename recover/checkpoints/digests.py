@@ -27,7 +27,7 @@ from recover.checkpoints.torch_dcp import INDEX, Piece, pieces
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["check_digests"]
+__all__ = ["check_digests", "not_checked"]
 
 CHUNK_BYTES = 2**20
 DEPTH_MAX = 8
@@ -61,12 +61,16 @@ def check_digests(folder: Folder, total_bytes: int) -> str:
     try:
         _check(folder, done, DEPTH_MAX)
     except OutOfTimeError:
-        return f"digests not checked: the time was over after {_size(done.bytes)} of {_size(total_bytes)}"
+        return not_checked(done.bytes, total_bytes)
     if not done.compared_bytes:
         return f"no digests to compare with; all {_size(done.bytes)} could be read"
     without = done.bytes - done.compared_bytes
     rest = f"; {_size(without)} have none" if without else ""
     return f"digests of {_size(done.compared_bytes)} are right{rest}"
+
+
+def not_checked(read_bytes: int, total_bytes: int) -> str:
+    return f"digests not checked: the time was over after {_size(read_bytes)} of {_size(total_bytes)}"
 
 
 def _check(folder: Folder, done: _Read, depth_left: int) -> None:

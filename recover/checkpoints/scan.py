@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from recover.checkpoints import READERS, Reader
-from recover.checkpoints.digests import check_digests
+from recover.checkpoints.digests import check_digests, not_checked
 from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, step_of
 from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, Folder, OutOfTimeError, why
 from recover.checkpoints.generic import Generic
@@ -155,6 +155,8 @@ def _compared(folder: Folder, entry: Entry, verdict: Verdict) -> tuple[Verdict, 
     try:
         inside = folder.only(entry.files) if entry.files else folder.open(entry.name)
         return verdict, check_digests(inside, verdict.bytes)
+    except OutOfTimeError:
+        return verdict, not_checked(0, verdict.bytes)
     except (OSError, DamagedError) as error:
         reason = str(error) if isinstance(error, DamagedError) else f"{UNREADABLE}: {why(error)}"
         return msgspec.structs.replace(verdict, complete=False, reason=reason), ""

@@ -132,10 +132,13 @@ def test_a_shard_that_differs_from_its_sha256_sends_the_gang_to_the_one_before(s
     )
 
 
-def test_when_the_time_is_over_the_structure_decides_and_the_rest_is_said(sharded: Path) -> None:
+@pytest.mark.parametrize("time_s", [4.0, 5.0, 12.0], ids=["at once", "as it begins", "within"])
+def test_when_the_time_is_over_the_structure_decides_and_the_rest_is_said(
+    sharded: Path, time_s: float
+) -> None:
     clock = ticking(1.0)
 
-    result = scan(sharded, digests=True, time_s=12.0, clock=lambda: next(clock))
+    result = scan(sharded, digests=True, time_s=time_s, clock=lambda: next(clock))
 
     assert result.chosen is not None
     assert result.chosen.step == 60
