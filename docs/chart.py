@@ -23,8 +23,16 @@ CHART = Path(__file__).parents[1] / "charts" / "rekindle"
 BEGIN = "<!-- values: written by `make docs` from values.yaml -->\n"
 END = "<!-- end of values -->\n"
 DECIDED_BY_THE_RELEASE = {
-    "controllerSettings": {"mode", "modes", "namespace", "images", "scheduling_gates"},
-    "agentSettings": {"catalogue"},
+    "controllerSettings": (
+        "mode",
+        "modes",
+        "namespace",
+        "images",
+        "scheduling_gates",
+        "repair.templates",
+        "repair.webhook.token_file",
+    ),
+    "agentSettings": ("catalogue",),
 }
 """Settings that follow from other values, and so are none of their own."""
 
@@ -123,8 +131,12 @@ def _settings(struct: type[msgspec.Struct], name: str) -> dict[str, Any]:
     """One group below the other in place of references, and without the defaults, which are the daemon's."""
     components = msgspec.json.schema(struct)["$defs"]
     whole: dict[str, Any] = _resolved(components[struct.__name__], components)
-    for field in DECIDED_BY_THE_RELEASE[name]:
-        del whole["properties"][field]
+    for setting in DECIDED_BY_THE_RELEASE[name]:
+        *groups, field = setting.split(".")
+        group = whole
+        for one in groups:
+            group = group["properties"][one]
+        del group["properties"][field]
     return whole
 
 

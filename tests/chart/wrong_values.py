@@ -17,6 +17,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a registry of all charts with a scheme": ({"global": {"imageRegistry": "http://r"}}, "imageRegistry"),
     "a label that is the chart's own": ({"labels": {"app.kubernetes.io/name": "x"}}, "labels"),
     "a label with a number": ({"labels": {"team": 7}}, "team"),
+    "a label's value with a space": ({"labels": {"team": "ml platform"}}, "team"),
+    "a label's name with a space": ({"labels": {"ml team": "a"}}, "ml team"),
     "a registry with a scheme": ({"image": {"registry": "https://registry.example.com"}}, "registry"),
     "a repository in capitals": ({"image": {"repository": "Rekindle"}}, "repository"),
     "a tag with a colon": ({"image": {"tag": "a:b"}}, "tag"),
@@ -68,6 +70,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a setting of the wrong type": ({"settings": {"agent": {"nvml": {"enabled": 1}}}}, "enabled"),
     "the mode as a setting": ({"settings": {"controller": {"mode": "recover"}}}, "mode"),
     "modes as a setting": ({"settings": {"controller": {"modes": {"pools": {}}}}}, "modes"),
+    "a repair's template as a setting": (
+        {"settings": {"controller": {"repair": {"templates": {"reset": "/reset.yaml"}}}}},
+        "templates",
+    ),
+    "a webhook's token as a setting": (
+        {"settings": {"controller": {"repair": {"webhook": {"token_file": "/token"}}}}},
+        "token_file",
+    ),
 }
 
 WRONG_TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
