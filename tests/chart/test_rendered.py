@@ -288,7 +288,7 @@ def annotations(objects: list[dict[str, Any]], kind: str) -> dict[str, str]:
     return dict(of_kind(objects, kind)["spec"]["template"]["metadata"]["annotations"])
 
 
-def test_the_controller_may_ask_another_one_for_reboots_by_its_objects_in_mode_repair_only(
+def test_the_controller_may_ask_another_one_for_reboots_by_its_objects_in_mode_repair(
     helm: Helm, tmp_path: Path
 ) -> None:
     objects = helm.render(BY_ANOTHER)
@@ -306,9 +306,20 @@ def test_the_controller_may_ask_another_one_for_reboots_by_its_objects_in_mode_r
     ]
     binding = of_kind(objects, "ClusterRoleBinding", "rekindle-maintenance")
     assert [subject["name"] for subject in binding["subjects"]] == ["rekindle-controller"]
-    for other in ({**BY_ANOTHER, "mode": "recover"}, {"mode": "repair"}):
-        names = {body["metadata"]["name"] for body in helm.render(other)}
-        assert "rekindle-maintenance" not in names
+    without = {body["metadata"]["name"] for body in helm.render({"mode": "repair"})}
+    assert "rekindle-maintenance" not in without
+
+
+def test_a_mode_that_is_lowered_in_the_midst_of_a_reboot_leaves_the_right_to_take_its_object_back(
+    helm: Helm,
+) -> None:
+    """Without it the repair could never end, and a removal would be refused for it."""
+    for mode in ("recover", "observe"):
+        objects = helm.render({**BY_ANOTHER, "mode": mode})
+
+        (rule,) = of_kind(objects, "ClusterRole", "rekindle-maintenance")["rules"]
+        assert rule["verbs"] == ["get", "delete"]
+        assert of_kind(objects, "ClusterRoleBinding", "rekindle-maintenance")
 
 
 def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:

@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 WRONG_TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "half of what asks another controller": (
-        {"mode": "repair", "settings": {"controller": {"repair": {"maintenance": {"plural": "reboots"}}}}},
+        {"settings": {"controller": {"repair": {"maintenance": {"plural": "reboots"}}}}},
         "maintenance",
     ),
 }
