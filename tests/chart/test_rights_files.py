@@ -44,6 +44,15 @@ def test_no_right_is_a_wildcard_and_none_reads_secrets_or_runs_in_pods() -> None
         assert not {"escalate", "bind", "impersonate", "deletecollection"} & {*rule["verbs"]}
 
 
+def test_the_controller_patches_and_never_replaces_and_of_namespaces_it_only_keeps_a_list() -> None:
+    """recover.kube knows no PUT; no loop reads a single namespace."""
+    granted = [rule for account, rule in rules() if account == "rekindle-controller"]
+    namespaces = [rule["verbs"] for rule in granted if "namespaces" in rule["resources"]]
+
+    assert not any("update" in rule["verbs"] for rule in granted)
+    assert namespaces == [["list", "watch"]]
+
+
 @pytest.mark.parametrize("kind", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
 def test_the_controller_may_do_to_every_kind_that_it_recovers_what_a_recovery_does(kind: Resource) -> None:
     verbs = [r["verbs"] for _, r in rules() if kind.group in r["apiGroups"] and kind.plural in r["resources"]]
