@@ -25,8 +25,9 @@ async def run_reference(
     arguments = [f"--steps={steps}", f"--checkpoint-dir={checkpoint_dir}", f"--seed={seed}"]
     arguments += [f"--checkpoint-every={checkpoint_every}", f"--world-size={world_size}"]
     arguments += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-    # A resume asked of the caller must not reach the reference.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("REKINDLE_")}
+    # As a container has it: a resume asked of the caller must not reach the reference, and by other variables
+    # numpy's libraries choose their kernels, each of which rounds the last bit in its own way.
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
     ranks: list[Process] = []
     try:
         for rank in range(world_size):

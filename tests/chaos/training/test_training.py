@@ -43,7 +43,7 @@ class Gang:
                         sys.executable, "-m", "chaos.training", "--steps", str(STEPS),
                         "--checkpoint-dir", str(self.directory), "--checkpoint-every", str(EVERY), *arguments,
                     ],
-                    env=os.environ | environment | {
+                    env={"PATH": os.environ["PATH"]} | environment | {
                         "RANK": str(rank), "WORLD_SIZE": str(self.world_size),
                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                     },
@@ -238,6 +238,20 @@ def test_the_commit_marker_names_every_shard_with_its_checksum(gangs: Callable[[
     }
     parts = [np.load(step / f"shard-{rank}-of-2.npz")["parameters"] for rank in range(WORLD_SIZE)]
     assert np.concatenate(parts).dtype == np.float64
+
+
+async def test_the_reference_computes_as_a_container_does_whatever_its_callers_environment_says(
+    tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another set of kernels rounds the last bit otherwise, and a container would not hear of it."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    monkeypatch.setenv("REKINDLE_RESUME_FROM", str(tmp_path / "none"))
+
+    found = await run_reference(
+        steps=STEPS, world_size=WORLD_SIZE, checkpoint_dir=tmp_path / "ckpt", checkpoint_every=EVERY
+    )
+
+    assert found == undisturbed
 
 
 async def test_a_cancelled_reference_run_leaves_no_process(tmp_path: Path) -> None:
