@@ -38,6 +38,12 @@ class Credentials(msgspec.Struct, frozen=True):
     ca_file: str = ""
     client_cert_file: str = ""
     client_key_file: str = ""
+    server_name: str = ""
+    """Which name its certificate has, where that is not the one in `server`."""
+    proxy: str = ""
+    """The URL of a proxy on the way to it."""
+    verify: bool = True
+    """False: any server is believed, as people may say of their own kubeconfig."""
 
     @staticmethod
     def in_cluster(host: str, port: str) -> Credentials:
@@ -60,8 +66,11 @@ class Credentials(msgspec.Struct, frozen=True):
     def ssl_context(self) -> ssl.SSLContext | bool:
         """Trusts the cluster's CA alone where one is given; shows the client certificate, if any."""
         if not (self.ca_file or self.client_cert_file):
-            return True
+            return self.verify
         context = ssl.create_default_context(cafile=self.ca_file or None)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         if self.client_cert_file:
             context.load_cert_chain(self.client_cert_file, self.client_key_file or None)
         return context

@@ -114,6 +114,7 @@ class KubeApi:
     async def __aenter__(self) -> KubeApi:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=32),
+            proxy=self._credentials.proxy or None,
             read_bufsize=1024 * 1024,
             headers={"User-Agent": self._user_agent},
         )
@@ -148,6 +149,7 @@ class KubeApi:
                 data=data,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+                server_hostname=self._credentials.server_name or None,
             ) as response:
                 payload = await response.read()
                 self.date = response.headers.get("Date", "")
@@ -176,6 +178,7 @@ class KubeApi:
                 params=params,
                 headers=await self._headers(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=silence_s),
+                server_hostname=self._credentials.server_name or None,
             ) as response:
                 if response.status >= 300:
                     raise self._refusal(response, await response.read())

@@ -25,6 +25,7 @@ from chaos.simulate.crashing import CrashPoints
 from chaos.simulate.jobs import Job
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
+from detectors.credentials import Credentials
 from detectors.kubeapi import Resource, WatchEvent
 from detectors.settings import SettingsError
 from recover.api import Phase
@@ -150,11 +151,8 @@ async def test_an_api_server_that_cannot_be_used_as_it_is_named_is_told(
     assert str(caught.value).startswith(told)
 
 
-async def test_in_a_cluster_of_ipv6_the_address_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00:10:96::1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-
-    assert (await load_credentials()).server == "https://[fd00:10:96::1]:443"
+def test_in_a_cluster_of_ipv6_the_address_stands_in_brackets() -> None:
+    assert Credentials.in_cluster("fd00:10:96::1", "443").server == "https://[fd00:10:96::1]:443"
 
 
 def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> None:

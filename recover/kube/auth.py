@@ -46,9 +46,9 @@ async def load_credentials(
         raise SettingsError("--ca-file is the certificate authority of --server, and none is given")
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if not kubeconfig and host:
-        return Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+        return _of_pod(Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
     path = kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
-    if not os.path.isfile(path):  # noqa: ASYNC240  (once, before anything else runs)
+    if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise SettingsError(
             f"kubeconfig {path}: no such file; expected a kubeconfig (--kubeconfig or KUBECONFIG), or to "
             "run inside a cluster"
@@ -74,14 +74,25 @@ def _of_server(server: str, token_file: str, ca_file: str) -> Credentials:
     return credentials
 
 
+def _of_pod(credentials: Credentials) -> Credentials:
+    try:
+        credentials.headers()
+        credentials.ssl_context()
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"this pod's account cannot be used: {error}; expected automountServiceAccountToken, or "
+            "--kubeconfig"
+        ) from error
+    return credentials
+
+
 async def _from_kubeconfig(path: str, context: str) -> Credentials:
     import yaml  # noqa: PLC0415
     from kubernetes_asyncio import client, config  # noqa: PLC0415  (72 MiB: only those who need it pay)
 
     configuration = client.Configuration()
     try:
-        if context:
-            _must_be_among(config.list_kube_config_contexts(path)[0], context, path)
+        context = _context(path, context)
         loader = await config.load_kube_config(
             config_file=path, context=context or None, client_configuration=configuration
         )
@@ -89,22 +100,39 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         raise SettingsError(f"kubeconfig {path}: not valid YAML: {' '.join(str(error).split())}") from error
     except (config.ConfigException, OSError, ValueError) as error:
         raise SettingsError(f"kubeconfig {path}: {error}") from error
-    except (AttributeError, TypeError, KeyError) as error:  # the reader takes the file's shape for granted
+    except (AssertionError, AttributeError, TypeError, KeyError) as error:  # its shape is taken for granted
         raise SettingsError(f"kubeconfig {path}: not the shape of a kubeconfig") from error
-    return Credentials(
+    if not configuration.host.startswith(("https://", "http://")):
+        raise SettingsError(f"kubeconfig {path}: server {configuration.host!r}: expected a URL")
+    credentials = Credentials(
         server=configuration.host.rstrip("/"),
         tokens=_Renewed(loader, configuration, path) if _token_of(configuration) else None,
         ca_file=configuration.ssl_ca_cert or "",
         client_cert_file=configuration.cert_file or "",
         client_key_file=configuration.key_file or "",
+        server_name=configuration.tls_server_name or "",
+        proxy=configuration.proxy or "",
+        verify=configuration.verify_ssl,
     )
+    try:
+        credentials.ssl_context()
+    except OSError as error:
+        raise SettingsError(f"kubeconfig {path}: its certificates cannot be used: {error}") from error
+    return credentials
 
 
-def _must_be_among(contexts: list[dict[str, str]], context: str, path: str) -> None:
-    """Raises SettingsError."""
-    names = [one["name"] for one in contexts]
-    if context not in names:
-        raise SettingsError(f"--context {context!r}: expected one of {', '.join(names)}, as {path} has them")
+def _context(path: str, wanted: str) -> str:
+    """As for kubectl the first of several files that names a current one decides; for kubernetes-asyncio it
+    is the last. Raises SettingsError where the wanted one is in none."""
+    from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: PLC0415
+
+    files = KubeConfigMerger(path).config_files.values()
+    if not wanted:
+        return next((file["current-context"] for file in files if file.get("current-context")), "")
+    names = [one["name"] for file in files for one in file.get("contexts") or []]
+    if wanted not in names:
+        raise SettingsError(f"--context {wanted!r}: expected one of {', '.join(names)}, as {path} has them")
+    return wanted
 
 
 class _Renewed:
