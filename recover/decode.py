@@ -7,6 +7,7 @@ msgspec.MsgspecError, which table.py reports and skips.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -201,6 +202,7 @@ class _Source(msgspec.Struct, rename="camel"):
 
 
 class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
     resources: _Resources = msgspec.field(default_factory=_Resources)
     env_from: list[_Source] = []
 
@@ -224,6 +226,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
     wire = msgspec.json.decode(raw, type=_Pod)
     meta = wire.metadata
     containers = msgspec.convert(wire.spec.containers, list[_Container])
+    beside = {c.name for c in containers} - {c.name for c in _training(containers, accelerators)}
     unplaced = next(
         (
             c.message
@@ -245,7 +248,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         annotations=meta.annotations,
         created=meta.creation_timestamp,
         deleting_since=meta.deleting_since,
-        containers=tuple(_container(c) for c in wire.status.container_statuses),
+        containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
         accelerators=sum(
             _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
         ),
@@ -284,9 +287,14 @@ def _may_exist(owner: Owner) -> bool:
 
 def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:
     """What every training container reads; a container beside them need not."""
-    training = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
-    read = [container.environments for container in training or containers]
+    read = [container.environments for container in _training(containers, names)]
     return tuple(sorted(set.intersection(*read))) if read else ()
+
+
+def _training(containers: list[_Container], names: tuple[str, ...]) -> list[_Container]:
+    """Those that ask for accelerators; where none does, all."""
+    found = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
+    return found or containers
 
 
 def _gang_uid(meta: OwnedMeta) -> str:
@@ -297,7 +305,7 @@ def _gang_uid(meta: OwnedMeta) -> str:
     return meta.labels.get(JOBSET_UID, owner.uid) if owner.kind == JOBS.kind else owner.uid
 
 
-def _container(status: _ContainerStatus) -> Container:
+def _container(status: _ContainerStatus, beside: Collection[str]) -> Container:
     ended = status.state.terminated or status.last_state.terminated
     return Container(
         name=status.name,
@@ -308,6 +316,7 @@ def _container(status: _ContainerStatus) -> Container:
         message=ended.message if ended else "",
         finished_at=ended.finished_at if ended else None,
         waiting=status.state.waiting,
+        beside=status.name in beside,
     )
 
 

@@ -118,7 +118,8 @@ def _by_itself(loss: Loss) -> bool:
 
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
-    ended = next((c for c in pod.containers if c.exit_code not in (None, 0)), None)
+    failed = [c for c in pod.containers if c.exit_code not in (None, 0)]
+    ended = min(failed, key=lambda c: c.beside, default=None)
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
         return Loss(
@@ -140,7 +141,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
         return lost(_code(ended), ended.finished_at if ended else None)
     if pod.node and world.has_no_node(pod.node):
         return lost("node-gone", None)
-    if ended is not None:
+    if ended is not None and not ended.beside:
         return lost(_code(ended), ended.finished_at, in_place=True)
     return None
 

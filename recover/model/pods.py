@@ -41,6 +41,8 @@ class Container(msgspec.Struct, frozen=True):
     message: str = ""
     finished_at: datetime | None = None
     waiting: Waiting | None = None
+    beside: bool = False
+    """It asks for no accelerator, and another container of its pod does: its end is no lost rank."""
 
 
 class Outsider(msgspec.Struct, frozen=True):

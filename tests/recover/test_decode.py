@@ -91,6 +91,19 @@ def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -
     assert (container.running, container.exit_code, container.reason) == (True, 137, "OOMKilled")
 
 
+@pytest.mark.parametrize(("asks", "beside"), [(True, [False, True]), (False, [False, False])])
+def test_a_container_without_accelerators_stands_beside_one_that_asks_for_some(
+    asks: bool, beside: list[bool]
+) -> None:
+    train = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}} if asks else {}}
+    spec = {"containers": [{"name": "proxy"}, train]}
+    status = {"containerStatuses": [{"name": "train"}, {"name": "proxy"}]}
+
+    found = decode.pod(pod({}, spec=spec, status=status), ACCELERATORS)
+
+    assert [container.beside for container in found.containers] == beside
+
+
 def test_what_a_container_waits_for_is_read_in_its_kubelets_words() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
     statuses = [{"name": "c", "state": waiting}, {"name": "d", "state": {"waiting": {}}}]

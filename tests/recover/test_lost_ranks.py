@@ -166,6 +166,39 @@ def test_a_hang_is_seen_though_the_agent_of_a_dead_node_can_no_longer_tell_it() 
     assert world.not_ready("n2").decide().restarts == ["llm"]
 
 
+def with_a_proxy(world: Worlds, rank: int, proxy: Container) -> None:
+    """A container beside the rank's, which sorts before it."""
+    pods = world.pods["llm-uid"]
+    pod = pods[f"llm-{rank}-uid"]
+    pods[pod.uid] = msgspec.structs.replace(pod, containers=(proxy, *pod.containers))
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_container_beside_the_rank_that_ends_is_no_lost_rank(running: bool) -> None:
+    """A proxy or log shipper that crashed; whether its kubelet starts it again depends on the pod."""
+    proxy = Container(
+        name="proxy",
+        running=running,
+        restarts=int(running),
+        exit_code=137,
+        finished_at=NOW - timedelta(seconds=60),
+        beside=True,
+    )
+    world = cluster().running(gang("llm", ranks=4))
+    with_a_proxy(world, 2, proxy)
+
+    assert world.decide().incidents == []
+
+
+def test_a_failed_pod_is_judged_by_the_ranks_own_container() -> None:
+    """The proxy beside it was told to end because the rank had."""
+    proxy = Container(name="proxy", running=False, exit_code=143, finished_at=NOW, beside=True)
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=2, exit_code=139)
+    with_a_proxy(world, 2, proxy)
+
+    assert [e.code for e in world.decide().incident.status.evidence] == ["exit-139"]
+
+
 def test_the_recovery_knows_where_a_rank_ran_that_is_gone_and_whose_log_tells_why() -> None:
     world = cluster().running(gang("llm", ranks=4))
     pod = deleted(world, 2, ago_s=0.2, gone=True)
