@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,19 @@ def test_the_list_of_images_for_a_registry_of_ones_own_is_what_the_release_start
 
     named = re.findall(r'"([^"]*rekindle:[^"]*)"', settings_of(objects))
     assert {image["image"] for image in listed} == {*images(objects), *named}
+
+
+def test_the_documented_command_lists_every_image_that_ones_own_values_name(helm: Helm) -> None:
+    page = (CHART.parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    command, _, listing = page[page.index("helm template ") :].partition("```")[0].partition("|\n")
+    flags = [f"--kube-version={KUBERNETES}", *helm.values(EVERYTHING)]
+    assert command.split()[:4] == ["helm", "template", "rekindle", "charts/rekindle"]
+
+    rendered = helm.run("template", "rekindle", str(CHART), *flags)
+    listed = subprocess.run(listing, shell=True, input=rendered, capture_output=True, text=True, check=True)
+
+    ours = f"registry.example.com:5000/team/rekindle@{DIGEST}"
+    assert set(listed.stdout.split()) == {ours, "registry.example.com/torch:1", "reset:2"}
 
 
 def test_the_controller_is_given_the_packaged_templates_of_a_repair_as_this_cluster_needs_them(
