@@ -126,11 +126,12 @@ class Guard:
         return Allowed()
 
     def _exhausted(self, node: Node) -> str:
-        """The first limit that another quarantine would break, in words; empty if none."""
-        limits, nodes = self._limits, self._nodes
+        """The first limit that another quarantine would break, in words; empty if none. A node that has one
+        already, and became worse, takes no second place."""
+        limits, nodes, others = self._limits, self._nodes, self._quarantined - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
-        if len(self._quarantined) + 1 > cluster:
-            return f"{len(self._quarantined)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
+        if len(others) + 1 > cluster:
+            return f"{len(others)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
         for what, label, percent in (
             ("pool", limits.pool_label, limits.pool_percent_max),
             ("domain", limits.domain_label, None),
@@ -140,7 +141,7 @@ class Guard:
                 continue
             peers = [n.name for n in nodes if n.labels.get(label) == value]
             limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)
-            out = sum(1 for name in peers if name in self._quarantined)
+            out = sum(1 for name in peers if name in others)
             if out + 1 > limit:
                 return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
         if self._recent + 1 > limits.quarantines_per_hour_max:

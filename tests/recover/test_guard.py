@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from detectors.contract import Severity
 from recover.api import Phase
 from recover.model import PodPhase
 from recover.phases import advance
@@ -63,6 +64,17 @@ def test_a_forged_recovery_in_another_namespace_uses_up_no_budget_of_the_gang() 
     world.recoveries["evil/forged"] = msgspec.structs.replace(real, metadata=metadata, status=status)
 
     assert world.decide().restarts == ["llm"]
+
+
+def test_a_degraded_node_that_becomes_worse_is_cordoned_in_the_place_that_it_has_already() -> None:
+    clique = {"nvidia.com/gpu.clique": "rack-1", "node.kubernetes.io/instance-type": "h100"}
+    world = cluster(nodes=8).change_node("n1", labels=clique)
+    recovering(world.finding(on="n1", code="xid-63", severity=Severity.PENDING))
+    assert not world.nodes["n1"].unschedulable
+
+    recovering(world.later(100).finding(on="n1"))
+
+    assert world.nodes["n1"].unschedulable
 
 
 def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget() -> None:
