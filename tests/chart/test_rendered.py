@@ -336,6 +336,19 @@ def test_a_mode_that_is_lowered_in_the_midst_of_a_reboot_leaves_the_right_to_tak
         assert of_kind(objects, "ClusterRoleBinding", "rekindle-maintenance")
 
 
+def test_every_pod_of_the_controllers_account_may_run_where_the_controller_may(helm: Helm) -> None:
+    objects = helm.render(EVERYTHING)
+    specs = [body["spec"] for body in objects if body["kind"] == "Pod"]
+    specs += [of_kind(objects, kind)["spec"]["template"]["spec"] for kind in ("Deployment", "Job")]
+
+    assert len(specs) == 3
+    for spec in specs:
+        assert spec["serviceAccountName"] == "rekindle-controller"
+        assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "infra"}
+        assert spec["tolerations"] == EVERYTHING["controller"]["tolerations"]
+    assert [spec.get("priorityClassName") for spec in specs] == [None, *["system-cluster-critical"] * 2]
+
+
 def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:
     objects = [
         body

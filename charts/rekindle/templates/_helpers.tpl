@@ -125,7 +125,6 @@ serviceAccountName: rekindle-controller
 {{- with include "rekindle.pullSecrets" . }}
 {{ . }}
 {{- end }}
-priorityClassName: {{ .Values.controller.priorityClassName }}
 nodeSelector:
   kubernetes.io/os: linux
   {{- with .Values.controller.nodeSelector }}
