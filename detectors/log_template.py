@@ -33,6 +33,7 @@ __all__ = [
     "line_of",
     "parse",
     "pieces",
+    "without_colours",
 ]
 
 _PLACES_MAX = 8
@@ -118,8 +119,7 @@ class Template(msgspec.Struct, frozen=True):
 
 def line_of(text: str) -> Line:
     """Done once for a line, however many templates then look into it."""
-    if _COLOUR in text:
-        text = _without_colours(text)
+    text = without_colours(text)
     return Line(text, _lower(text))
 
 
@@ -180,8 +180,10 @@ def _lower(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
-def _without_colours(line: str) -> str:
+def without_colours(line: str) -> str:
     """Terminal codes end with a letter, which must not be taken for the beginning of a word."""
+    if _COLOUR not in line:
+        return line
     head, *codes = line.split(_COLOUR)
     for code in codes:
         after = code.lstrip(string.digits + ";?")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
 from detectors.facts import PodRef, cut
+from detectors.log_template import without_colours
 from detectors.rules import bars, logs, progress, signatures
 from detectors.rules.signatures import Hit, Known, Signatures
 from detectors.settings import Logs
@@ -95,7 +96,7 @@ class PodFold:
         return self._step(text, at) or self._known.lines != knew
 
     def _step(self, text: str, at: datetime) -> bool:
-        pieces = bars.pieces(text)
+        pieces = bars.pieces(without_colours(text))
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
         self._keep(pieces[-1] if pieces else "")

@@ -1,7 +1,8 @@
 """Training steps in a container's log, and when their absence is a stall. Pure; pods.py makes edges of it.
 
-A job may give a literal template (`step {step}/`); without one the usual wordings are read. No regular
-expression ever sees tenant text: each line costs its length, once per wording.
+A job may give a literal template (`step {step}/`); without one the usual wordings are read. Either way the
+number may be padded with spaces, or be grouped as `1,234`. No regular expression ever sees tenant text: each
+line costs its length, once per wording.
 """
 
 from __future__ import annotations
@@ -17,11 +18,37 @@ from detectors.rules import bars
 __all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in", "steps_in"]
 
 _WORDS = ("global_step", "iteration", "step", "iter")
-_NOT_AFTER = frozenset({"from", "at", "for", "to", "after", "until", "checkpoint", "every"})
+_KINDS = frozenset({"global", "train", "training", "optimizer"})
+_NOT_AFTER = frozenset(
+    {
+        "from",
+        "at",
+        "for",
+        "to",
+        "after",
+        "until",
+        "checkpoint",
+        "every",
+        "per",
+        "last",
+        "latest",
+        "max",
+        "saved",
+    }
+)
 """`resumed from step 40`, `saved checkpoint for step 40`: such a line tells of a step and makes none."""
+_EVALUATIONS = frozenset({"val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"})
+"""Among the last words before it: `Validation: iteration 1/32`, `[Eval][Epoch 1][Iter: 0/7]`."""
+_EVALUATION_WORDS = 3
+_TOLD_BEFORE = ("resumed", "resuming", "restored", "restoring", "loaded ", "saved ")
+"""`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
+_TOLD_BEHIND = ("' reached ", "' was not in top ")
+"""`Epoch 0, global step 40: 'val_loss' reached 0.3`: of its ModelCheckpoint, hours apart."""
 _BETWEEN = " \t:=#[(\"'"
 _BETWEEN_CHARS_MAX = 8
+_BEFORE_CHARS = 20
 _DIGITS_MAX = 15
+_GROUP_DIGITS = 3
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
 _DURATIONS_MAX = 32
@@ -95,9 +122,12 @@ def _by_template(line: str, head: str, tail: str) -> int | None:
         at = line.find(head, at)
         if at < 0:
             return None
-        digits = _digits(line, at + len(head))
-        if digits and line.startswith(tail, at + len(head) + len(digits)):
-            return int(digits)
+        start = at + len(head)
+        while line.startswith(" ", start) and start < at + len(head) + _BETWEEN_CHARS_MAX:
+            start += 1
+        for digits in (_grouped(line, start), _digits(line, start)):
+            if digits and line.startswith(tail, start + len(digits)):
+                return _count(digits)
         at += 1
     return None
 
@@ -109,27 +139,37 @@ def _by_word(lower: str, word: str) -> int | None:
         if at < 0:
             return None
         start = at + len(word)
-        if _begins_word(lower, at) and _word_before(lower, at) not in _NOT_AFTER:
+        if _begins_word(lower, at) and not _only_told(lower, at):
             while (
                 start < len(lower)
                 and lower[start] in _BETWEEN
                 and start < at + len(word) + _BETWEEN_CHARS_MAX
             ):
                 start += 1
-            digits = _digits(lower, start) if start > at + len(word) else ""
+            digits = _grouped(lower, start) if start > at + len(word) else ""
             if digits and _ends_number(lower, start + len(digits)):
-                return int(digits)
+                return _count(digits)
         at += len(word)
     return None
 
 
 def _begins_word(lower: str, at: int) -> bool:
-    return at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] == "_")
+    """`--step` is an argument, and `epoch=0-step=40.ckpt` the name of a file."""
+    return at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] in "_-")
 
 
-def _word_before(lower: str, at: int) -> str:
-    before = lower[max(0, at - 20) : at].split()
-    return before[-1] if before else ""
+def _only_told(lower: str, at: int) -> bool:
+    """Whether the step that may be named here was made earlier, or is none of the training."""
+    window = lower[max(0, at - _BEFORE_CHARS) : at]
+    words = "".join(char if char.isalnum() or char == "_" else " " for char in window).split()
+    while words and words[-1] in _KINDS:
+        words.pop()
+    return (
+        (bool(words) and words[-1] in _NOT_AFTER)
+        or not _EVALUATIONS.isdisjoint(words[-_EVALUATION_WORDS:])
+        or any(lower.find(told, 0, at) >= 0 for told in _TOLD_BEFORE)
+        or any(lower.find(told, at) >= 0 for told in _TOLD_BEHIND)
+    )
 
 
 def _digits(text: str, start: int) -> str:
@@ -139,9 +179,25 @@ def _digits(text: str, start: int) -> str:
     return text[start:end] if end - start <= _DIGITS_MAX else ""
 
 
+def _grouped(text: str, start: int) -> str:
+    """The same with a comma before each three digits, as `1,234`, where they are laid out so."""
+    digits = _digits(text, start)
+    end = start + len(digits)
+    if not 1 <= len(digits) <= _GROUP_DIGITS:
+        return digits
+    while text.startswith(",", end) and len(_digits(text, end + 1)) == _GROUP_DIGITS:
+        end += 1 + _GROUP_DIGITS
+    is_list = text.startswith(",", end) and bool(_digits(text, end + 1))
+    return digits if is_list or end - start > _DIGITS_MAX else text[start:end]
+
+
+def _count(digits: str) -> int:
+    return int(digits.replace(",", ""))
+
+
 def _ends_number(text: str, at: int) -> bool:
-    """`12.5`, `12ms` and `12%` are no steps; `12.` at the end of a sentence is."""
+    """`12.5`, `12ms`, `12%` and `12.ckpt` are no steps; `12.` at the end of a sentence is."""
     after = text[at : at + 2]
     if after[:1].isalnum() or after[:1] in ("_", "%"):
         return False
-    return not (after[:1] == "." and after[1:].isdigit())
+    return not (after[:1] == "." and after[1:].isalnum())

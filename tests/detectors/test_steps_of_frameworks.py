@@ -1,0 +1,118 @@
+"""Step lines as real frameworks print them, and their lines about checkpoints and evaluations, which are none."""
+
+# ruff: noqa: E501  the lines are kept whole
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from detectors.catalog.log_errors import packaged_log_errors
+from detectors.contract import PodSettings
+from detectors.facts import PodRef
+from detectors.pods import PodFold
+from detectors.rules.progress import step_in
+from detectors.settings import Logs
+
+NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def fold() -> PodFold:
+    return PodFold(PodRef("train", "llm-0", "uid-0", "main"), Logs(), packaged_log_errors())
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        (" [2026-11-21 09:30:00] iteration        1/  500000 | consumed samples:          512 |", 1),
+        ("[2026-11-21 09:30:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[0.001]", 10),
+        ("epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=32.1", 10),
+        ("Training epoch 0, iteration 9/999 | lr: 0.0003 | global_batch_size: 512 | global_step: 9 | reduced_train_loss: 10.9", 9),
+        ("completed step: 10, seconds: 1.234, TFLOP/s/device: 120.0, Tokens/s/device: 3000.0, loss: 8.1", 10),
+        ("loss: 10.9, learning_rate: 1e-05, global_step: 10, interval_runtime: 2.1, progress_or_epoch: 0.01", 10),
+        ("[Train][Epoch 1/20][Iter: 10/20]lr(LinearWarmup): 0.1, CELoss: 6.9", 10),
+        ("INFO:tensorflow:loss = 0.3, step = 100 (1.234 sec)", 100),
+        ("train | step:    100 | steps/sec:   12.3 | output: {'loss': 0.3}", 100),
+        ("(TaskRunner pid=1234) step:1 - global_seqlen/min:1024 - actor/loss:0.1", 1),
+        ("step 00010/21400 (0.05%) | loss: 9.1", 10),
+        ("[Basic..][epoch:  0, iter:   1,200, lr:(2.000e-04,)] [eta: 1 day, 2:03:04]", 1200),
+        ("Step 1,234,567/2,000,000, loss 2.1", 1234567),
+        ("iter:1,200,lr:2e-04", 1200),
+        ("iter 5,100,0.3", 5),
+        ("step 12,loss 0.3", 12),
+    ],
+)  # fmt: skip
+def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
+    assert step_in(line) == step
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt",
+        "Restored all states from the checkpoint at /ckpt/epoch=0-step=40-v1.ckpt",
+        "wrote /ckpt/step=40.ckpt",
+        "Epoch 0, global step 40: 'val_loss' reached 0.31000 (best 0.31000), saving model to '/ckpt/epoch=0-step=40.ckpt' as top 1",
+        "Epoch 1, global step 80: 'val_loss' was not in top 1",
+        "  Continuing training from global step 410",
+        "restoring from this run's directory latest step 40",
+        "Loaded checkpoint '/ckpt/x' (step 40)",
+        "resuming training, step 40",
+        "Checkpoint saved: step 40",
+        "  successfully saved checkpoint from iteration     500 to /ckpt",
+        "Validation: iteration 1/32",
+        "[Eval][Epoch 1][Iter: 0/7]CELoss: 1.2, loss: 1.2",
+        "eval  | step:    100 | running 10 steps of evaluation...",
+        "Evaluating: step 5",
+        "seconds per step: 3",
+        "--step 100",
+        "100/100 ━━━━━━━━━━ 3s 20ms/step - loss: 0.5",
+        "INFO:tensorflow:global_step/sec: 12.3",
+    ],
+)
+def test_a_line_that_only_tells_of_a_step_makes_none(line: str) -> None:
+    assert step_in(line) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "line", "step"),
+    [
+        ("Iter(train) [{step}/", "11/21 09:30:00 - mmengine - INFO - Iter(train) [  50/4000]  base_lr: 2e-4", 50),
+        ("iter:{step}, lr", "[epoch:  0, iter:   1,200, lr:(2.000e-04,)]", 1200),
+        ("step {step}/", "Step 1, step 1,234/10,000", 1234),
+        ("it {step},", "it 7,100 tokens", 7),
+    ],
+)  # fmt: skip
+def test_a_template_reads_a_number_as_it_is_laid_out(template: str, line: str, step: int) -> None:
+    assert step_in(line, template) == step
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("", "[titan] 2026-11-21 09:30:00,000 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  6.1234  \x1b[33mmemory: 40GiB"),
+        ("", "\x1b[31mstep\x1b[0m 10"),
+        ("step {step}/", "\x1b[1mstep \x1b[36m10\x1b[0m/1000"),
+    ],
+)  # fmt: skip
+def test_colours_hide_no_step(fold: PodFold, template: str, line: str) -> None:
+    fold.job_settings(PodSettings(uid="uid-0", step_template=template))
+    fold.line(line, NOW)
+
+    published = fold.published()
+    assert published is not None
+    assert published.first_step == 10
+
+
+def test_the_tail_and_the_first_error_have_no_colours(fold: PodFold) -> None:
+    fold.line("\x1b[35mTraceback (most recent call last):\x1b[0m", NOW)
+    fold.line("\x1b[1;35mValueError\x1b[0m: \x1b[35mbad shape\x1b[0m", NOW)
+    fold.end(NOW)
+
+    published = fold.published()
+    assert published is not None
+    assert published.first_error is not None
+    assert published.first_error.text == "ValueError: bad shape"
+    assert published.tail == "Traceback (most recent call last):\nValueError: bad shape"
