@@ -173,7 +173,7 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A machine outside that reboots nodes in place of a Job, as clouds and management boards can."""
 
     url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    """It is sent a POST with `action`, `id`, `node`, `bootid` and more as JSON, and answers 2xx once it will
+    """It is sent a POST with `action`, `id`, `node`, `bootId` and more as JSON, and answers 2xx once it will
     reboot the node. The same `id` may come again and must then do nothing more. Empty: reboots are Jobs."""
     token_file: str = ""
     """A file whose text is sent as `Authorization: Bearer`; read anew for each request."""
