@@ -205,7 +205,7 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     attempt: Annotated[int, Meta(ge=1)] = 1
     reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
     message: Annotated[str, Meta(description="what happens now, in plain words", max_length=1024)] = ""
-    causes: Annotated[list[Cause], Meta(max_length=16)] = []
+    causes: Annotated[list[Cause], Meta(max_length=64)] = []
     nodes: Annotated[
         list[str],
         Meta(description="where the ranks ran that a later attempt has stopped", max_length=4096),

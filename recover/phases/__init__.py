@@ -23,7 +23,7 @@ from recover.model import Terminal, World
 from recover.phases.avoid import avoided
 from recover.phases.causes import corrected_causes, fresh_causes
 from recover.phases.choose import choosing
-from recover.phases.context import CAUSES_MAX, Context, Step, moved, next_attempt, status_patch
+from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.resume import resuming
 from recover.phases.stop import fencing, planned, stopping
@@ -83,9 +83,7 @@ def _joined(ctx: Context) -> Step | None:
         return None
     if not ctx.has("resumed"):
         causes = [*known, *fresh]
-        status = msgspec.structs.replace(
-            ctx.status, causes=causes[-CAUSES_MAX:], avoid_nodes=avoided(ctx, causes)
-        )
+        status = msgspec.structs.replace(ctx.status, causes=bounded(causes), avoid_nodes=avoided(ctx, causes))
         return Step(status=status)
     if not fresh:
         return Step(status=msgspec.structs.replace(ctx.status, causes=known))

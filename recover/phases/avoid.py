@@ -12,11 +12,9 @@ from detectors.contract import Fault, Severity
 from recover.api import Blame, Cause
 from recover.consent import in_force_for
 from recover.diagnose.nodes import node_faults
-from recover.phases.context import Context
+from recover.phases.context import AVOIDED_MAX, Context
 
-__all__ = ["AVOIDED_MAX", "avoided", "broken", "closed", "is_back"]
-
-AVOIDED_MAX = 256
+__all__ = ["avoided", "broken", "closed", "is_back"]
 
 
 def avoided(ctx: Context, causes: Iterable[Cause]) -> list[str]:

@@ -6,7 +6,7 @@ import msgspec
 
 from recover.api import Cause, Incident, IncidentPhase, Outcome
 from recover.guard import RESTART_GANG
-from recover.phases.context import Context
+from recover.phases.context import AVOIDED_MAX, CAUSES_MAX, Context
 
 __all__ = ["corrected_causes", "first_cause", "fresh_causes"]
 
@@ -45,7 +45,16 @@ def fresh_causes(ctx: Context) -> list[Cause]:
             for record in incident.status.actions
         )
     ]
-    return [_cause(ctx, i) for i in sorted(found, key=lambda i: (i.spec.detected_at, i.metadata.name))]
+    causes = [_cause(ctx, i) for i in sorted(found, key=lambda i: (i.spec.detected_at, i.metadata.name))]
+    return [cause for cause in causes if not _is_crowded_out(ctx, cause)]
+
+
+def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
+    """Of more broken nodes than there is room for causes, that they are avoided tells that they are known: a
+    cause that gave its place to a later one would else come back at each look."""
+    avoided = ctx.status.avoid_nodes
+    is_full = len(ctx.status.causes) >= CAUSES_MAX
+    return is_full and cause.node != "" and (cause.node in avoided or len(avoided) >= AVOIDED_MAX)
 
 
 def corrected_causes(ctx: Context) -> list[Cause]:

@@ -30,11 +30,13 @@ from recover.witnesses import witnesses
 from recover.workloads import workload_of
 
 __all__ = [
+    "AVOIDED_MAX",
     "CAUSES_MAX",
     "REFUSED_AGAIN_S",
     "Context",
     "Step",
     "allowed_s",
+    "bounded",
     "condition",
     "moved",
     "next_attempt",
@@ -42,7 +44,7 @@ __all__ = [
     "status_patch",
 ]
 
-CAUSES_MAX, PHASES_MAX = 16, 64
+AVOIDED_MAX, CAUSES_MAX, PHASES_MAX = 256, 64, 64
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
 REFUSED_AGAIN_S = 10.0
@@ -206,7 +208,7 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
     status = msgspec.structs.replace(
         ctx.status,
         attempt=attempt,
-        causes=[*ctx.status.causes, *added][-CAUSES_MAX:],
+        causes=bounded([*ctx.status.causes, *added]),
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
         avoid_nodes=_widened(ctx.status.avoid_nodes, added),
@@ -224,7 +226,14 @@ def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
 
 
 def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:
-    return sorted({*avoid, *(cause.node for cause in causes if cause.node)})[:256]
+    return sorted({*avoid, *(cause.node for cause in causes if cause.node)})[:AVOIDED_MAX]
+
+
+def bounded(causes: list[Cause]) -> list[Cause]:
+    """As many as a recovery keeps: the first, and of the others those of nodes go before the gang's own."""
+    surplus = len(causes) - CAUSES_MAX
+    of_nodes = [cause for cause in causes[1:] if cause.node][: max(0, surplus)]
+    return [cause for cause in causes if cause not in of_nodes][-CAUSES_MAX:]
 
 
 def condition(

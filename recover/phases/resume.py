@@ -12,8 +12,8 @@ from recover.consent import frozen_gang, may_recreate
 from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
-from recover.phases.avoid import AVOIDED_MAX, broken, closed
-from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans
+from recover.phases.avoid import broken, closed
+from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS

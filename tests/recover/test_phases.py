@@ -11,6 +11,7 @@ from detectors.contract import Edge, Fault, LogError, Severity
 from recover.api import FailedLog, Phase
 from recover.model import Container, PodPhase
 from recover.phases import advance
+from recover.phases.context import CAUSES_MAX
 from recover.plan import plan
 from recover.reasons import Reason
 from tests.acting import (
@@ -26,8 +27,52 @@ from tests.acting import (
     start_pods,
     step,
 )
-from tests.builders import NOW, cluster, gang
+from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.phase_cases import choice, faulted
+
+# --- a whole rack -----------------------------------------------------------------------------------------
+
+
+def out_of_power(nodes: int) -> Worlds:
+    """A gang of so many ranks and two more; all those nodes fall silent, and a rank elsewhere tells of it."""
+    world = cluster(nodes=nodes + 8).running(gang(ranks=nodes + 2)).crash(rank=nodes)
+    for number in range(nodes):
+        world.not_ready(f"n{number}")
+    return recovering(world)
+
+
+@pytest.mark.parametrize("nodes", [20, 100])
+def test_a_gang_that_loses_more_nodes_than_there_is_room_for_causes_is_stopped_all_the_same(
+    nodes: int,
+) -> None:
+    world = out_of_power(nodes)
+    for _ in range(10):
+        recovering(world)
+        if "stop-gang" in step(world):
+            break
+
+    status = only_recovery(world).status
+    assert acts(look(world)) == []
+    assert status.avoid_nodes == sorted(f"n{number}" for number in range(nodes))
+    assert len(status.causes) == min(nodes, CAUSES_MAX)
+    assert status.causes[0].incident == only_recovery(world).spec.incident
+
+
+def test_more_broken_nodes_than_causes_begin_one_attempt_after_the_start_and_not_one_after_another() -> None:
+    world = recovering(cluster(nodes=240).running(gang(ranks=100)).crash(rank=99))
+    advanced(world, Phase.RESUMING)
+    step(world)
+    start_pods(world.later(2), first_node=100)
+    world.later(30).crash(rank=5)
+    for number in range(100, 200):
+        world.finding(on=f"n{number}")
+    recovering(world)
+
+    wrote = [step(recovering(world)) for _ in range(4)]
+
+    assert wrote == [["recovery-stopping"], ["stop-gang"], [], []]
+    assert only_recovery(world).status.attempt == 2
+
 
 # --- the whole path ---------------------------------------------------------------------------------------
 
