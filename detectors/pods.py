@@ -100,6 +100,7 @@ class PodFold:
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
         self._keep(pieces[-1] if pieces else "")
+        self._progress = progress.began(self._progress, at)
         steps = progress.steps_in(pieces, self._job.step_template)
         if steps is None:
             return False

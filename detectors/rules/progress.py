@@ -15,7 +15,7 @@ import msgspec
 
 from detectors.rules import bars
 
-__all__ = ["Progress", "median_step_s", "observe", "stall_limit_s", "step_in", "steps_in"]
+__all__ = ["Progress", "began", "median_step_s", "observe", "stall_limit_s", "step_in", "steps_in"]
 
 _WORDS = ("global_step", "iteration", "step", "iter")
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
@@ -55,13 +55,17 @@ _DURATIONS_MAX = 32
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Steps of one container instance. `durations_s` are the last times per step, newest last."""
+    """Steps of one container instance. `durations_s` are the last times per step, `pauses_s` those between two
+    lines that tell of one, newest last; the first pause is the time before the first such line."""
 
     first_step: int | None = None
     first_step_at: datetime | None = None
     last_step: int | None = None
     last_step_at: datetime | None = None
     durations_s: tuple[float, ...] = ()
+    pauses_s: tuple[float, ...] = ()
+    heard_at: datetime | None = None
+    """Since when the present pause goes on, by what we have read ourselves."""
 
 
 def step_in(line: str, template: str = "") -> int | None:
@@ -91,16 +95,32 @@ def steps_in(pieces: Sequence[str], template: str = "") -> tuple[int, int] | Non
 def observe(progress: Progress, step: int, at: datetime, *, first: int | None = None) -> Progress:
     """A step that is not the last one again moves the progress; going back counts too (a resume in place).
     `first` is an earlier one that came with it."""
-    if progress.last_step is None or progress.last_step_at is None:
-        first = step if first is None else first
-        return Progress(first_step=first, first_step_at=at, last_step=step, last_step_at=at)
     if step == progress.last_step:
         return progress
+    progress = _after_pause(progress, at)
+    if progress.last_step is None or progress.last_step_at is None:
+        first = step if first is None else first
+        return msgspec.structs.replace(
+            progress, first_step=first, first_step_at=at, last_step=step, last_step_at=at
+        )
     durations_s = progress.durations_s
     elapsed_s = (at - progress.last_step_at).total_seconds()
     if step > progress.last_step and elapsed_s >= 0:
         durations_s = (*durations_s[1 - _DURATIONS_MAX :], elapsed_s / (step - progress.last_step))
     return msgspec.structs.replace(progress, last_step=step, last_step_at=at, durations_s=durations_s)
+
+
+def began(progress: Progress, at: datetime) -> Progress:
+    """The container's first line, whatever it says: the pause before its first step begins."""
+    return progress if progress.heard_at is not None else msgspec.structs.replace(progress, heard_at=at)
+
+
+def _after_pause(progress: Progress, at: datetime) -> Progress:
+    pauses_s = progress.pauses_s
+    pause_s = (at - progress.heard_at).total_seconds() if progress.heard_at is not None else -1.0
+    if pause_s >= 0:
+        pauses_s = (*pauses_s[1 - _DURATIONS_MAX :], pause_s)
+    return msgspec.structs.replace(progress, pauses_s=pauses_s, heard_at=at)
 
 
 def median_step_s(progress: Progress) -> float | None:
@@ -110,10 +130,15 @@ def median_step_s(progress: Progress) -> float | None:
 def stall_limit_s(
     progress: Progress, *, stall_min_s: float, stall_factor: float, hang_timeout_s: float | None
 ) -> float | None:
-    """How long no step may come before the container counts as stalled; None where the job wants no limit."""
+    """How long no step may come before the container counts as stalled; None where the job wants no limit.
+
+    Many steps may go by between two lines that tell of one: so long no line is due.
+    """
     if hang_timeout_s is not None:
         return hang_timeout_s if hang_timeout_s > 0 else None
-    return max(stall_min_s, stall_factor * (median_step_s(progress) or 0.0))
+    step_s = median_step_s(progress) or 0.0
+    pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
+    return max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
 
 
 def _by_template(line: str, head: str, tail: str) -> int | None:

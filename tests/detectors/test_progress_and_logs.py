@@ -181,6 +181,27 @@ def test_a_stall_needs_ten_minutes_and_ten_median_steps() -> None:
     assert (slow.tick(at(180 + 899)), slow.tick(at(180 + 900))) == (False, True)
 
 
+def test_between_two_lines_that_come_every_hundred_steps_nothing_is_stalled() -> None:
+    fold = pod()
+    fold.line("loading the model", at(-1300))
+    fold.line("iteration 100", START)
+    assert not fold.tick(at(1000)), "the first line came after 1300 s: the second one may, too"
+    for n in range(1, 6):
+        fold.line(f"iteration {100 * n + 100}", at(1000 * n))
+
+    assert not fold.tick(at(5000 + 1589))
+    assert fold.tick(at(5000 + 1591)), "a pause of 1000 s holds 99 more steps of 10 s; then ten minutes"
+
+
+def test_a_long_start_says_nothing_of_the_pauses_between_steps_that_have_come() -> None:
+    fold = pod()
+    fold.line("loading the model", at(-5000))
+    for n in range(4):
+        fold.line(f"step {n}", at(n))
+
+    assert fold.tick(at(3 + 600))
+
+
 def test_a_jobs_own_limit_wins_and_zero_is_never() -> None:
     own, off = pod(), pod()
     own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
