@@ -55,8 +55,8 @@ _DURATIONS_MAX = 32
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Steps of one container instance. `durations_s` are the last times per step, `pauses_s` those between two
-    lines that tell of one, newest last; the first pause is the time before the first such line."""
+    """Steps of one container instance. `durations_s` are the last times per step, `pauses_s` those between
+    two lines that tell of one, newest last; the first pause is the time before the first such line."""
 
     first_step: int | None = None
     first_step_at: datetime | None = None
