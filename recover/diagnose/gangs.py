@@ -177,14 +177,15 @@ def _covered(world: World, node: str, at: datetime) -> str:
 
 def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
+    seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
     blind = [(node, why) for node in used if (why := _covered(world, node, at))][:_SUSPECTS_MAX]
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
         severity=Severity.FATAL,
-        detected_at=at,
-        seen_at=at,
+        detected_at=seen_at,
+        seen_at=seen_at,
         summary=f"{gang.ref}: no rank has made a step since its time limit; no culprit can be named",
         blame=Blame.UNKNOWN,
         settled=True,

@@ -23,6 +23,8 @@ class Loss(msgspec.Struct, frozen=True):
     pod_uid: str
     node: str
     at: datetime
+    """Never later than now: nobody may have told it, or a clock that runs ahead."""
+    told_at: datetime | None
     code: str
     """`exit-1`, `oom-killed`, `deleted`, `node-gone`."""
     restarts: int = 0

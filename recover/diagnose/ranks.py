@@ -28,6 +28,8 @@ __all__ = [
     "trains_on",
 ]
 
+_CLOCKS_APART = timedelta(minutes=1)
+"""Between two machines that are kept in time, by far the most."""
 _SIGTERM = 143
 """Exit code of an orderly stop."""
 
@@ -126,7 +128,8 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             pod=pod.name,
             pod_uid=pod.uid,
             node=pod.node,
-            at=at or now,
+            at=min(at or now, now),
+            told_at=at,
             code=code,
             restarts=ended.restarts if ended else 0,
             in_place=in_place,
@@ -187,7 +190,7 @@ def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now
     pod = next(p for p in pods if p.uid == only.pod_uid)
     progress = world.progress(pod)
     goes_on = progress is not None and progress.instance >= only.restarts and _steps(progress)
-    return not goes_on and now >= only.at + timedelta(seconds=timing.in_place_grace_s)
+    return not goes_on and not _is_fresh(only, timing.in_place_grace_s, now)
 
 
 def _steps(progress: PodProgress) -> bool:
@@ -211,7 +214,15 @@ def trains_on(world: World, pods: list[Pod], lost: list[Loss], timing: Timing) -
 
 
 def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
-    return loss.code == "deleted" and now < loss.at + timedelta(seconds=timing.deleted_settle_s)
+    return loss.code == "deleted" and _is_fresh(loss, timing.deleted_settle_s, now)
+
+
+def _is_fresh(loss: Loss, within_s: float, now: datetime) -> bool:
+    """Less long ago than that. A time that nobody tells, or that only a wrong clock can tell, is not waited
+    for: it would not come, or not for hours."""
+    if loss.told_at is None:
+        return False
+    return -_CLOCKS_APART < now - loss.told_at < timedelta(seconds=within_s)
 
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.contract import Fault, Origin, Severity
+from detectors.contract import Edge, Fault, Origin, Severity
 from recover.actions import Create, Plan
 from recover.api import Outcome
 from recover.model import PodPhase, Terminal
@@ -28,6 +29,11 @@ def _evicted(world: Worlds) -> None:
 
 def _node_gone(world: Worlds) -> None:
     del world.nodes["n3"]
+
+
+def _stall_ahead(world: Worlds) -> None:
+    for pod in world.pods["llm-uid"].values():
+        world.progress(pod, Edge.STALLED, at=world.now + timedelta(hours=2))
 
 
 def _never_ready(world: Worlds) -> None:
@@ -50,8 +56,11 @@ TROUBLES: dict[str, Trouble] = {
     "unknown": lambda w: w.finding(on="n3", fault=Fault.UNKNOWN),
     "stale": lambda w: w.finding(on="n0", ago_s=7200),
     "crash": lambda w: w.crash(rank=1),
+    "crash ahead": lambda w: w.crash(rank=2, ago_s=-7200),
     "in place": lambda w: w.restart_in_place(rank=0),
+    "in place ahead": lambda w: w.restart_in_place(rank=0, ago_s=-7200),
     "stall": lambda w: w.stall(),
+    "stall ahead": _stall_ahead,
     "not ready": lambda w: w.not_ready("n2"),
     "evicted": _evicted,
     "node gone": _node_gone,

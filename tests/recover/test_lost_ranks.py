@@ -9,9 +9,10 @@ import pytest
 
 from detectors.contract import Edge, Fault, LogError
 from recover.actions import Create
-from recover.api import Blame
+from recover.api import Blame, Phase
 from recover.model import Container, Pod, PodPhase
 from recover.resources import RECOVERIES
+from tests.acting import advanced, only_recovery, recovering, step
 from tests.builders import NOW, Worlds, cluster, gang
 
 
@@ -164,6 +165,55 @@ def test_a_hang_is_seen_though_the_agent_of_a_dead_node_can_no_longer_tell_it() 
 
     assert world.decide().restarts == []
     assert world.not_ready("n2").decide().restarts == ["llm"]
+
+
+# --- times that nobody tells, or a wrong clock ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead_s", [None, 3600.0])
+def test_a_container_that_restarted_at_a_time_that_cannot_be_is_not_waited_for(ahead_s: float | None) -> None:
+    """A node that has booted again does not know when its containers ended."""
+    world = cluster().running(gang("llm", ranks=4)).restart_in_place(rank=2)
+    pods = world.pods["llm-uid"]
+    (container,) = pods["llm-2-uid"].containers
+    at = None if ahead_s is None else NOW + timedelta(seconds=ahead_s)
+    restarted = msgspec.structs.replace(container, finished_at=at)
+    pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], containers=(restarted,))
+
+    assert world.later(10).decide().restarts == ["llm"]
+
+
+def test_of_clocks_that_are_a_little_apart_the_wait_for_new_steps_is_kept() -> None:
+    world = cluster().running(gang("llm", ranks=4)).restart_in_place(rank=2, ago_s=-2)
+
+    assert world.decide().restarts == []
+    assert world.later(8).decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_second_failure_on_nodes_whose_clocks_run_ahead_is_news(hangs: bool) -> None:
+    def fail() -> None:
+        world.later(20)
+        for pod in list(world.pods["llm-uid"].values()):
+            at = world.now + timedelta(hours=1)
+            if hangs:
+                world.progress(pod, Edge.STALLED, at=at)
+            elif pod.name == "llm-worker-2":
+                world.pods["llm-uid"][pod.uid] = ended(pod, 1, at)
+
+    world = cluster(nodes=8).running(gang("llm", ranks=4))
+    fail()
+    advanced(recovering(world), Phase.VERIFYING)
+    assert recovering(world).decide().plan.actions == ()
+
+    fail()
+    recovering(world)
+
+    assert step(world) == ["recovery-stopping"]
+    assert only_recovery(world).status.attempt == 2
+
+
+# --- containers beside the rank's -------------------------------------------------------------------------
 
 
 def with_a_proxy(world: Worlds, rank: int, proxy: Container) -> None:
