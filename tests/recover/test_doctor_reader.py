@@ -69,6 +69,16 @@ async def test_without_an_answer_or_without_a_name_nothing_can_be_told(error: Ex
         await listed(error)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_path_that_an_overloaded_server_does_not_answer_is_not_taken_for_one_that_is_not_there(
+    status: int,
+) -> None:
+    reader = Reader(Answers(ApiError(status, "Because", "later")))
+
+    with pytest.raises(CannotTell, match=f"cannot answer /apis/rekindle.dev: {status} Because: later"):
+        await reader.answer("/apis/rekindle.dev", dict)
+
+
 async def test_an_object_of_another_shape_is_not_taken_for_one_that_is_not_there() -> None:
     class Wanted(msgspec.Struct):
         spec: int

@@ -97,6 +97,8 @@ class Reader:
             if error.status == 401:
                 why = f"the API server does not accept these credentials: {error.message}"
                 raise CannotTell(why) from error
+            if part is None and (error.status == 429 or error.status >= 500):
+                raise CannotTell(f"the API server cannot answer {what}: {error}") from error
             if part is not None and not error.not_found:
                 self.unread.setdefault(part, f"{what} may not be read ({error.message or error.reason})")
         except ReplyLost as error:
