@@ -122,6 +122,8 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
 def _waited(elector: Elector, settings: Settings) -> str:
     if elector.leading.is_set():
         return "; it may be run again"
+    if not elector.looked.is_set():
+        return ": the API server gave no usable answer; run this again once it does"
     return (
         f": a controller still holds the lease {settings.namespace}/{LEASE}, one that was started by hand "
         "or in a pod that does not end; end it and run this again"

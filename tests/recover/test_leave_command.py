@@ -253,6 +253,18 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
     assert store.read(NODES, "n1").body["spec"].get("taints") is None
 
 
+def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds_the_lease(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leave_command, "DEADLINE_S", 0.5)
+
+    assert run(["--server", "http://127.0.0.1:1"]) == 1
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("rekindle leave: asks again: GET /apis/")
+    assert told[-1].startswith("rekindle leave: not done within 0.5 s: the API server gave no usable answer")
+
+
 def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--kubeconfig", "/nowhere"]) == 2
     assert "kubeconfig /nowhere: no such file" in capsys.readouterr().err
