@@ -36,7 +36,14 @@ def is_watched(ctx: Context) -> bool:
         ctx.incident.spec.fault is Fault.HOST
         and ctx.node.quarantine is None
         and ctx.repair.phase is RepairPhase.WAITING
+        and not _was_released(ctx)
     )
+
+
+def _was_released(ctx: Context) -> bool:
+    """By a person, since the repair began: it was taken out for it, and is not once more."""
+    began, released = ctx.repair.began_at, ctx.node.released_at
+    return began is not None and released is not None and released >= began
 
 
 def before_quarantine(ctx: Context) -> Look | None:

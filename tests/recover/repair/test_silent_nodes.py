@@ -45,6 +45,23 @@ def test_a_node_that_stays_silent_is_taken_out_and_rebooted_from_outside() -> No
     assert not scene.world.nodes["n1"].unschedulable
 
 
+def test_a_silent_node_that_a_person_has_released_is_not_taken_out_again_by_the_repair_that_goes_on() -> None:
+    """The release may have been completed before the repair looks."""
+    scene = hooked(silent())
+    scene.settle()
+    scene.later(scene.world.settings.repair.not_ready_s).settle()
+    assert scene.repair.phase is RepairPhase.WAITING
+    assert scene.world.nodes["n1"].quarantine is not None
+
+    scene.world.change_node("n1", unschedulable=False)
+    scene.later(5).triage()
+    assert scene.world.nodes["n1"].quarantine is None
+    scene.settle()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.RELEASED_BY_PERSON)
+    assert scene.world.nodes["n1"].quarantine is None
+
+
 def test_a_silent_node_that_was_taken_out_stays_out_when_somebody_deletes_its_incident() -> None:
     scene = hooked(silent())
     scene.world.pods.clear()
