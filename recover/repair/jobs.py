@@ -27,6 +27,7 @@ __all__ = [
     "has_told",
     "label_of",
     "name_of",
+    "not_ended",
     "remove",
     "report_of",
     "variables",
@@ -149,8 +150,8 @@ def ended_badly(world: World, job: Gang) -> str:
         return ""
     pod = _pod_of(world, job)
     why = f"{job.terminal.reason}: {job.terminal.message}".strip(": ")
-    if pod is None:
-        return f"Job {job.ref.name} failed before it had a pod ({why})"
+    if pod is None:  # Kubernetes deletes the pods of a Job whose time is over
+        return f"Job {job.ref.name} failed, and no pod is left to tell why ({why})"
     said = next((c for c in pod.containers if c.exit_code), None)
     if said is None:
         return f"Job {job.ref.name} failed ({pod.failure or why})"
@@ -165,6 +166,22 @@ def _words(message: str) -> str:
     except ReportError:
         said = message.strip()
     return f": {said}" if said else ""
+
+
+def not_ended(world: World, job: Gang) -> str:
+    """What is known at its deadline of a Job that has not ended. It is deleted then, and its pod with it."""
+    pod, name, namespace = _pod_of(world, job), job.ref.name, job.ref.namespace
+    if pod is None:
+        return f"its Job {name} had no pod; kubectl events -n {namespace} --for job/{name}"
+    said = f"the pod of its Job {name}"
+    if not pod.node:
+        return f"{said} found no place: {pod.unschedulable or 'no scheduler has looked at it'}"
+    waiting = next((c.waiting for c in pod.containers if c.waiting is not None and c.waiting.message), None)
+    if waiting is not None:
+        return f"{said} waits: {waiting.reason}: {waiting.message}"
+    if any(container.running for container in pod.containers):
+        return f"{said} still ran"
+    return f"{said} has not started; kubectl events -n {namespace} --for pod/{pod.name}"
 
 
 def has_told(world: World, job: Gang) -> bool:

@@ -24,7 +24,7 @@ from recover.repair.context import HELD_LOOK_S, Context, Look, begun, handed_ove
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
 from recover.repair.state import StepKind
-from recover.repair.words import then_release
+from recover.repair.words import move_pods, then_release
 
 __all__ = ["MOVE_GANG", "in_the_way", "needs_person", "wait"]
 
@@ -112,8 +112,7 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
             obstacle.reason,
             f"After {hours:g} h there are still pods on {ctx.node.name}, and they are not evicted: "
             f"{obstacle.message}",
-            f"End or move them, then {rung} the node by hand, and release it: "
-            f"kubectl uncordon {ctx.node.name}",
+            move_pods(rung, ctx.node),
         )
     writes, records, due = _moves(ctx, rung)
     waits = [ctx.left_s(), *((moment - ctx.now).total_seconds() for moment in due if moment > ctx.now)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from detectors.contract import Fault
 from recover.model import Node
 from recover.nodes import undone_by
+from recover.repair.state import StepKind
 
-__all__ = ["look_at_job", "then_release"]
+__all__ = ["look_at_job", "move_pods", "then_release"]
 
 _BY_FAULT = {
     Fault.DEVICE_LOST: "see whether the device sits well and answers on the bus; power the machine off and "
@@ -37,6 +38,11 @@ def then_release(fault: Fault, node: Node) -> str:
 def look_at_job(job: str, node: Node) -> str:
     """The same after a validation that told nothing: that says nothing about the machine."""
     return _then_release(f"see why Job {job} made no report, and check the node by hand", node)
+
+
+def move_pods(rung: StepKind, node: Node) -> str:
+    """The same after pods of others have stood in the way until the deadline."""
+    return _then_release(f"end or move them, then {rung} the node by hand", node)
 
 
 def _then_release(what: str, node: Node) -> str:

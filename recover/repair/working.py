@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.validation.report import Outcome
 from recover.consent import frozen
+from recover.diagnose.goes_on import shown_at
 from recover.model import Gang, Refusal
 from recover.reasons import Reason
 from recover.repair import jobs, outside
@@ -132,7 +133,7 @@ def _end_of(ctx: Context, step: RepairStep) -> Repair | None:
         case StepKind.RESET:
             over = _was_reset(ctx, job)
         case StepKind.VALIDATE:
-            over = _validated(ctx, job)
+            over = _validated(ctx, step, job)
     if over is not None:
         return over
     if step.asked_at is not None and job is None and step.kind is not StepKind.REBOOT:
@@ -141,11 +142,16 @@ def _end_of(ctx: Context, step: RepairStep) -> Repair | None:
 
 
 def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
-    """Whoever did it. Where the boot of before is not known, no other one can be told from it."""
-    now = ctx.node.boot_id[:64]
-    if not now or not step.boot_id or now == step.boot_id or not ctx.node.ready:
+    """Whoever did it."""
+    if not _booted_since(ctx, step) or not ctx.node.ready:
         return None
-    return ended(ctx, StepOutcome.DONE, f"boot {now}")
+    return ended(ctx, StepOutcome.DONE, f"boot {ctx.node.boot_id[:64]}")
+
+
+def _booted_since(ctx: Context, step: RepairStep) -> bool:
+    """Where the boot of before is not known, no other one can be told from it."""
+    now = ctx.node.boot_id[:64]
+    return now != step.boot_id if now and step.boot_id else False
 
 
 def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
@@ -158,7 +164,7 @@ def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
     return ended(ctx, StepOutcome.FAILED, jobs.ended_badly(ctx.world, job))
 
 
-def _validated(ctx: Context, job: Gang | None) -> Repair | None:
+def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | None:
     """Its report decides, and then what the node's agent has found since: it watches on its own."""
     if job is None or job.terminal is None or not jobs.has_told(ctx.world, job):
         return None
@@ -169,6 +175,8 @@ def _validated(ctx: Context, job: Gang | None) -> Repair | None:
     if not job.terminal.succeeded and not bad:
         bad = [jobs.ended_badly(ctx.world, job)]
     bad += [f"its agent has found {code} since" for code in _found_since(ctx)]
+    if _booted_since(ctx, step):  # what was checked is over
+        bad.append(f"{ctx.node.name} was booted anew during its validation")
     if bad:
         return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
     if not _agent_is_up(ctx):
@@ -183,7 +191,8 @@ def _agent_is_up(ctx: Context) -> bool:
 
 
 def _found_since(ctx: Context) -> list[str]:
-    """Codes of what is open in this boot, but for what the last reset has mended."""
+    """Codes of what is open in this boot, but for what the last reset has mended. A fault that goes on after
+    it is the same finding, shown later."""
     health = ctx.health
     if health is None or health.status.boot_id != ctx.node.boot_id:
         return []
@@ -195,7 +204,7 @@ def _found_since(ctx: Context) -> list[str]:
             finding.code
             for finding in open_findings(ctx.node, health)
             if reset_at is None
-            or finding.first_seen > reset_at
+            or shown_at(finding) > reset_at
             or (mended and finding.subject.device not in mended)
         }
     )
@@ -213,11 +222,24 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if step.asked_at is None:
         return f"after {minutes} it could not be begun" + (f": {refused.words}" if refused else "")
     if step.kind is StepKind.REBOOT:
-        words = "the node is not ready" if not ctx.node.ready else "the node is still in its old boot"
-        return f"after {minutes} {words}"
-    if job is not None and job.terminal is not None:
-        return f"after {minutes} its agent has not reported from this boot"
-    return f"after {minutes} its Job {step.job} had not ended; kubectl describe job {step.job} tells why"
+        return f"after {minutes} {_not_rebooted(ctx, step, job)}"
+    assert job is not None, "one that somebody deleted has ended its step at once"
+    if job.terminal is None:
+        return f"after {minutes} {jobs.not_ended(ctx.world, job)}"
+    if not jobs.has_told(ctx.world, job):
+        return f"after {minutes} its Job {step.job} has ended, and what its pod had to tell is not known"
+    return f"after {minutes} its agent has not reported from this boot"
+
+
+def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
+    if not ctx.node.ready:
+        return "the node is not ready"
+    if not step.boot_id or not ctx.node.boot_id:
+        return "no boot id tells whether the node has booted anew"
+    why = ""
+    if job is not None:  # else a machine outside was asked
+        why = jobs.ended_badly(ctx.world, job) if job.terminal else jobs.not_ended(ctx.world, job)
+    return "the node is still in its old boot" + (f"; {why}" if why else "")
 
 
 # --- what follows -----------------------------------------------------------------------------------------
@@ -233,7 +255,9 @@ def _next(ctx: Context) -> Look:
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
-        return Look(repair=begun(ctx, StepKind.VALIDATE, f"checks run on {name} before it may return"))
+        return _begin_validation(ctx, f"checks run on {name} before it may return")
+    if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
+        return _begin_validation(ctx, f"{name} was booted anew since it was validated: checks run once more")
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
     if last.outcome is StepOutcome.DONE and not found:
         message = f"{name} was repaired and validated: {last.message}. It takes pods again"
@@ -251,6 +275,10 @@ def _next(ctx: Context) -> Look:
         look_at_job(last.job, ctx.node) if told_nothing else then_release(ctx.incident.spec.fault, ctx.node)
     )
     return handed_over(ctx, _why(last), why, to_do)
+
+
+def _begin_validation(ctx: Context, message: str) -> Look:
+    return Look(repair=msgspec.structs.replace(begun(ctx, StepKind.VALIDATE, message), checks=[]))
 
 
 def _wait_for(ctx: Context, rung: StepKind, message: str) -> Look:

@@ -108,6 +108,39 @@ def test_a_device_that_fails_during_the_reset_of_another_keeps_the_node_out() ->
     assert "its agent has found xid-48 since" in scene.repair.steps[1].message
 
 
+def goes_on(scene: Scene, code: str = "xid-79") -> Scene:
+    """The agent has seen no pause in it since before the reset: it tells a later time, and no new finding."""
+    health = scene.world.health["n1"]
+    findings = [
+        msgspec.structs.replace(f, last_seen=scene.world.now) if f.code == code else f
+        for f in health.status.findings
+    ]
+    status = msgspec.structs.replace(health.status, findings=findings)
+    scene.world.health["n1"] = msgspec.structs.replace(health, status=status)
+    return scene
+
+
+@pytest.mark.parametrize(("after_s", "phase"), [(90, RepairPhase.REBOOTING), (30, RepairPhase.RETURNED)])
+def test_a_fault_that_goes_on_after_the_reset_keeps_the_node_out_and_its_echo_does_not(
+    after_s: float, phase: RepairPhase
+) -> None:
+    scene = goes_on(validating().later(after_s))
+
+    scene.job_ends(says=GOOD).settle()
+
+    assert scene.repair.phase is phase
+
+
+def test_a_node_that_boots_again_during_its_validation_has_failed_it() -> None:
+    """The checks were made in a boot that is over."""
+    scene = validating().job_ends(says=GOOD).node_boots()
+
+    scene.settle()
+
+    assert scene.repair.phase is RepairPhase.REBOOTING
+    assert "n1 was booted anew during its validation" in scene.repair.steps[1].message
+
+
 # --- between validation and return ------------------------------------------------------------------------
 
 
@@ -121,6 +154,18 @@ def test_what_is_found_on_a_validated_node_that_a_person_holds_keeps_it_out() ->
 
     assert scene.repair.phase is RepairPhase.REBOOTING
     assert [step.outcome for step in scene.repair.steps] == [StepOutcome.DONE, StepOutcome.DONE, None]
+
+
+def test_a_validated_node_that_people_boot_anew_while_they_hold_it_is_validated_once_more() -> None:
+    scene = validating()
+    scene.annotates(hold="true").job_ends(says=GOOD).settle()
+    assert scene.repair.reason == Reason.HELD
+
+    scene.later(7200).node_boots().annotates().settle()
+
+    assert scene.repair.phase is RepairPhase.VALIDATING
+    scene.job_ends(says=GOOD).settle()
+    assert scene.repair.phase is RepairPhase.RETURNED
 
 
 def test_what_is_found_before_the_node_is_given_back_takes_it_out_again() -> None:
