@@ -164,7 +164,8 @@ class _Agent:
             if step_s := clock.set_by_s(time.time(), time.monotonic()):
                 _log.warning("the clock was set", by_s=round(step_s, 1))
                 self._core.clock_set(timedelta(seconds=step_s), datetime.now(UTC))
-            self._core.tick(datetime.now(UTC))
+            now = datetime.now(UTC)
+            self._core.tick(now, unread=self._logs.unread(now))
             self.changed()
 
     def prefer(self) -> None:

@@ -239,9 +239,10 @@ class AgentCore:
         self._spec = spec
         return self._pods.job_settings(spec.pods)
 
-    def tick(self, now: datetime) -> None:
-        """Finds stalls, and forgets containers that ended long ago where newer ones need the room."""
-        if self._pods.stalled(now):
+    def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
+        """Finds stalls, and forgets containers that ended long ago where newer ones need the room. What the
+        last lines of `unread` say is not known yet."""
+        if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
         if self._pods.tidied(now):
             self._mark(Dirty.COARSE)

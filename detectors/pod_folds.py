@@ -89,9 +89,9 @@ class PodFolds:
         for fold in self._folds.values():
             fold.clock_set(by, now)
 
-    def stalled(self, now: datetime) -> bool:
-        """True if one has stalled just now."""
-        stalled = [fold for fold in self._folds.values() if fold.tick(now)]
+    def stalled(self, now: datetime, unread: Collection[PodRef] = ()) -> bool:
+        """True if one has stalled just now; of `unread` nobody knows."""
+        stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
         return bool(stalled)
 
     def tidied(self, now: datetime) -> bool:

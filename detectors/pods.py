@@ -45,6 +45,8 @@ class PodFold:
         """By how much, since the last step."""
         self._is_fresh = False
         """It has come since the last tick."""
+        self._was_away = False
+        """The agent has begun anew, and has read no step since."""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -64,6 +66,7 @@ class PodFold:
             last_step_at=published.last_step_at,
             durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
         )
+        self._was_away = True
         self._errors = logs.Errors(error=published.first_error)
         self._known = signatures.known_again(sought, published.known_lines)
         self._free_device_bytes = published.free_device_bytes
@@ -109,7 +112,7 @@ class PodFold:
             return False
         before = self._progress
         self._progress = progress.observe(before, steps[-1], at, first=steps[0])
-        self._clock_set, self._is_fresh = timedelta(0), True
+        self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False
         if self._progress is before or self._edge is Edge.ENDED:
             return False
         if self._edge in (None, Edge.STARTED):
@@ -122,6 +125,8 @@ class PodFold:
         last_at = self._progress.last_step_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
+        if self._was_away:
+            self._clock_set, self._was_away = now - last_at, False  # what it did not hear was no silence
         if self._held_back and self._job.hang_timeout_s is None:
             return False  # the next part may take hours to fill: only the job can say what is too long
         limit_s = progress.stall_limit_s(

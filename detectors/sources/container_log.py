@@ -55,6 +55,8 @@ class Container:
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
         self.read_at_s = 0.0
+        self.line_at: datetime | None = None
+        """Of the last line that was read, by the runtime's word."""
 
     def close(self) -> None:
         self.file.close()

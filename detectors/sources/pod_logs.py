@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +34,7 @@ _LAST_PIECES_MAX = 4
 _CGROUP_TRIES = 60
 _RESCAN_S = 30.0
 _MISSING_RETRY_S = 1.0
+_BEHIND = timedelta(seconds=60)
 _POD_FOLDER = re.compile(
     r"(?P<namespace>[A-Za-z0-9.-]{1,63})_(?P<pod>[A-Za-z0-9.-]{1,253})_(?P<uid>[A-Za-z0-9.-]{1,64})"
 )
@@ -95,6 +96,16 @@ class PodLogs:
             self._first = uids
             if self._left_out:
                 self._scan()
+
+    def unread(self, now: datetime) -> frozenset[PodRef]:
+        """Whose log goes on beyond what was read, which is old: of their last lines nothing is known yet."""
+        return frozenset(
+            ref
+            for ref, container in self._containers.items()
+            if container.line_at is not None
+            and now - container.line_at > _BEHIND
+            and container.file.backlog_bytes() > 0
+        )
 
     def _scan(self, first: bool = False) -> None:
         """Finds new containers; says goodbye to those whose log folder is gone."""
@@ -238,8 +249,11 @@ class PodLogs:
         for data in lines:
             read_bytes += len(data) + 1
             line = parse_line(data)
-            text = container.joiner.add(line) if line is not None else None
-            if line is not None and text is not None:
+            if line is None:
+                continue
+            container.line_at = line.at
+            text = container.joiner.add(line)
+            if text is not None:
                 self._sink.log_line(container.ref, text, line.at)
         self._metrics.log_bytes.inc(read_bytes)
         return read_bytes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
@@ -125,6 +127,31 @@ async def test_a_jobs_step_template_and_hang_limit_come_with_the_spec(host: Host
             await api.until(lambda status: status.pods[0].edge is Edge.STALLED)
             host.prints("it 2!")
             await api.until(lambda status: status.pods[0].edge is Edge.RESUMED)
+
+
+async def test_a_long_log_that_is_read_from_its_start_shows_no_stall_on_the_way(host: Host) -> None:
+    """A training of two hours, found by an agent that needs two seconds for its log."""
+    now = datetime.now(UTC)
+    folder = host.root / "var/log/pods/train_llm-0_uid-llm-0/main"
+    folder.mkdir(parents=True)
+    with (folder / "0.log").open("w") as file:
+        for n in range(720):
+            at = now - timedelta(seconds=7200 - 10 * n)
+            file.write(f"{at.isoformat()} stdout F step {n} {'x' * 1000}\n")
+    slow = Logs(read_bytes=16 * 1024, read_pause_s=0.04, ended_poll_s=0.05)
+    settings = msgspec.structs.replace(SETTINGS, logs=slow)
+
+    async with node_api("n1") as api, host.agent(api, settings):
+        await api.until(lambda status: bool(status.pods))
+        await asyncio.sleep(2.5)
+        host.prints("step 720")
+        await asyncio.sleep(0.2)
+        shutil.rmtree(folder.parent)
+        status = await api.until(lambda status: status.pods[0].edge is Edge.ENDED)
+
+    edges = [pod["edge"] for patch in api.patches for pod in patch["status"]["pods"] or ()]
+    assert status.pods[0].last_step == 720
+    assert set(edges) == {Edge.STEPPING, Edge.ENDED}
 
 
 async def test_a_restart_of_the_agent_neither_loses_nor_repeats(host: Host) -> None:

@@ -362,6 +362,21 @@ def test_a_restarted_agent_goes_on_where_it_was() -> None:
     assert (published.edge, published.first_step, published.last_step) == (Edge.RESUMED, 0, 5)
 
 
+def test_what_a_restarted_agent_does_not_find_in_the_log_was_no_silence() -> None:
+    """Its log was rotated, or is too long to be read again: the last step that we know of is hours old."""
+    before, after = (AgentCore(AgentSettings(), boot_id="b") for _ in range(2))
+    before.log_line(REF, "step 1", START)
+    after.restore(before.status(START))
+    after.log_line(REF, "saved the metrics", at(7200))
+
+    edges = []
+    for seconds in (7200, 7799, 7801):
+        after.tick(at(seconds))
+        edges += [pod.edge for pod in after.status(at(seconds)).pods]
+
+    assert edges == [Edge.STEPPING, Edge.STEPPING, Edge.STALLED]
+
+
 def test_a_pod_that_went_away_while_no_agent_ran_has_ended() -> None:
     before = AgentCore(AgentSettings(), boot_id="b")
     before.log_line(REF, "step 1", START)
