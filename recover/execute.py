@@ -39,7 +39,7 @@ LOOK_AGAIN_S = 0.2
 """After a write that failed for a passing reason."""
 
 STALE_S = 0.02
-"""After a failed precondition: the object has been read again, so the next decision can be made at once."""
+"""After a failed precondition: a newer object has been read, so the next decision can be made at once."""
 
 NOTE_BYTES_MAX = 1024
 """The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
@@ -56,8 +56,9 @@ Slot = Callable[[], AbstractAsyncContextManager[None]]
 log = structlog.get_logger(__name__)
 
 
-class _Identity(msgspec.Struct):
+class _Identity(msgspec.Struct, rename="camel"):
     uid: str = ""
+    resource_version: str = ""
 
 
 class _Object(msgspec.Struct):
@@ -151,7 +152,8 @@ class Executor:
             outcome = "stale" if stale else "refused"
             words = _without_values(str(error))
             if stale:
-                raise Transient(words, retry_in_s=STALE_S) from error
+                is_news = there is not None and not _is_as_patched(action, there)
+                raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
             if _may_pass(error):
                 raise Transient(words, retry_in_s=LOOK_AGAIN_S) from error
             raise Permanent(words) from error
@@ -310,6 +312,11 @@ def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     if not isinstance(action, Patch) or not action.uid:
         return True
     return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
+
+
+def _is_as_patched(action: Action, there: bytes) -> bool:
+    version = msgspec.json.decode(there, type=_Object).metadata.resource_version
+    return isinstance(action, Patch) and action.version == version
 
 
 def _without_values(words: str) -> str:

@@ -291,6 +291,25 @@ def test_a_retry_after_of_the_server_holds_all_writes_back() -> None:
     assert cluster.calls == [("patch", "r1")] * 2
 
 
+@pytest.mark.parametrize(
+    ("refused", "there", "wait_s"),
+    [
+        (CONFLICT, raw("r1", 9), 0.02),
+        (CONFLICT, raw("r1", 7), 0.2),
+        (CONFLICT, ReplyLost("no answer"), 0.2),
+        (MISSING, MISSING, 0.2),
+    ],
+    ids=["is newer", "is what was patched", "is unknown", "is gone"],
+)
+def test_a_patch_is_decided_anew_at_once_only_where_something_newer_was_read(
+    refused: ApiError, there: bytes | Exception, wait_s: float
+) -> None:
+    """A watch may be silent for a minute: until then the caches know no more than before."""
+    wait, _ = execute(Scripted(patch=[refused], get=[there]), (patch(),))
+
+    assert wait == wait_s
+
+
 def test_what_is_gone_already_is_deleted() -> None:
     cluster = Scripted(delete=[MISSING])
 
