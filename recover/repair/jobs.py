@@ -39,9 +39,9 @@ _KEPT_S_MIN = 600
 """A Job that is gone has told nothing: long enough for the controller that follows one that died."""
 
 
-def label_of(incident: Incident) -> str:
-    """Which Incident a Job and its pod work for, as the value of a label."""
-    return shortened(incident.metadata.name, 63)
+def label_of(incident: str) -> str:
+    """Which Incident a Job and its pod work for, as the value of a label; `incident` is its name."""
+    return shortened(incident, 63)
 
 
 def name_of(incident: Incident, kind: StepKind, number: int) -> str:
@@ -69,7 +69,7 @@ def create(
 ) -> Create:
     """`template` is a pod template: metadata and spec, as a Job has it. Its Job ends by itself when the
     step's time is over: a pod that starts later would act on a node that nobody expects it on."""
-    labels = {REPAIR_OF: label_of(incident)}
+    labels = {REPAIR_OF: label_of(incident.metadata.name)}
     meta = template.get("metadata") or {}
     return Create(
         what=f"{step.kind}-node",

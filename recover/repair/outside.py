@@ -60,7 +60,7 @@ def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot
     }
     body = _filled(made.body, words)
     metadata = body.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), REPAIR_OF: jobs.label_of(incident)}
+    labels = {**(metadata.get("labels") or {}), REPAIR_OF: jobs.label_of(incident.metadata.name)}
     # Whoever deletes the Incident takes away what tells us its name: then Kubernetes deletes it.
     owner = {
         "apiVersion": incident.api_version,

@@ -19,6 +19,7 @@ from recover import nodes
 from recover.actions import Action, Plan
 from recover.api import ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
 from recover.consent import frozen, in_force_on
+from recover.decode import REPAIR_OF
 from recover.diagnose.goes_on import shown_at
 from recover.guard import Guard
 from recover.incidents import merged_records, update
@@ -40,6 +41,7 @@ from recover.repair.state import PHASES_MAX, Repair, RepairPhase, RepairPhaseTim
 from recover.repair.waiting import needs_person, wait
 from recover.repair.words import then_release
 from recover.repair.working import is_begun, work
+from recover.resources import INCIDENTS
 from recover.settings import Settings
 
 __all__ = ["REPAIR_NODE", "repair"]
@@ -59,7 +61,8 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
     for incident in concerned:
         node = world.nodes.get(incident.spec.node)
         if node is None:
-            chains.append(tuple(_without_node(incident, means, now)))
+            if world.has_no_node(incident.spec.node):
+                chains.append(tuple(_without_node(incident, means, now)))
             continue
         ctx = Context(
             incident=incident,
@@ -255,12 +258,14 @@ def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[A
 
 def _leftovers(world: World) -> Iterator[Action]:
     """Jobs that still run for a step that is over: they are never let act late. Ended ones stay a while, for
-    their logs."""
+    their logs, and those of an Incident that cannot be read, until it can."""
     under_way = {
         repair.step.job
         for incident in world.incidents.values()
         if (repair := incident.status.repair) is not None and repair.active and repair.step is not None
     }
+    unread = {jobs.label_of(name) for name in world.unread.get(INCIDENTS, ())}
     for name, job in world.repair_jobs.items():
-        if job.terminal is None and not job.deleting and name not in under_way:
+        is_kept = name in under_way or job.labels.get(REPAIR_OF) in unread
+        if job.terminal is None and not job.deleting and not is_kept:
             yield jobs.remove(job)

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from detectors.contract import Remedy
+from detectors.resource import Resource
 from recover.api import IncidentPhase, Outcome
 from recover.modes import Mode
 from recover.reasons import Reason
 from recover.repair.state import RepairPhase, StepOutcome
+from recover.resources import INCIDENTS, NODES
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 
@@ -113,6 +115,28 @@ def test_a_node_that_is_deleted_ends_its_repair() -> None:
     assert says(scene) == (RepairPhase.HANDED_OVER, Reason.NODE_GONE)
     assert scene.incident.status.phase is IncidentPhase.CLOSED
     assert scene.world.repair_jobs == {}
+
+
+@pytest.mark.parametrize("what", [NODES, INCIDENTS])
+def test_an_object_that_only_cannot_be_read_ends_no_repair(what: Resource) -> None:
+    """A newer release may have written it."""
+    scene = rebooting()
+    step, name = scene.repair.step, scene.incident.metadata.name
+    assert step is not None
+    if what == NODES:
+        hidden = {"n1": scene.world.nodes.pop("n1")}
+        scene.world.unread[what] = set(hidden)
+        assert scene.settle() == []
+        scene.world.nodes |= hidden
+    else:
+        hidden_one = scene.world.incidents.pop(name)
+        scene.world.unread[what] = {name}
+        assert scene.settle() == []
+        scene.world.incidents[name] = hidden_one
+
+    scene.node_boots().settle()
+
+    assert scene.repair.phase is RepairPhase.VALIDATING
 
 
 def test_what_was_seen_before_repair_mode_began_is_not_repaired_and_the_incident_says_so() -> None:
