@@ -21,6 +21,7 @@ __all__ = ["HEADS", "XidLine", "match", "parse"]
 HEADS = ("NVRM: Xid (",)
 
 _ADDRESS_CHARS_MAX = 64
+_INSTANCE_DIGITS_MAX = 4
 _RECOVERY_ACTION = 154
 _CONTAINMENT = (94, 95)
 _NVLINK5 = range(144, 151)
@@ -98,7 +99,8 @@ def _address(text: str) -> tuple[str, int | None]:
     pci, _, mig = text.removeprefix("PCI:").partition(" ")
     _, marker, instance = mig.partition("GPU-I:")
     digits = instance.split(" ")[0]
-    return pci, int(digits) if marker and digits.isascii() and digits.isdigit() else None
+    is_number = marker and digits.isascii() and digits.isdigit() and len(digits) <= _INSTANCE_DIGITS_MAX
+    return pci, int(digits) if is_number else None
 
 
 def _process(text: str) -> tuple[int | None, str, str]:
@@ -133,19 +135,20 @@ def _recovery_value(text: str) -> int | None:
 
 
 def _severity(severity: Severity, fields: XidLine) -> Severity:
-    """NVLink5 lines say whether they are fatal; where both words stand, the row decides."""
-    nonfatal = " Nonfatal " in fields.text and " Fatal " not in fields.text
-    if fields.code in _NVLINK5 and nonfatal:
+    """NVLink5 lines say whether they are fatal. The last word of it counts: an earlier one is of the name."""
+    if fields.code in _NVLINK5 and fields.text.rfind(" Nonfatal ") > fields.text.rfind(" Fatal "):
         return Severity.PENDING
     return severity
 
 
 def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:
-    """94 and 95 say which reset is wanted: `RST: Yes` at once, `D-RST: Yes` once the device is drained."""
+    """94 and 95 end with the reset that is wanted: `RST: Yes` at once, `D-RST: Yes` once the device is
+    drained."""
     if fields.code not in _CONTAINMENT:
         return remedy
-    if "D-RST: Yes" in fields.text:
+    _, marker, wanted = fields.text.rpartition(". RST: ")
+    if not marker:
+        return remedy
+    if "D-RST: Yes" in wanted:
         return Remedy.DRAIN_AND_RESET
-    if ". RST: Yes" in fields.text:
-        return Remedy.RESET_DEVICE
-    return remedy
+    return Remedy.RESET_DEVICE if wanted.startswith("Yes") else remedy

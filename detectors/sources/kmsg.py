@@ -32,6 +32,8 @@ _RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a 
 _CHUNK_BYTES = 256 * 1024
 _RECORDS_AT_ONCE = 1000
 _MISSING_RETRY_S = 1.0
+_DIGITS_MAX = 15
+"""In microseconds 30 years, which is longer than any boot."""
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
@@ -72,7 +74,7 @@ def parse_record(data: bytes) -> Record | None:
     if not semicolon or len(fields) < 4 or len(head) > 256:
         return None
     numbers = fields[:3]
-    if not all(number.isdigit() and len(number) <= 20 for number in numbers):
+    if not all(number.isdigit() and len(number) <= _DIGITS_MAX for number in numbers):
         return None
     return Record(
         facility=int(numbers[0]) >> 3,

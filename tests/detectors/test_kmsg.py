@@ -96,6 +96,12 @@ def test_a_record_has_facility_sequence_and_time() -> None:
     )
 
 
+@pytest.mark.parametrize("head", [b"4,99999999999999999999,1,-", b"4,1,99999999999999999999,-"])
+def test_numbers_that_no_kernel_reaches_make_no_record(head: bytes) -> None:
+    """A sequence of that size would end the reading: none comes after it, and the API takes none."""
+    assert parse_record(head + b";NVRM: loading") is None
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_record_parser_raise(data: bytes) -> None:
     parse_record(data)

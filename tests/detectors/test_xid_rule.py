@@ -138,6 +138,32 @@ def test_a_process_name_cannot_fake_a_verdict() -> None:
     assert draft(text).severity is Severity.FATAL
 
 
+@pytest.mark.parametrize(
+    ("text", "severity", "remedy"),
+    [
+        ("145, pid=1, name=a, b Fatal c, RLW_SRC_TRACK Nonfatal XC1 i0 Link 03", "pending", "inspect"),
+        (
+            "94, pid=1, name=x, D-RST: Yes, Contained: CE. RST: No, D-RST: No",
+            "pending",
+            "restart-application",
+        ),
+        ("95, pid=1, name=x, . RST: No, Uncontained: LTC. RST: Yes, D-RST: No", "fatal", "reset-device"),
+    ],
+)
+def test_a_process_name_changes_neither_severity_nor_remedy(text: str, severity: str, remedy: str) -> None:
+    found = draft(f"NVRM: Xid (PCI:0000:38:00): {text}")
+
+    assert (found.severity, found.remedy) == (severity, remedy)
+
+
+def test_an_instance_that_no_device_has_is_none() -> None:
+    """The API would take no status with a number that is too large."""
+    fields = parse(f"NVRM: Xid (PCI:0000:38:00 GPU-I:{'9' * 20}): 94, pid=1, Contained")
+
+    assert fields is not None
+    assert (fields.code, fields.gpu_instance) == (94, None)
+
+
 def test_an_nvlink_line_that_says_nonfatal_is_pending() -> None:
     text = "NVRM: Xid (PCI:0008:01:00): 145, pid=11436, name=x, RLW_SRC_TRACK Nonfatal XC1 i0 Link 03 (0x0)"
 
