@@ -40,6 +40,9 @@ from recover.workloads import WORKLOADS
 
 __all__ = ["Controller"]
 
+GC_OFF_S_MAX = 120.0
+"""Longer than a large sync takes. Where the API server is away for hours, garbage would fill the memory."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -109,7 +112,9 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())
             gc.disable()  # a full collection over a large sync stalls the loop for 100 ms and more
+            at_last = asyncio.get_running_loop().call_later(GC_OFF_S_MAX, gc.enable)
             await self.observer.synced()
+            at_last.cancel()
             gc.freeze()
             gc.enable()
             self.ready.set()
