@@ -15,7 +15,7 @@ import msgspec
 from detectors.contract import Fault, key
 from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
 from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
-from recover.diagnose.model import Diagnosis
+from recover.diagnose.model import Diagnosis, Harm
 from recover.model import Gang, Node, World
 from recover.modes import InForce, Mode
 from recover.reasons import Reason
@@ -110,7 +110,7 @@ class Guard:
         """Asks, and on Allowed takes the budget."""
         mode = in_force_on(self._world, node)
         if diagnosis.seen_at < mode.acting_since:
-            return _stale(diagnosis, mode)
+            return _stale(diagnosis.seen_at, mode)
         if mode.mode is Mode.OBSERVE:
             words = f"would take {node.name} out of service{mode.because}"
             return Denied(Reason.OBSERVE_MODE, words, would=True)
@@ -152,21 +152,23 @@ class Guard:
 
     # --- gangs ---------------------------------------------------------------------------------------------
 
-    def may_restart(self, gang: Gang, diagnosis: Diagnosis, *, dead: bool) -> Verdict:
-        """May this gang be stopped now, for this fault?"""
+    def may_restart(self, diagnosis: Diagnosis, harm: Harm) -> Verdict:
+        """May this gang be stopped now, for this fault? A gang's own failure is news, also where what lies
+        behind it is older than the mode."""
+        gang, seen_at = harm.gang, max(diagnosis.seen_at, harm.failed_at or diagnosis.seen_at)
         touch = may_touch(self._world, gang, self._now)
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
         mode = in_force_for(self._world, gang)
-        if diagnosis.seen_at < mode.acting_since:
-            return _stale(diagnosis, mode)
+        if seen_at < mode.acting_since:
+            return _stale(seen_at, mode)
         if isinstance(touch, Denied):
             return touch
         if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
             return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
-        if not dead and self.brakes:
+        if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
-        if not dead and gang.done_ranks and not may_recreate(gang.annotations):
+        if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
             ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"
             return Denied(Reason.RANKS_ENDED, f"{ended}, and the others may still do so")
         return self._within_attempts(gang)
@@ -273,12 +275,12 @@ def _share(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
 
-def _stale(diagnosis: Diagnosis, mode: InForce) -> Denied:
+def _stale(seen_at: datetime, mode: InForce) -> Denied:
     """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it."""
     acting = min(mode.mode, Mode.RECOVER)
     return Denied(
         Reason.STALE_EVIDENCE,
-        f"seen at {diagnosis.seen_at:%Y-%m-%d %H:%M:%S}, before {acting} mode began",
+        f"seen at {seen_at:%Y-%m-%d %H:%M:%S}, before {acting} mode began",
     )
 
 

@@ -132,7 +132,7 @@ def restart(
         return []
     if gang.ref.uid in started:
         return []
-    verdict = _due(diagnosis, harm, now) or guard.may_restart(gang, diagnosis, dead=harm.dead)
+    verdict = _due(diagnosis, harm, now) or guard.may_restart(diagnosis, harm)
     if isinstance(verdict, Denied):
         records.append(_record(RESTART_GANG, str(gang.ref), verdict, "", now))
         return []

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from detectors.contract import Fault
 from recover.api import STOPPED_PHASES
 from recover.diagnose.gangs import GangState, gang_faults, gang_state
@@ -29,14 +31,8 @@ def diagnose(
     dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
     nodes = list(node_faults(world, dead, settings.timing, now))
     nodes += not_ready(world, dead, now)
-    explained = frozenset(
-        harm.gang.ref.uid
-        for fault in nodes
-        for harm in fault.harms
-        if (state := states.get(harm.gang.ref.uid)) is not None
-        and state.dead
-        and _explains(fault, state, settings)
-    )
+    nodes = [_with_failures(fault, states, settings) for fault in nodes]
+    explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
     found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now))
     return sorted(found, key=lambda d: (d.detected_at, d.name))
 
@@ -57,6 +53,17 @@ def _down(world: World) -> frozenset[str]:
     """Gangs that we have stopped, or are about to: what their nodes show now belongs to why they died."""
     found = ((gang, world.active_recovery(uid)) for uid, gang in world.gangs.items())
     return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
+
+
+def _with_failures(fault: Diagnosis, states: Mapping[str, GangState], settings: Settings) -> Diagnosis:
+    """With the gangs whose failure it explains, and when that was."""
+    harms = []
+    for harm in fault.harms:
+        state = states.get(harm.gang.ref.uid)
+        if state is not None and state.dead and _explains(fault, state, settings):
+            harm = msgspec.structs.replace(harm, explained=True, failed_at=state.failed_at)
+        harms.append(harm)
+    return msgspec.structs.replace(fault, harms=tuple(harms))
 
 
 def _explains(fault: Diagnosis, state: GangState, settings: Settings) -> bool:

@@ -51,6 +51,12 @@ class GangState(msgspec.Struct, frozen=True):
     def troubled_at(self) -> datetime | None:
         return min((loss.at for loss in self.losses), default=self.stalled_at)
 
+    @property
+    def failed_at(self) -> datetime | None:
+        """The same, where it is certain: `at` is only a guess for a loss of which nobody tells the time."""
+        is_certain = all(loss.at == loss.told_at for loss in self.losses)
+        return self.troubled_at if is_certain else None
+
 
 def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
     pods = new_pods(world, gang)

@@ -41,6 +41,10 @@ class Harm(msgspec.Struct, frozen=True):
     due: datetime | None
     dead: bool
     """It trains no more, whatever we do."""
+    explained: bool = False
+    """The fault explains why it failed, so that is no fault of its own."""
+    failed_at: datetime | None = None
+    """When that was, if anybody tells."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -185,6 +185,35 @@ def test_evidence_from_before_the_mode_began_is_reported_and_never_acts() -> Non
     assert set(decision.reasons()) == {Reason.STALE_EVIDENCE}
 
 
+@pytest.mark.parametrize("failed_ago_s", [600, 1])
+def test_a_gang_that_fails_after_the_mode_began_is_restarted_though_its_silent_node_is_older_news(
+    failed_ago_s: float,
+) -> None:
+    world = cluster(nodes=8).running(gang()).not_ready("n1", ago_s=900)
+    world.mode_since = NOW - timedelta(seconds=300)
+
+    decision = world.crash(rank=2, ago_s=failed_ago_s).decide()
+
+    assert decision.incident.spec.node == "n1"
+    assert decision.restarts == (["llm"] if failed_ago_s == 1 else [])
+
+
+def test_a_gang_that_hangs_after_the_mode_began_on_a_node_silent_since_before_is_restarted() -> None:
+    world = cluster(nodes=8).running(gang()).not_ready("n1", ago_s=900).stall()
+    world.mode_since = NOW - timedelta(seconds=300)
+
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_failure_that_nobody_dates_is_not_taken_for_one_after_the_mode_began() -> None:
+    world = cluster(nodes=8).running(gang()).not_ready("n1", ago_s=900).crash(rank=2)
+    pods = world.pods["llm-uid"]
+    pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], containers=())
+    world.mode_since = NOW - timedelta(seconds=300)
+
+    assert world.decide().restarts == []
+
+
 def test_a_not_ready_node_alone_does_not_stop_a_gang_that_may_still_train() -> None:
     decision = cluster().running(gang()).not_ready("n2").decide()
 
