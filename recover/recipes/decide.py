@@ -47,13 +47,18 @@ def decide(
 
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
-    """The variables that stand after these uses, oldest first; None for those to be taken back."""
+    """The variables that stand after these uses, oldest first: the latest change of each recipe. None for those
+    to be taken back, which no other recipe has set too."""
+    standing: dict[str, RecipeUse] = {}
     variables: dict[str, str | None] = {}
     for use in uses:
-        if use.outcome is RecipeOutcome.APPLIED:
-            variables |= use.env
-        elif use.outcome is RecipeOutcome.GAVE_UP:
+        if use.outcome in (RecipeOutcome.APPLIED, RecipeOutcome.GAVE_UP):
             variables |= dict.fromkeys(use.env)
+            standing.pop(use.name, None)
+        if use.outcome is RecipeOutcome.APPLIED:
+            standing[use.name] = use
+    for use in standing.values():
+        variables |= use.env
     return variables
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from detectors.contract import Edge
 from recover.actions import Ensure, Patch
-from recover.api import Phase, RecipeOutcome
+from recover.api import Phase, RecipeOutcome, RecipeUse
 from recover.model import Mark, Template
 from recover.objects import builtins
 from recover.reasons import Reason
+from recover.recipes.decide import environment
 from recover.recipes.model import LabelRule, Match, Placement
 from recover.recipes.placement import fulfils, placed_by
 from recover.workloads.patches import MARK, asked_by_people, avoiding
@@ -175,6 +176,41 @@ def test_an_issue_that_comes_back_is_given_up_and_the_change_taken_back() -> Non
     uses = only_recovery(world).status.recipes
     assert [(u.attempt, u.outcome) for u in uses] == [(1, RecipeOutcome.APPLIED), (2, RecipeOutcome.GAVE_UP)]
     assert handed_over(world)[FLAG] is None
+
+
+def test_a_recipe_that_gives_up_takes_nothing_back_that_another_one_has_set_too() -> None:
+    """As Paddle's two: the first has mended the one conflict, and the second a crash that is none."""
+    asked = template({"tencent.com/vcuda-core": "30"})
+    often = {"rekindle.dev/attempts-per-cause": "9"}
+    world = cluster(nodes=8).running(gang(annotations=often, templates={"Worker": asked}))
+    by_exit = msgspec.convert({"allOf": [{"exitCode": 139}]}, Match)
+    world.recipes["by-exit"] = msgspec.structs.replace(
+        world.recipes["paddle-autogrow-oom"], name="by-exit", match=by_exit
+    )
+    recovering(world.says(OUT_OF_MEMORY, rank=2).crash(rank=2))
+
+    for _ in range(2):
+        advanced(world, Phase.VERIFYING)
+        first_step(world.later(1), 1)
+        recovering(world.crash(rank=2, exit_code=139))
+        advanced(world, Phase.STOPPING)
+    advanced(world, Phase.RESUMING)
+
+    assert [(use.name, use.outcome) for use in only_recovery(world).status.recipes] == [
+        ("paddle-autogrow-oom", RecipeOutcome.APPLIED),
+        ("by-exit", RecipeOutcome.APPLIED),
+        ("by-exit", RecipeOutcome.GAVE_UP),
+    ]
+    assert handed_over(world)[FLAG] == "naive_best_fit"
+
+
+def test_what_a_recipe_has_set_and_sets_no_more_since_it_was_changed_is_taken_back() -> None:
+    uses = [
+        RecipeUse(name="mine", attempt=number, outcome=RecipeOutcome.APPLIED, env={variable: "1"})
+        for number, variable in enumerate(("OLD", "NEW"), start=1)
+    ]
+
+    assert environment(uses) == {"OLD": None, "NEW": "1"}
 
 
 # --- what only its owner can change, and where it may run ---------------------------------------------------
