@@ -128,6 +128,7 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burst_writes: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """Edges written at once within `burst_window_s`; more of them wait and go out together."""
     burst_window_s: PositiveSeconds = 10.0
+    """The last so many seconds, in which those are counted."""
     missing_retry_s: PositiveSeconds = 3.0
     """Until the controller has created this node's NodeHealth."""
     retry_max_s: PositiveSeconds = 5.0

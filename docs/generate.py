@@ -134,20 +134,21 @@ def _groups(module: ModuleType) -> Iterator[str]:
     (root,) = (name for name in classes if name.endswith("Settings"))
     tables = dict(_tables(classes, root))
     for name in [root, *tables]:
+        struct = getattr(module, name)
+        defaults = {f.name: _default(f) for f in msgspec.structs.fields(struct)}
+        rows = [
+            f"| `{field_name(field)}` | `{defaults[field_name(field)]}` | {one_line(meaning)} |"
+            for field, meaning in fields_of(classes[name])
+            if ast.unparse(field.annotation) not in classes
+        ]
+        if not rows:
+            continue
         yield f"### {'Top level' if name == root else f'`[{tables[name]}]`'}"
         yield ""
         if text := ast.get_docstring(classes[name]):
             yield one_line(text)
             yield ""
-        struct = getattr(module, name)
-        defaults = {f.name: _default(f) for f in msgspec.structs.fields(struct)}
-        yield "| field | default | meaning |"
-        yield "|---|---|---|"
-        for field, meaning in fields_of(classes[name]):
-            if ast.unparse(field.annotation) not in classes:
-                default = defaults[field_name(field)]
-                yield f"| `{field_name(field)}` | `{default}` | {one_line(meaning)} |"
-        yield ""
+        yield from ["| field | default | meaning |", "|---|---|---|", *rows, ""]
 
 
 def _tables(classes: dict[str, ast.ClassDef], name: str, path: str = "") -> Iterator[tuple[str, str]]:

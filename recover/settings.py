@@ -76,18 +76,24 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quarantined_percent_max: Percent = 5.0
     """Of the cluster's accelerator nodes."""
     quarantined_nodes_max: Count = 1000
+    """Of the cluster, beside the percentage."""
     quarantines_per_hour_max: Count = 20
+    """Of the cluster, new ones."""
     pool_percent_max: Percent = 10.0
     """Of the nodes that share the value of `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
+    """Its values are the pools, those of `modes.pools` and of spares, too."""
     domain_nodes_max: Count = 1
     """At a time, of the nodes that share the value of `domain_label` (a rack or an NVLink domain)."""
     domain_label: str = "nvidia.com/gpu.clique"
+    """Its values are the domains; a node without it is in none."""
     brake_percent: Percent = 3.0
     """One fault class on more than this share of the nodes, and on `brake_nodes_min`, within
     `brake_window_s`, is no set of single faults: nothing disruptive is done until the window has passed."""
     brake_nodes_min: Count = 5
+    """Fewer nodes, as in a small cluster, never trip the brake."""
     brake_window_s: Seconds = 300.0
+    """Both for striking so many, and for how long the brake then holds."""
     attempts_per_cause_max: Count = 3
     """Of one gang, without progress of its steps."""
     recoveries_per_gang_max: Count = 48
@@ -105,6 +111,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long closed Incidents and ended Recoveries stay."""
 
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
+    """Since it was made; one that is still open, or still needed, stays."""
     objects_max: Count = 5000
     """Of each of the two kinds; beyond it the oldest go first."""
     look_again_s: PositiveSeconds = 3600.0

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from docs.chart import CHART, values
+from docs.generate import pages
 from tests.chart.wrong_values import WRONG
 
 
@@ -36,6 +37,12 @@ def test_every_value_has_a_meaning_or_a_name_that_every_chart_knows() -> None:
         "image.pullPolicy",
         "podMonitor.interval",
     }
+
+
+def test_every_setting_has_a_meaning() -> None:
+    (page,) = [text for path, text in pages().items() if path.name == "settings.md"]
+
+    assert [line for line in page.splitlines() if line.startswith("| `") and line.endswith("|  |")] == []
 
 
 def test_no_value_is_left_out_of_the_table() -> None:
