@@ -305,6 +305,11 @@ def _gang_uid(meta: OwnedMeta) -> str:
     return meta.labels.get(JOBSET_UID, owner.uid) if owner.kind == JOBS.kind else owner.uid
 
 
+def _told(at: datetime | None) -> datetime | None:
+    """A runtime's zero is 1970, and Go's the year 1: neither tells when a container ended."""
+    return at if at is not None and at.year > 1970 else None
+
+
 def _container(status: _ContainerStatus, beside: Collection[str]) -> Container:
     ended = status.state.terminated or status.last_state.terminated
     return Container(
@@ -314,7 +319,7 @@ def _container(status: _ContainerStatus, beside: Collection[str]) -> Container:
         exit_code=ended.exit_code if ended else None,
         reason=ended.reason if ended else "",
         message=ended.message if ended else "",
-        finished_at=ended.finished_at if ended else None,
+        finished_at=_told(ended.finished_at) if ended else None,
         waiting=status.state.waiting,
         beside=status.name in beside,
     )

@@ -91,6 +91,16 @@ def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -
     assert (container.running, container.exit_code, container.reason) == (True, 137, "OOMKilled")
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", None])
+def test_a_runtimes_zero_is_no_time_at_which_a_container_ended(at: str | None) -> None:
+    state = {"terminated": {"exitCode": 255, "reason": "Unknown", "finishedAt": at}}
+    status = {"containerStatuses": [{"name": "c", "state": state}]}
+
+    (container,) = decode.pod(pod({}, status=status), ACCELERATORS).containers
+
+    assert (container.exit_code, container.finished_at) == (255, None)
+
+
 @pytest.mark.parametrize(("asks", "beside"), [(True, [False, True]), (False, [False, False])])
 def test_a_container_without_accelerators_stands_beside_one_that_asks_for_some(
     asks: bool, beside: list[bool]
