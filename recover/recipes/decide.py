@@ -42,13 +42,14 @@ def decide(
         fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
         if fitting is not None:
             tried = sum(1 for use in earlier if (use.name, use.outcome) == (name, RecipeOutcome.APPLIED))
-            found.append(_use(fitting, tried, places, attempt))
+            there = environment(use for use in earlier if use.name != name)
+            found.append(_use(fitting, tried, there, places, attempt))
     return found[:_USES_MAX]
 
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
-    """The variables that stand after these uses, oldest first: the latest change of each recipe. None for those
-    to be taken back, which no other recipe has set too."""
+    """The variables that stand after these uses, oldest first: the latest change of each recipe. None for
+    those to be taken back, which no other recipe has set too."""
     standing: dict[str, RecipeUse] = {}
     variables: dict[str, str | None] = {}
     for use in uses:
@@ -74,10 +75,13 @@ def requirements(uses: Iterable[RecipeUse]) -> tuple[Requirement, ...]:
 # --- one recipe that fits -----------------------------------------------------------------------------------
 
 
-def _use(fitting: Matched, tried: int, nodes: Sequence[Node], attempt: int) -> RecipeUse:
+def _use(
+    fitting: Matched, tried: int, there: Mapping[str, str | None], nodes: Sequence[Node], attempt: int
+) -> RecipeUse:
+    """`there` are the variables that other recipes have set."""
     recipe, captured = fitting.recipe, fitting.captured
     placed = placed_by(recipe.change.placement, captured)
-    outcome, message = _outcome(fitting, tried, placed, nodes)
+    outcome, message = _outcome(fitting, tried, there, placed, nodes)
     return RecipeUse(
         name=recipe.name,
         attempt=attempt,
@@ -91,7 +95,11 @@ def _use(fitting: Matched, tried: int, nodes: Sequence[Node], attempt: int) -> R
 
 
 def _outcome(
-    fitting: Matched, tried: int, placed: list[Requirement], nodes: Sequence[Node]
+    fitting: Matched,
+    tried: int,
+    there: Mapping[str, str | None],
+    placed: list[Requirement],
+    nodes: Sequence[Node],
 ) -> tuple[RecipeOutcome, str]:
     """What comes of it, and why, in words that follow the recipe's title."""
     change = fitting.recipe.change
@@ -109,6 +117,9 @@ def _outcome(
             RecipeOutcome.ADVISED,
             f"nothing is changed, since the template itself sets {names} and that wins",
         )
+    if not tried and change.env and change.env.items() <= there.items() and change.placement is None:
+        names = ", ".join(sorted(change.env))
+        return RecipeOutcome.ADVISED, f"nothing is changed, since another recipe has set {names} before"
     if tried >= fitting.recipe.attempts:
         again = f"it came back after {tried} change(s)"
         return RecipeOutcome.GAVE_UP, f"{again}, so it is not tried again and what was changed is taken back"

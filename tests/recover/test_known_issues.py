@@ -178,30 +178,61 @@ def test_an_issue_that_comes_back_is_given_up_and_the_change_taken_back() -> Non
     assert handed_over(world)[FLAG] is None
 
 
-def test_a_recipe_that_gives_up_takes_nothing_back_that_another_one_has_set_too() -> None:
-    """As Paddle's two: the first has mended the one conflict, and the second a crash that is none."""
+def mended_and_then_crashing(times: int, **env: str) -> Worlds:
+    """One recipe has mended the conflict over memory; for the crashes after that another one sets `env`."""
     asked = template({"tencent.com/vcuda-core": "30"})
     often = {"rekindle.dev/attempts-per-cause": "9"}
     world = cluster(nodes=8).running(gang(annotations=often, templates={"Worker": asked}))
+    mended = world.recipes["paddle-autogrow-oom"]
     by_exit = msgspec.convert({"allOf": [{"exitCode": 139}]}, Match)
-    world.recipes["by-exit"] = msgspec.structs.replace(
-        world.recipes["paddle-autogrow-oom"], name="by-exit", match=by_exit
-    )
+    change = msgspec.structs.replace(mended.change, env=env)
+    world.recipes["crash"] = msgspec.structs.replace(mended, name="crash", match=by_exit, change=change)
     recovering(world.says(OUT_OF_MEMORY, rank=2).crash(rank=2))
-
-    for _ in range(2):
+    for _ in range(times):
         advanced(world, Phase.VERIFYING)
         first_step(world.later(1), 1)
         recovering(world.crash(rank=2, exit_code=139))
         advanced(world, Phase.STOPPING)
     advanced(world, Phase.RESUMING)
+    return world
+
+
+def test_a_recipe_that_gives_up_takes_nothing_back_that_another_one_has_set_too() -> None:
+    world = mended_and_then_crashing(2, **{FLAG: "naive_best_fit", "MORE": "1"})
 
     assert [(use.name, use.outcome) for use in only_recovery(world).status.recipes] == [
         ("paddle-autogrow-oom", RecipeOutcome.APPLIED),
-        ("by-exit", RecipeOutcome.APPLIED),
-        ("by-exit", RecipeOutcome.GAVE_UP),
+        ("crash", RecipeOutcome.APPLIED),
+        ("crash", RecipeOutcome.GAVE_UP),
     ]
     assert handed_over(world)[FLAG] == "naive_best_fit"
+    assert handed_over(world)["MORE"] is None
+
+
+def test_a_recipe_whose_change_another_one_has_made_already_changes_nothing_and_says_so() -> None:
+    world = mended_and_then_crashing(1, **{FLAG: "naive_best_fit"})
+
+    use = only_recovery(world).status.recipes[-1]
+    assert (use.name, use.outcome, use.env) == ("crash", RecipeOutcome.ADVISED, {})
+    assert use.message.endswith(f"nothing is changed, since another recipe has set {FLAG} before")
+    assert handed_over(world)[FLAG] == "naive_best_fit"
+
+
+def test_two_recipes_that_make_the_same_change_at_once_give_it_up_together() -> None:
+    world = on_a_virtual_gpu()
+    world.recipes["twin"] = msgspec.structs.replace(world.recipes["paddle-autogrow-oom"], name="twin")
+
+    again(world)
+    advanced(world, Phase.STOPPING)
+    advanced(world, Phase.RESUMING)
+
+    assert [(use.name, use.outcome) for use in only_recovery(world).status.recipes] == [
+        ("paddle-autogrow-oom", RecipeOutcome.APPLIED),
+        ("twin", RecipeOutcome.APPLIED),
+        ("paddle-autogrow-oom", RecipeOutcome.GAVE_UP),
+        ("twin", RecipeOutcome.GAVE_UP),
+    ]
+    assert handed_over(world)[FLAG] is None
 
 
 def test_what_a_recipe_has_set_and_sets_no_more_since_it_was_changed_is_taken_back() -> None:
