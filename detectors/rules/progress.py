@@ -52,6 +52,7 @@ _GROUP_DIGITS = 3
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
 _DURATIONS_MAX = 32
+_TOGETHER_S = 0.005
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -65,7 +66,9 @@ class Progress(msgspec.Struct, frozen=True):
     durations_s: tuple[float, ...] = ()
     pauses_s: tuple[float, ...] = ()
     heard_at: datetime | None = None
-    """Since when the present pause goes on, by what we have read ourselves."""
+    """When the last pause ended, by what we have read ourselves; at first, when the container began."""
+    heard_step: int | None = None
+    """The step that ended it."""
 
 
 def step_in(line: str, template: str = "") -> int | None:
@@ -97,17 +100,11 @@ def observe(progress: Progress, step: int, at: datetime, *, first: int | None = 
     `first` is an earlier one that came with it."""
     if step == progress.last_step:
         return progress
-    progress = _after_pause(progress, at)
-    if progress.last_step is None or progress.last_step_at is None:
+    progress = _heard(progress, step, at)
+    if progress.last_step is None:
         first = step if first is None else first
-        return msgspec.structs.replace(
-            progress, first_step=first, first_step_at=at, last_step=step, last_step_at=at
-        )
-    durations_s = progress.durations_s
-    elapsed_s = (at - progress.last_step_at).total_seconds()
-    if step > progress.last_step and elapsed_s >= 0:
-        durations_s = (*durations_s[1 - _DURATIONS_MAX :], elapsed_s / (step - progress.last_step))
-    return msgspec.structs.replace(progress, last_step=step, last_step_at=at, durations_s=durations_s)
+        progress = msgspec.structs.replace(progress, first_step=first, first_step_at=at)
+    return msgspec.structs.replace(progress, last_step=step, last_step_at=at)
 
 
 def began(progress: Progress, at: datetime) -> Progress:
@@ -115,12 +112,20 @@ def began(progress: Progress, at: datetime) -> Progress:
     return progress if progress.heard_at is not None else msgspec.structs.replace(progress, heard_at=at)
 
 
-def _after_pause(progress: Progress, at: datetime) -> Progress:
-    pauses_s = progress.pauses_s
+def _heard(progress: Progress, step: int, at: datetime) -> Progress:
+    """What came together counts once: a program that buffers its output prints a hundred steps at a time."""
+    last_at = progress.last_step_at
+    if last_at is not None and 0 <= (at - last_at).total_seconds() < _TOGETHER_S:
+        return progress
+    pauses_s, durations_s = progress.pauses_s, progress.durations_s
     pause_s = (at - progress.heard_at).total_seconds() if progress.heard_at is not None else -1.0
     if pause_s >= 0:
         pauses_s = (*pauses_s[1 - _DURATIONS_MAX :], pause_s)
-    return msgspec.structs.replace(progress, pauses_s=pauses_s, heard_at=at)
+        if progress.heard_step is not None and step > progress.heard_step:
+            durations_s = (*durations_s[1 - _DURATIONS_MAX :], pause_s / (step - progress.heard_step))
+    return msgspec.structs.replace(
+        progress, pauses_s=pauses_s, durations_s=durations_s, heard_at=at, heard_step=step
+    )
 
 
 def median_step_s(progress: Progress) -> float | None:

@@ -193,6 +193,21 @@ def test_between_two_lines_that_come_every_hundred_steps_nothing_is_stalled() ->
     assert fold.tick(at(5000 + 1591)), "a pause of 1000 s holds 99 more steps of 10 s; then ten minutes"
 
 
+def test_steps_that_a_buffer_held_back_are_told_together_and_their_silence_is_no_stall() -> None:
+    """As Python's standard output without PYTHONUNBUFFERED: 8 KiB at a time."""
+    fold = pod()
+    fold.line("a warning, which no buffer holds back", START)
+    for flush in range(1, 5):
+        for n in range(80):
+            fold.line(f"step {80 * flush + n}", at(800 * flush + n * 1e-4))
+        assert not fold.tick(at(800 * flush + 799))
+
+    published = fold.published()
+    assert published is not None
+    assert published.median_step_s == 10.0
+    assert fold.tick(at(3200 + 1391))
+
+
 def test_a_long_start_says_nothing_of_the_pauses_between_steps_that_have_come() -> None:
     fold = pod()
     fold.line("loading the model", at(-5000))
