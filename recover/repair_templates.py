@@ -74,10 +74,7 @@ def _maintenance(named: Named) -> Maintenance | None:
             f"{where}: plural {named.plural!r}, manifest {named.manifest!r}: expected both plural and "
             "manifest, or neither"
         )
-    try:
-        found = yaml.safe_load(named.manifest)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{where}.manifest: not valid YAML: {error}; {_OBJECT}") from error
+    found = _parsed(named.manifest, f"{where}.manifest", _OBJECT)
     match found:
         case {"apiVersion": str(api_version), "kind": str(kind)} if api_version and kind:
             group, _, version = api_version.rpartition("/")
@@ -114,10 +111,7 @@ def _template(kind: StepKind, file: str) -> Mapping[str, Any]:
 
 
 def _checked(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{where}: not valid YAML: {error}; {_EXPECTED}") from error
+    found = _parsed(text, where, _EXPECTED)
     try:
         msgspec.convert(found, _Template)
     except msgspec.ValidationError as error:
@@ -129,3 +123,11 @@ def _checked(text: str, where: str) -> Mapping[str, Any]:
             "controller pins the pod to the node under repair"
         )
     return whole
+
+
+def _parsed(text: str, where: str, expected: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
+        said = " ".join(str(error).split())
+        raise SettingsError(f"{where}: not valid YAML: {said}; {expected}") from error

@@ -32,7 +32,8 @@ def test_a_file_of_ones_own_takes_the_place_of_one_template(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("spec: [", "not valid YAML"),
+        ("spec: [", "not valid YAML: while parsing a flow node expected the node content"),
+        ("since: 2026-02-31", "not valid YAML: day is out of range for month"),
         ("", "expected a pod template"),
         ("containers: []", "expected a pod template"),
         ("spec: {containers: []}", "expected a pod template"),
@@ -56,6 +57,7 @@ def test_a_template_that_cannot_be_used_names_setting_file_and_what_was_expected
 
     assert said in str(raised.value)
     assert f"repair.templates.reset: {file}" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 MANIFEST = "{apiVersion: janitor.example/v1, kind: RebootNode, spec: {nodeName: '{node}'}}"
@@ -75,6 +77,10 @@ def test_an_object_for_reboots_is_read_from_the_settings() -> None:
         (Repairs(maintenance=Maintenance(plural="rebootnodes")), "expected both plural and manifest"),
         (Repairs(maintenance=Maintenance(manifest=MANIFEST)), "expected both plural and manifest"),
         (Repairs(maintenance=Maintenance(plural="x", manifest="[")), "not valid YAML"),
+        (
+            Repairs(maintenance=Maintenance(plural="x", manifest="at: 2026-02-31")),
+            "not valid YAML: day is out",
+        ),
         (Repairs(maintenance=Maintenance(plural="x", manifest="kind: X")), "`apiVersion` and `kind`"),
         (
             Repairs(
