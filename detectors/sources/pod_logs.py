@@ -181,7 +181,10 @@ class PodLogs:
                 self._read(container)
                 if number < newest:
                     self._end(container)
-        return set(refs.values()) | self._followed_in(folder)
+        # The kubelet takes away the logs of all but the last instances.
+        return set(refs.values()) | {
+            ref for ref in self._followed_in(folder) if not self._containers[ref].ended
+        }
 
     def _followed_in(self, folder: Path) -> set[PodRef]:
         return {ref for ref, container in self._containers.items() if container.folder == folder}
@@ -291,7 +294,8 @@ class PodLogs:
         container.close()
         del self._containers[container.ref]
         if self._watch is not None:
-            self._watch.remove(container.folder)
+            if not container.folder.is_dir():
+                self._watch.remove(container.folder)
             if not container.folder.parent.is_dir():
                 self._watch.remove(container.folder.parent)
         self._sink.pod_removed(container.ref)

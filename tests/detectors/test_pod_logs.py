@@ -364,6 +364,22 @@ async def test_a_container_that_came_and_went_between_two_looks_is_read_and_told
     assert heard.ended == [0, 1]
 
 
+async def test_a_container_that_crashes_for_weeks_is_not_kept_for_each_of_its_restarts(host: Host) -> None:
+    """The kubelet keeps the logs of the last two instances."""
+    async with host.followed() as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+        for instance in range(5):
+            host.write(line(f"ValueError {instance}"), instance=instance)
+            await heard.until(lambda number=instance: (number, f"ValueError {number}") in heard.lines)
+            (host.folder() / f"{instance - 2}.log").unlink(missing_ok=True)
+        host.write(line("step 1"), uid="another-pod")  # all is looked at anew
+        await heard.until(lambda: sorted(ref.instance for ref in heard.removed) == [0, 1, 2])
+        host.write(line("step 7"), instance=4)
+        await heard.until(lambda: (4, "step 7") in heard.lines)
+
+    assert heard.ended == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     "folder",
     [
