@@ -148,7 +148,7 @@ def _quarantine(text: str) -> Quarantine | None:
     """People may have garbled it; then the taint tells at least that it was us."""
     try:
         return msgspec.json.decode(text, type=Quarantine) if text else None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -150,5 +150,5 @@ def _note(text: str) -> Kept | None:
     """People may have garbled it; then it is as if we had not seen the node before."""
     try:
         return msgspec.json.decode(text, type=Kept) if text else None
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None

@@ -128,6 +128,6 @@ def decode_message(text: str | bytes) -> ScanMessage:
     """The reverse of `encode_message`. Raises ValueError when the pod wrote something else, or nothing."""
     try:
         return msgspec.json.decode(text, type=ScanMessage)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         start = text[:80]
         raise ValueError(f"the scan's termination message {start!r} is not a scan result: {error}") from error

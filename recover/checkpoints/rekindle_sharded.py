@@ -78,5 +78,5 @@ def sha256_of_files(folder: Folder) -> dict[str, str]:
 def _manifest(folder: Folder) -> _Manifest:
     try:
         return msgspec.json.decode(folder.read(MARKER, limit_bytes=MARKER_BYTES_MAX), type=_Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedError(f"{MARKER} is not a manifest: {str(error)!a:.120}") from error

@@ -38,7 +38,7 @@ def mark_of(annotations: Mapping[str, str]) -> Mark | None:
     """Our mark on a job. One that people have garbled counts as none: the next write replaces it."""
     try:
         return msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
 
 

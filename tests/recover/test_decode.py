@@ -16,6 +16,8 @@ from recover.settings import Settings
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK
 
+DEEP = '{"x":' + "[" * 100_000
+"""Deeper than Python's stack."""
 ACCELERATORS = ("nvidia.com/gpu", "tencent.com/vcuda-core")
 
 
@@ -29,7 +31,7 @@ def test_a_node_of_which_nothing_is_known_yet_is_not_ready() -> None:
     assert (node.ready, node.ready_since, node.is_accelerated) == (False, None, False)
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"incident":"i"}', '{"incident":1}', "null"])
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"incident":"i"}', '{"incident":1}', "null", DEEP])
 @pytest.mark.parametrize("released", ["", "yesterday", "2026-11-21T12:00:00", "0000"])
 def test_our_own_annotations_on_a_node_may_be_garbled_by_people(note: str, released: str) -> None:
     annotations = {QUARANTINE: note, RELEASED: released}
@@ -40,7 +42,9 @@ def test_our_own_annotations_on_a_node_may_be_garbled_by_people(note: str, relea
     assert (node.quarantine, node.released_at) == (None, None)
 
 
-@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"recovery":"r","attempt":"x","did":"stopped"}'])
+@pytest.mark.parametrize(
+    "mark", ["", "{", "[]", "null", '{"recovery":"r","attempt":"x","did":"stopped"}', DEEP]
+)
 def test_a_garbled_mark_on_a_job_is_no_mark(mark: str) -> None:
     raw = msgspec.json.encode({"metadata": {"name": "j", "annotations": {MARK: mark}}, "spec": {}})
 

@@ -120,7 +120,7 @@ def test_who_lays_the_taint_of_a_lent_spare_again_wants_it_back_and_another_stan
     assert lent(world) == {"n8": "n1", "n7": "n2"}, "it was declined for that one incident"
 
 
-@pytest.mark.parametrize("garbled", ["{", '{"at": "soon"}', "[]"])
+@pytest.mark.parametrize("garbled", ["{", '{"at": "soon"}', "[]", '{"x":' + "[" * 100_000])
 def test_a_note_that_people_have_garbled_stops_nothing(garbled: str) -> None:
     world = fails(spares("n7"), "n1")
     notes = {**world.nodes["n7"].annotations, KEPT: garbled}

@@ -188,7 +188,7 @@ def test_a_message_always_fits_and_reads_back(reasons: list[str], error: str) ->
     assert len(encode_message(ScanMessage(error=error))) <= MESSAGE_BYTES_MAX
 
 
-@pytest.mark.parametrize("text", ["", "OOMKilled", "[]", '{"chosen": 3}'])
+@pytest.mark.parametrize("text", ["", "OOMKilled", "[]", '{"chosen": 3}', '{"x":' + "[" * 4000])
 def test_a_message_of_another_kind_is_an_error_that_shows_it(text: str) -> None:
     with pytest.raises(ValueError, match="is not a scan result"):
         decode_message(text)

@@ -255,6 +255,13 @@ def test_damage_is_told_and_the_one_before_is_chosen(damage: object, reason: str
     assert result.chosen.step == 20
 
 
+def test_a_marker_that_is_nested_deeper_than_a_stack_is_no_manifest(tmp_path: Path) -> None:
+    marker = sharded(tmp_path, 40) / "commit.json"
+    marker.write_text('{"format":"rekindle-sharded","step":40,"x":' + "[" * 1_000_000)
+
+    assert scan(tmp_path).checkpoints[0].reason.startswith("commit.json is not a manifest: ")
+
+
 def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a refusing os.scandir, since tests may run as root, whom no mode bits stop."""
     sharded(tmp_path, 40)
