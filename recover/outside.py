@@ -44,7 +44,7 @@ class Outside:
                     return
                 said = (await answer.text(errors="replace"))[:_SHOWN_CHARS_MAX]
                 raise Transient(f"{self._webhook.url} answered {answer.status}: {said}", retry_in_s=_AGAIN_S)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # also a token of two lines
             what = str(error) or type(error).__name__
             raise Transient(f"{self._webhook.url}: {what}", retry_in_s=_AGAIN_S) from error
 

@@ -73,6 +73,18 @@ async def test_a_machine_that_does_not_answer_or_a_token_that_is_not_there_is_no
         await Outside(webhook).ask("repair-1-reboot-1", BODY)
 
 
+@pytest.mark.parametrize("token", [b"two\nlines", b"\xff"])
+async def test_a_token_that_no_header_takes_is_told_and_no_defect(token: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(token)
+
+    async with machine(202, []) as url:
+        with pytest.raises(Transient, match=f"{url}: ") as raised:
+            await Outside(Webhook(url=url, token_file=str(file))).ask("repair-1-reboot-1", BODY)
+
+    assert "lines" not in str(raised.value)
+
+
 async def test_nothing_is_asked_by_a_controller_whose_lease_may_end() -> None:
     def may_send() -> None:
         raise NotLeaderError("this controller does not hold the lease")
