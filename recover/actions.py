@@ -5,13 +5,14 @@ Pure: building an action writes nothing; execute.py does. `what` names the act i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from detectors.resource import MergePatch, PatchType, Resource
 
-__all__ = ["Action", "Ask", "Create", "Delete", "Emit", "Ensure", "Patch", "Plan"]
+__all__ = ["Action", "Ask", "Create", "Delete", "Emit", "Ensure", "Failure", "Patch", "Plan"]
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
@@ -91,6 +92,14 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
 Action = Create | Ensure | Patch | Delete | Emit | Ask
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """One object about which nothing could be decided, by a defect of ours."""
+
+    about: Mapping[str, str]
+    """As in an Event: apiVersion, kind, namespace, name, uid."""
+    error: Exception
+
+
 class Plan(msgspec.Struct, frozen=True):
     """What to write now, and when to look again if nothing changes before.
 
@@ -100,6 +109,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     chains: tuple[tuple[Action, ...], ...] = ()
     look_again_s: float | None = None
+    failures: tuple[Failure, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -16,10 +16,11 @@ from detectors.contract import PodProgress
 from detectors.log_template import Line, line_of
 from detectors.sizes import parse_size
 from recover.api import GangRef
+from recover.diagnose.apart import Apart
 from recover.diagnose.model import fingerprint
 from recover.guard import Allowed, Denied, may_touch
 from recover.model import Node, Pod, World
-from recover.objects import shortened
+from recover.objects import regarding, shortened
 from recover.reasons import Reason
 from recover.recipes.evidence import lines_of, of_container, training
 from recover.recipes.match import Evidence, Matched, match, templates_of
@@ -47,7 +48,7 @@ class Advice(msgspec.Struct, frozen=True):
     why_not: str
 
 
-def advise(world: World, now: datetime) -> list[Advice]:
+def advise(world: World, now: datetime, apart: Apart) -> list[Advice]:
     """One for each recipe and owner, of the first pod that shows it."""
     found: dict[str, Advice] = {}
     asked: Counter[tuple[str, frozenset[str]]] = Counter()
@@ -61,8 +62,9 @@ def advise(world: World, now: datetime) -> list[Advice]:
                 asked[uid, issues] += 1
                 if asked[uid, issues] > _ALIKE_MAX:
                     continue
-                for advice in _of_pod(world, node, progress, pod, now):
-                    found.setdefault(advice.name, advice)
+                with apart(regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)):
+                    for advice in _of_pod(world, node, progress, pod, now):
+                        found.setdefault(advice.name, advice)
     return [found[name] for name in sorted(found)]
 
 

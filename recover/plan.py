@@ -14,12 +14,13 @@ from recover import incidents, nodes, remade
 from recover.actions import Action, Create, Emit, Plan
 from recover.advice import advise
 from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec
-from recover.diagnose import Diagnosis, GangState, Harm, corrections, diagnose, gang_states
+from recover.diagnose import Apart, Diagnosis, GangState, Harm, corrections, diagnose, gang_states
+from recover.diagnose.apart import about_gang, about_node
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import ranks
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
 from recover.model import Gang, World
-from recover.objects import body, regarding, shortened
+from recover.objects import body, shortened
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
@@ -32,33 +33,45 @@ __all__ = ["plan", "restart"]
 
 def plan(world: World, settings: Settings, now: datetime) -> Plan:
     """Everything that triage wants written now, and when to look again if nothing changes before."""
-    states = gang_states(world, settings, now)
-    found = diagnose(world, states, settings, now)
+    apart = Apart()
+    states = gang_states(world, settings, now, apart)
+    found = diagnose(world, states, settings, now, apart)
     guard = Guard(world, found, settings, now)
     chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
     chains += nodes.releases(world, now)
     started: set[str] = set()
     lost = remade.missing(world, {diagnosis.name for diagnosis in found}, now)
     for diagnosis in found:
-        records = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
-        records += _blind(world, diagnosis, now)
-        chain = _node(world, diagnosis, guard, records, now)
-        for harm in diagnosis.harms:
-            chain += restart(world, diagnosis, harm, guard, records, started, now)
-        chain += incidents.explain(world, diagnosis, records)
-        chains.append(tuple(chain))
+        with apart(_about(world, diagnosis)):
+            records = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
+            records += _blind(world, diagnosis, now)
+            chain = _node(world, diagnosis, guard, records, now)
+            for harm in diagnosis.harms:
+                chain += restart(world, diagnosis, harm, guard, records, started, now)
+            chain += incidents.explain(world, diagnosis, records)
+            chains.append(tuple(chain))
     proved = corrections(world, found, settings.timing)
     chains += [(action,) for action in incidents.superseded(world, proved, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
-    told = advise(world, now)
+    told = advise(world, now, apart)
     chains += incidents.advised(world, told, now)
     live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told} | proved.keys()
+    live |= apart.undecided(world)
     chains += remade.remade(lost, live, now)
     chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(
         chains=tuple(chain for chain in chains if chain),
         look_again_s=_look_again(world, found, states, guard, settings, now),
+        failures=tuple(apart.failures),
     )
+
+
+def _about(world: World, diagnosis: Diagnosis) -> dict[str, str]:
+    node = world.nodes.get(diagnosis.node)
+    if node is not None:
+        return about_node(node)
+    assert diagnosis.gang is not None, "a diagnosis is about a node that is there, or about a gang"
+    return about_gang(diagnosis.gang)
 
 
 # --- the node ---------------------------------------------------------------------------------------------
@@ -88,7 +101,7 @@ def _node(
         Emit(
             reason=EventReason.NODE_QUARANTINED,
             message=f"{diagnosis.summary}. {words}. Incident {diagnosis.name}",
-            regarding=regarding("v1", "Node", node.name, node.uid),
+            regarding=about_node(node),
             warning=True,
             key=diagnosis.name,
         ),
@@ -155,9 +168,7 @@ def restart(
         Emit(
             reason=EventReason.RECOVERY_PLANNED,
             message=f"{diagnosis.summary}. Recovery {name}",
-            regarding=regarding(
-                gang.ref.api_version, gang.ref.kind, gang.ref.name, gang.ref.uid, gang.ref.namespace
-            ),
+            regarding=about_gang(gang),
             key=name,
         ),
     ]

@@ -88,6 +88,7 @@ class EventReason(StrEnum):
     NODE_REPAIR_STARTED = "NodeRepairStarted"
     NODE_HANDED_OVER = "NodeHandedOver"
     INCIDENT_REMADE = "IncidentRemade"
+    NOT_JUDGED = "NotJudged"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -293,6 +294,7 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NODE_HANDED_OVER: "A person must mend the node; the message says what to do.",
     EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is made anew, and the "
     "node stays out.",
+    EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }
 
 NOT_GIVEN_YET = frozenset({EventReason.FAULT_CLEARED})

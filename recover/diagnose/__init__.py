@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.contract import Fault
 from recover.api import STOPPED_PHASES
+from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.gangs import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.model import Diagnosis, Harm
@@ -21,23 +22,23 @@ from recover.diagnose.ranks import is_down
 from recover.model import World
 from recover.settings import Settings
 
-__all__ = ["Diagnosis", "GangState", "Harm", "corrections", "diagnose", "gang_states"]
+__all__ = ["Apart", "Diagnosis", "GangState", "Harm", "corrections", "diagnose", "gang_states"]
 
 
 def diagnose(
-    world: World, states: Mapping[str, GangState], settings: Settings, now: datetime
+    world: World, states: Mapping[str, GangState], settings: Settings, now: datetime, apart: Apart
 ) -> list[Diagnosis]:
     """Every fault that may need something done now, oldest first. `states` is what gang_states says."""
     dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
-    nodes = list(node_faults(world, dead, settings.timing, now))
+    nodes = list(node_faults(world, dead, settings.timing, now, apart))
     nodes += not_ready(world, dead, now)
     nodes = [_with_failures(fault, states, settings) for fault in nodes]
     explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
-    found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now))
+    found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now, apart))
     return sorted(found, key=lambda d: (d.detected_at, d.name))
 
 
-def gang_states(world: World, settings: Settings, now: datetime) -> dict[str, GangState]:
+def gang_states(world: World, settings: Settings, now: datetime, apart: Apart) -> dict[str, GangState]:
     """The state of every gang that runs. One that is being stopped, or has ended, has no state of its own."""
     states = {}
     for uid, gang in world.gangs.items():
@@ -45,7 +46,8 @@ def gang_states(world: World, settings: Settings, now: datetime) -> dict[str, Ga
         stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
         if stopped or gang.suspended or gang.deleting or (gang.terminal and gang.terminal.succeeded):
             continue
-        states[uid] = gang_state(world, gang, settings.timing, now)
+        with apart(about_gang(gang)):
+            states[uid] = gang_state(world, gang, settings.timing, now)
     return states
 
 

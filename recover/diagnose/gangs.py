@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.contract import CoverageState, Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import (
     departed,
@@ -79,6 +80,7 @@ def gang_faults(
     states: Mapping[str, GangState],
     explained: frozenset[str],
     now: datetime,
+    apart: Apart,
 ) -> Iterator[Diagnosis]:
     """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
     open_ones = {
@@ -89,12 +91,12 @@ def gang_faults(
     for uid, state in states.items():
         if uid in explained or state.troubled_at is None or state.suspicious:
             continue
-        if state.losses:
-            found = _lost_ranks(world, state, now)
-        else:
-            found = _hang(world, state, now)
-        began = since(world.history(uid))
-        yield _as_before(found, open_ones.get(uid), began)
+        found: Diagnosis | None = None
+        with apart(about_gang(state.gang)):
+            own = _lost_ranks(world, state, now) if state.losses else _hang(world, state, now)
+            found = _as_before(own, open_ones.get(uid), since(world.history(uid)))
+        if found is not None:
+            yield found
 
 
 def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:

@@ -9,6 +9,7 @@ import msgspec
 
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.apart import Apart, about_node
 from recover.diagnose.goes_on import as_of, is_shown_after, shown_at
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
@@ -20,7 +21,9 @@ from recover.settings import Timing
 __all__ = ["node_faults", "not_ready"]
 
 
-def node_faults(world: World, dead: frozenset[str], timing: Timing, now: datetime) -> Iterator[Diagnosis]:
+def node_faults(
+    world: World, dead: frozenset[str], timing: Timing, now: datetime, apart: Apart
+) -> Iterator[Diagnosis]:
     """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
     more: dead by themselves, or stopped by us."""
     by_node = _incidents_by_node(world)
@@ -28,11 +31,27 @@ def node_faults(world: World, dead: frozenset[str], timing: Timing, now: datetim
         node = world.nodes.get(name)
         if node is None or not health.status.findings:
             continue
-        incidents = by_node.get(name, [])
-        answered = _answered(node, incidents)
-        findings = [f for f in health.status.findings if _acts(f, node, health, answered, now)]
-        if findings:
-            yield _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
+        found: Diagnosis | None = None
+        with apart(about_node(node)):
+            found = _of_node(world, node, health, by_node.get(name, []), dead, timing, now)
+        if found is not None:
+            yield found
+
+
+def _of_node(
+    world: World,
+    node: Node,
+    health: NodeHealth,
+    incidents: list[Incident],
+    dead: frozenset[str],
+    timing: Timing,
+    now: datetime,
+) -> Diagnosis | None:
+    answered = _answered(node, incidents)
+    findings = [f for f in health.status.findings if _acts(f, node, health, answered, now)]
+    if not findings:
+        return None
+    return _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
 
 
 def _incidents_by_node(world: World) -> dict[str, list[Incident]]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
+import msgspec
 import structlog
 
-from recover.actions import Plan
+from recover.actions import Emit, Failure, Plan
 from recover.execute import Executor
 from recover.mode import ModeKeeper
 from recover.model import World
 from recover.observe import Observer
+from recover.reasons import EventReason
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["WholeWorld"]
@@ -48,6 +50,8 @@ class WholeWorld:
         self._metrics = metrics
         self._clock = clock
         self._changed = asyncio.Event()
+        self._told: set[tuple[str, str]] = set()
+        """Failures of the last look: uid of the object, and the kind of error."""
 
     def wake(self) -> None:
         self._changed.set()
@@ -70,7 +74,34 @@ class WholeWorld:
         with self._metrics.look_seconds.labels(loop=self._name).time():
             world = self._observer.world(self._modes.now())
             plan = self._decide(world, self._clock.now())
-        return await self._executor.run(plan)
+        events = tuple((event,) for event in self._tell(plan.failures))
+        return await self._executor.run(msgspec.structs.replace(plan, chains=(*plan.chains, *events)))
+
+    def _tell(self, failures: Iterable[Failure]) -> Iterator[Emit]:
+        """Each is counted at every look, and logged and told on its object when it is new."""
+        before, self._told = self._told, set()
+        for failure in failures:
+            self._metrics.errors.labels(loop=self._name).inc()
+            about, error = failure.about, failure.error
+            known = (about["uid"], type(error).__name__)
+            self._told.add(known)
+            if known in before:
+                continue
+            log.error(
+                "one object cannot be judged, all others are",
+                loop=self._name,
+                kind=about["kind"],
+                object="/".join(filter(None, (about.get("namespace"), about["name"]))),
+                exc_info=error,
+            )
+            yield Emit(
+                reason=EventReason.NOT_JUDGED,
+                message=f"Rekindle cannot judge this {about['kind']} and leaves it alone meanwhile "
+                f"({type(error).__name__}). That is a defect: the controller's log has it, with a traceback",
+                regarding=dict(about),
+                warning=True,
+                key=type(error).__name__,
+            )
 
 
 async def _either(changed: asyncio.Event, wait_s: float | None) -> None:

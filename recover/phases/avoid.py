@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from detectors.contract import Fault, Severity
 from recover.api import Blame, Cause
 from recover.consent import in_force_for
+from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
 from recover.phases.context import AVOIDED_MAX, Context
 
@@ -44,7 +45,7 @@ def broken(ctx: Context) -> list[str]:
     since, out = in_force_for(ctx.world, ctx.gang).acting_since, closed(ctx)
     return sorted(
         fault.node
-        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now)
+        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now, Apart())
         if (fault.blame, fault.severity) == (Blame.NODE, Severity.FATAL)
         and fault.seen_at >= since
         and fault.node not in ctx.status.avoid_nodes

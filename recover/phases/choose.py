@@ -11,6 +11,7 @@ from recover.accounting import last_step
 from recover.actions import Action
 from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
 from recover.consent import ON_TERMINAL
+from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
 from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
@@ -153,7 +154,7 @@ def _verdict_open(ctx: Context) -> float | None:
     """Seconds until the last open verdict about one of the gang's nodes settles; None if all have."""
     waits = [
         (fault.settles_at - ctx.now).total_seconds()
-        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now)
+        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now, Apart())
         if fault.node in ctx.recovery.nodes and not fault.settled and fault.settles_at is not None
     ]
     return max(0.01, *waits) if waits else None

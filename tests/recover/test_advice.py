@@ -13,6 +13,7 @@ from recover import decode
 from recover.actions import Emit
 from recover.advice import advise
 from recover.api import GangRef, Outcome
+from recover.diagnose import Apart
 from recover.model import Outsider, Pod, PodPhase
 from recover.modes import Mode, Modes, begun
 from recover.observe import Observer
@@ -141,7 +142,7 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
     of_none = msgspec.structs.replace(world.recipes["vllm-bfloat16"], name="on-a-gpu", match=asks)
     world.recipes = {"on-a-gpu": of_none, **world.recipes}
 
-    (advice,) = advise(world.world(), world.now)
+    (advice,) = advise(world.world(), world.now, Apart())
 
     assert advice.recipe.name == "vllm-bfloat16"
 
@@ -185,7 +186,7 @@ def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> N
     world.pods["llm-uid"] = forged
     world.says(OUT_OF_MEMORY, rank=2)
 
-    assert advise(world.world(), world.now) == []
+    assert advise(world.world(), world.now, Apart()) == []
 
 
 def test_a_line_that_its_agent_does_not_take_for_an_issue_brings_no_advice() -> None:
