@@ -20,6 +20,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[^\W\d][\w.]*(?::|$)")
 """How the line begins that ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`."""
 _LINE_CHARS_MAX = 4096
+_RANKS_MAX = 2
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -58,8 +59,16 @@ def _row_of(line: str, rows: tuple[LogErrorRow, ...], *, ends_traceback: bool) -
 
 
 def _without_rank(line: str) -> str:
-    """torch prefixes the lines of a traceback with `[rank3]: `."""
-    if line.startswith("[rank"):
-        _, closed, rest = line.partition("]: ")
-        return rest if closed else line
+    """What launchers put before each line: `[rank3]: ` of torch, `[default3]:` of torchrun --tee,
+    `[1,3]<stderr>:` of mpirun --tag-output, `(TaskRunner pid=1234, ip=10.0.0.1) ` of Ray."""
+    for _ in range(_RANKS_MAX):
+        if line.startswith("["):
+            rank, closed, rest = line.partition(":")
+            is_rank = bool(closed) and "]" in rank and " " not in rank and any(map(str.isdigit, rank))
+        else:
+            rank, closed, rest = line.partition(") ")
+            is_rank = bool(closed) and rank.startswith("(") and "pid=" in rank
+        if not is_rank:
+            return line
+        line = rest.removeprefix(" ")
     return line

@@ -317,12 +317,14 @@ def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], cod
     assert errors.error.code == code
 
 
-def test_a_step_that_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
+def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
     errors = logs.Errors()
     for line in [
         "Traceback (most recent call last):",
         '  File "train.py", line 3, in <module>',
         "step 79/1000000 loss=0.5755",
+        "[INFO]: saved",
+        "[09:30:00]: ok",
         "torch.OutOfMemoryError: no room",
     ]:
         errors = logs.observe(errors, line, START, ERRORS)
@@ -331,7 +333,18 @@ def test_a_step_that_standard_output_puts_into_a_traceback_does_not_end_it() -> 
     assert errors.error.text == "torch.OutOfMemoryError: no room"
 
 
-@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+@pytest.mark.parametrize(
+    "rank",
+    [
+        "",
+        "[rank3]: ",
+        "[default3]:",
+        "[default3]:[rank3]: ",
+        "[1,3]<stderr>:",
+        "(TaskRunner pid=1234, ip=10.0.0.1) ",
+    ],
+    ids=["none", "torch", "torchrun --tee", "both", "mpirun --tag-output", "Ray"],
+)
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
     errors = logs.Errors()
     for line in [
