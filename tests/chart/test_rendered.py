@@ -380,6 +380,25 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
     }
 
 
+def test_where_egress_is_limited_only_a_controller_with_a_webhook_asks_name_servers(helm: Helm) -> None:
+    limited: dict[str, Any] = {"networkPolicy": {"egressPorts": [443]}}
+    webhook = {
+        "settings": {"controller": {"repair": {"webhook": {"url": "https://machines.example/reboot"}}}}
+    }
+    server, names = [("TCP", 443)], [("TCP", 53), ("TCP", 443), ("UDP", 53)]
+
+    plain, asking = helm.render(limited), helm.render({**limited, **webhook})
+
+    assert [open_ports(plain, name) for name in ("rekindle-agent", "rekindle-controller")] == [server, server]
+    assert [open_ports(asking, name) for name in ("rekindle-agent", "rekindle-controller")] == [server, names]
+
+
+def open_ports(objects: list[dict[str, Any]], name: str) -> list[tuple[str, int]]:
+    """For what the pods of that policy send."""
+    rules = of_kind(objects, "NetworkPolicy", name)["spec"]["egress"]
+    return sorted((port["protocol"], port["port"]) for rule in rules for port in rule["ports"])
+
+
 @pytest.mark.parametrize(
     ("mode", "asked", "kubernetes", "there"),
     [
