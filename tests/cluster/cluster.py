@@ -27,7 +27,7 @@ __all__ = ["GPUS_PER_NODE", "NODES", "Cluster", "running", "started"]
 
 NODES = ("worker-1", "worker-2", "spare-1")
 GPUS_PER_NODE = 2
-READY_S = 120.0
+READY_S = 300.0
 
 
 class Cluster:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import msgspec
 
 from chaos.torch_training.environment import TORCH
 from chaos.torch_training.launch import ENVIRONMENT, PROGRAM, torchrun
-from tests.cluster.cases import apply
+from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.images import BASE
+from tests.cluster.install import one
 from tests.cluster.record import FOLDER
 from tests.control_plane.operator import training_operator
 
@@ -100,7 +102,8 @@ def training(cluster: Cluster) -> Iterator[None]:
 
 
 def lay_storage(cluster: Cluster) -> None:
-    """The namespace of the gangs, with a claim that is bound to the shared volume."""
+    """The namespace of the gangs, with a claim that is bound to the shared volume. Returns once it has what
+    Kubernetes puts into every namespace."""
     VOLUME.mkdir(exist_ok=True)
     size = {"storage": "1Gi"}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -117,6 +120,12 @@ def lay_storage(cluster: Cluster) -> None:
             "spec": claim,
         },
     )
+    for kind, name in (("serviceaccount", "default"), ("configmap", "kube-root-ca.crt")):
+        until(f"{kind} {name}", partial(_is_there, cluster, kind, name))
+
+
+def _is_there(cluster: Cluster, kind: str, name: str) -> bool:
+    return bool(one(cluster, kind, name, NAMESPACE))
 
 
 def train(cluster: Cluster, gang: Gang) -> None:

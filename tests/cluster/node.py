@@ -30,8 +30,9 @@ __all__ = ["Node"]
 
 INIT = Path(__file__).parent / "node-init.sh"
 CRASHED_S = 30.0
-SILENCE_S = 8
-"""A node that renews its lease for this long not is taken for dead: Kubernetes' 50 s are long for a test."""
+SILENCE_S = 20
+"""A node that does not renew its lease for this long is taken for dead. Kubernetes' 50 s are long for a test;
+after fewer seconds than an API server needs to start anew on a busy machine, all nodes would be."""
 _SYSTEMCTL = """#!/bin/sh
 # Simulated: nothing is rebooted before the node's keeper does it.
 echo "$@" >{asked}

@@ -184,7 +184,8 @@ def trains_on(story: Story) -> None:
 
 def ends_later(story: Story) -> list[dict[str, Any]]:
     """What Kubernetes itself takes away after its owner, or with its last pod."""
-    found = listed(story.cluster, "pods,jobs.batch,replicasets.apps")
+    kinds = ("pods", "jobs.batch", "replicasets.apps", "controllerrevisions.apps", "endpointslices")
+    found = listed(story.cluster, ",".join(kinds))
     return [body for body in found if body["metadata"]["namespace"] == SYSTEM]
 
 

@@ -34,7 +34,7 @@ def pods(cluster: Cluster) -> Iterator[dict[str, str]]:
         "spec": {"selector": {"app": SUBDOMAIN}, "ports": [{"port": 80, "targetPort": 8080}]},
     }
     apply(cluster, service, balanced, *(pod_of(node) for node in NODES))
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pods", "--all")
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pods", f"--selector=app={SUBDOMAIN}")
     yield {node: f"on-{node}" for node in NODES}
     cluster.kubectl("delete", "pods", "--all")
     cluster.kubectl("delete", "service", SUBDOMAIN, "balanced")
@@ -54,6 +54,10 @@ def answers(cluster: Cluster, pod: str, url: str) -> bool:
         return False
 
 
+def has_log(cluster: Cluster, pod: str) -> bool:
+    return bool(cluster.kubectl("logs", pod))
+
+
 def test_every_node_is_ready_with_its_gpus_and_a_boot_id_of_its_own(cluster: Cluster) -> None:
     statuses = [cluster.node_status(name) for name in NODES]
     boots = [cluster.nodes[name].boot_id for name in NODES]
@@ -67,6 +71,7 @@ def test_a_pod_on_each_node_holds_a_gpu_of_that_node_and_its_log_can_be_read(
 ) -> None:
     for node, pod in pods.items():
         gpus = cluster.nodes[node].gpus.read_text(encoding="utf-8").split()
+        until(f"the first line of {pod}", partial(has_log, cluster, pod))
         assert cluster.kubectl("logs", pod).split()[1] in gpus
         assert in_pod(cluster, pod, "import socket; print(socket.gethostname())") == pod
 
@@ -84,12 +89,22 @@ def test_a_pod_reaches_the_api_server_and_nothing_outside_of_the_machine(
     cluster: Cluster, pods: dict[str, str]
 ) -> None:
     code = (
-        "import socket; socket.create_connection(('kubernetes.default', 443), 5)\n"
+        "import socket\n"
         "try: socket.create_connection(('203.0.113.1', 80), 5)\n"
         "except OSError as error: print(type(error).__name__, error.errno)"
     )
     for pod in pods.values():
+        until(f"{pod} reaches the API server", partial(reaches_api_server, cluster, pod))
         assert in_pod(cluster, pod, code) == "OSError 101"  # the network is unreachable
+
+
+def reaches_api_server(cluster: Cluster, pod: str) -> bool:
+    """By its name and its Service, which are in force on a node as in `answers`."""
+    try:
+        in_pod(cluster, pod, "import socket; socket.create_connection(('kubernetes.default', 443), 5)")
+    except ClusterError:
+        return False
+    return True
 
 
 def test_a_gpu_that_is_lost_can_no_longer_be_asked_for(cluster: Cluster) -> None:
@@ -183,10 +198,5 @@ def test_a_node_that_crashes_is_not_ready_and_boots_with_a_new_id_and_its_disk(
     print(f"\na crash: NotReady after {dead_s:.1f} s; a boot: Ready after {booted_s:.1f} s")
 
     assert cluster.node_status(node.name)["nodeInfo"]["bootID"] == node.boot_id != before
-    until("its pod again", lambda: fetched_or_not(cluster, pods[node.name]) == "200")
-
-
-def fetched_or_not(cluster: Cluster, pod: str) -> str:
-    """The pod's container is started again some seconds after the boot."""
-    code = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8080/', timeout=5).status)"
-    return cluster.kubectl("exec", pod, "--", "sh", "-c", f'python3 -c "{code}" || true').strip()
+    # The pod's container is started again some seconds after the boot.
+    until("its pod again", lambda: answers(cluster, pods[node.name], "http://127.0.0.1:8080/"))

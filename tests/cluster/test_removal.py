@@ -96,6 +96,8 @@ def untouched() -> Iterator[Snapshot]:
     before = snapshot()
     yield before
     assert module("tests.cluster.down") == 0
+    # What was killed with its namespace may need a moment to die.
+    until("the end of its processes", lambda: "processes" not in added(before, snapshot()))
     after = snapshot()
     assert added(before, after) == {}
     assert added(after, before) == {}
@@ -109,7 +111,7 @@ def detached(untouched: Snapshot) -> Record:
     assert record is not None
     cluster = running(cached())
     apply(cluster, *(pod_of(node) for node in NODES))
-    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pods", "--all")
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", "pods", "--all")
     return record
 
 

@@ -22,6 +22,8 @@ RANKS = 2
 SUBDOMAIN = "ranks"
 CHECKPOINT_EVERY = 20
 STEP_S = 0.05
+MEET_S = 600
+"""A rank waits as long for a peer that finds no room yet."""
 SOURCE = Path(__file__).parents[3]
 _SHOWN = {"source": SOURCE, "environment": Path(sys.prefix), "python": Path(sys.base_prefix)}
 """Folders of this machine that the pods see, read-only: the training, numpy and the Python beneath it."""
@@ -105,7 +107,7 @@ def _pod(gang: Gang) -> dict[str, Any]:
     folder = f"{MOUNT}/{gang.name}"
     command = [sys.executable, str(Path(rank.__file__)), "--steps=1000000", f"--step-time-s={STEP_S}"]
     command += [f"--checkpoint-dir={folder}", f"--checkpoint-every={CHECKPOINT_EVERY}"]
-    command += [f"--world-size={RANKS}", f"--master-addr={first}"]
+    command += [f"--world-size={RANKS}", f"--master-addr={first}", f"--rendezvous-timeout-s={MEET_S}"]
     mounts = [{"name": name, "mountPath": str(path), "readOnly": True} for name, path in _SHOWN.items()]
     volumes = [{"name": name, "hostPath": {"path": str(path)}} for name, path in _SHOWN.items()]
     container = {

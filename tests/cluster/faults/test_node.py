@@ -58,7 +58,7 @@ def test_a_gang_trains_on_while_kubelet_and_containerd_of_a_node_are_dead(
 def test_the_ranks_of_a_machine_that_went_down_are_given_up_on_a_persons_word_and_not_before(
     cluster: Cluster, begin: Begin
 ) -> None:
-    trial = begin(Gang("downed", annotations={"rekindle.dev/hang-timeout": "5s"}))
+    trial = begin(Gang("downed", annotations={"rekindle.dev/hang-timeout": "15s"}))
     node = trial.node(1)
     trial.strike()
     node.crash()

@@ -22,7 +22,7 @@ def test_a_node_that_is_drained_in_a_recovery_stays_drained_until_its_person_let
     trial.strike()
     xid(bad, gpu=1)
     trial.until_phase("Stopping")
-    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
     cluster.kubectl("drain", drained.name, *flags)
 
     def message() -> str:

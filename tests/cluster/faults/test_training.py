@@ -48,7 +48,7 @@ def test_ranks_that_take_more_memory_than_their_limit_are_named_so(cluster: Clus
 
 
 def test_a_rank_that_hangs_is_seen_by_its_steps_and_blamed_on_nobody(cluster: Cluster, begin: Begin) -> None:
-    trial = begin(Gang("hung", annotations={"rekindle.dev/hang-timeout": "5s"}))
+    trial = begin(Gang("hung", annotations={"rekindle.dev/hang-timeout": "15s"}))
     trial.strike()
     signal(cluster, trial.first_pods[1], "STOP")
 

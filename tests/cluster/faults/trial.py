@@ -41,12 +41,16 @@ class Trial:
         self._struck_at = datetime.now(UTC)
 
     def begin(self) -> None:
-        """Returns when the gang has a checkpoint, and the agents know its steps."""
+        """Returns when the gang has a checkpoint, its kubelets say that it runs, and the agents know its
+        steps."""
         create(self._cluster, self.gang)
         self.until("a checkpoint", lambda: self.gang.newest() > 0)
+        self.until("ranks that run", self._all_run)
         self.first_pods = self.pods()
-        uids = {pod["metadata"]["uid"] for pod in self.first_pods}
-        self.until("steps in the NodeHealths", lambda: uids <= self._uids_with_steps())
+        self.until("steps in the NodeHealths", lambda: uids(self.first_pods) <= self._uids_with_steps())
+
+    def _all_run(self) -> bool:
+        return [pod["status"]["phase"] for pod in self.pods()] == ["Running"] * RANKS
 
     def _uids_with_steps(self) -> set[str]:
         healths = listed(self._cluster, "nodehealths.rekindle.dev")

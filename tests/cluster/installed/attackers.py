@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from detectors.kubeapi import Credentials, KubeApi
-from tests.cluster.cases import apply
+from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster
 from tests.cluster.installed.agents import in_agent
 from tests.cluster.installed.steppers import TENANT
+from tests.cluster.record import ClusterError
 from tests.control_plane.callers import Caller
 
 __all__ = ["ask_kubelet", "calling_as", "stolen_token", "tenant_token"]
@@ -45,7 +46,17 @@ def tenant_token(cluster: Cluster) -> str:
     }
     made = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "boss", "namespace": TENANT}}
     apply(cluster, made, binding)
+    until("the binding in force", lambda: _may_make_jobs(cluster))
     return cluster.kubectl("create", "token", "boss", f"--namespace={TENANT}").strip()
+
+
+def _may_make_jobs(cluster: Cluster) -> bool:
+    boss = f"--as=system:serviceaccount:{TENANT}:boss"
+    try:
+        cluster.kubectl("auth", "can-i", "create", "jobs", f"--namespace={TENANT}", boss)
+    except ClusterError:  # the answer is no
+        return False
+    return True
 
 
 def ask_kubelet(cluster: Cluster, node: str, path: str, token: str) -> str:

@@ -17,18 +17,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cluster.cases import apply, until
+from tests.cluster.cases import apply
 from tests.cluster.cluster import Cluster
 from tests.cluster.install import SYSTEM, listed
 from tests.cluster.installed.steppers import NAMESPACE, steppers, stepping
-from tests.cluster.installed.usage import MIB, Sample, requests, sample, stored
+from tests.cluster.installed.usage import MIB, Sample, requests, sample, stored, until_quiet
 
 pytestmark = pytest.mark.real_nodes
 
 IDLE_S = float(os.environ.get("REKINDLE_IDLE_S", "60"))
-QUIET_S = 10.0
-"""Measuring begins when nothing of ours has been stored for so long: a start is not idle."""
-QUIET_WITHIN_S = 120.0
 SAMPLE_S = 2.0
 AGENT_PSS_BYTES_MAX = 64 * MIB
 MAY_BE_IDLE = {
@@ -88,19 +85,6 @@ def test_while_a_gang_trains_we_write_nothing_and_cost_little(cluster: Cluster) 
     agents = {name: cost for name, cost in costs.items() if name.startswith("rekindle-agent")}
     assert len(agents) == len(cluster.nodes)
     assert all(cost.pss_bytes_max <= AGENT_PSS_BYTES_MAX for cost in agents.values())
-
-
-def until_quiet(cluster: Cluster) -> None:
-    seen, since = stored(cluster), time.monotonic()
-
-    def quiet() -> bool:
-        nonlocal seen, since
-        if (now := stored(cluster)) != seen:
-            seen, since = now, time.monotonic()
-        time.sleep(SAMPLE_S)
-        return time.monotonic() - since > QUIET_S
-
-    until("end of our first writes", quiet, QUIET_WITHIN_S)
 
 
 def watched(pods: Sequence[Mapping[str, Any]]) -> dict[str, Cost]:

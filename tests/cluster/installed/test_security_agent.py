@@ -16,7 +16,7 @@ from tests.cluster.installed.agents import agent_on, until_ready
 from tests.cluster.installed.attackers import ask_kubelet, calling_as, stolen_token
 from tests.cluster.installed.people import doings
 from tests.cluster.installed.steppers import NAMESPACE
-from tests.cluster.installed.usage import MIB
+from tests.cluster.installed.usage import MIB, until_quiet
 from tests.control_plane.callers import ANY_STATUS, incident, recovery
 
 pytestmark = pytest.mark.real_nodes
@@ -27,7 +27,7 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 BY_RBAC, BY_POLICY = "refused by RBAC", "refused by policy"
 OWN_STATUS = NODEHEALTHS.path(NODE, subresource="status")
-VOID_S = 60.0
+VOID_S = 120.0
 """An API server believes a token that it has just seen for some seconds more."""
 FINDING = {
     "id": "b00t-kmsg-1",
@@ -85,6 +85,7 @@ async def test_a_stolen_token_of_an_agent_opens_nothing(cluster: Cluster) -> Non
         ),
     }
     token = stolen_token(cluster, NODE)
+    until_quiet(cluster)
     before = doings(cluster), told(cluster, OTHER)
 
     async with calling_as(cluster, token) as thief:
@@ -109,6 +110,7 @@ async def test_an_oversized_nodehealth_is_refused_whoever_writes_it(cluster: Clu
         r"422 Invalid: .*status.bootId: Too long": {"bootId": "x" * MIB},
         r"413 RequestEntityTooLarge": {"known to no schema": "x" * 8 * MIB},
     }
+    until_quiet(cluster)
     before = doings(cluster), told(cluster, NODE)
 
     async with calling_as(cluster, stolen_token(cluster, NODE)) as thief:

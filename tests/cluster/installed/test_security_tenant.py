@@ -41,7 +41,7 @@ from tests.cluster.installed.steppers import (
     steppers,
     stepping,
 )
-from tests.cluster.kernel_log import xid
+from tests.cluster.kernel_log import kernel_says
 from tests.cluster.record import ClusterError
 from tests.control_plane.callers import ANY_STATUS, body, incident, recovery
 
@@ -211,10 +211,15 @@ def test_a_training_that_prints_an_xid_and_crashes_has_crashed_by_itself(cluster
 
     until("its Recovery", lambda: bool(recoveries(cluster, "crasher")), LIMIT_S)
 
-    blames = {body["status"].get("blame", "") for body in open_incidents(cluster)}
-    print(f"\nblamed: {blames}")
-    assert blames == {"application"}
+    until("its Incident", lambda: bool(blames(cluster) - {"unknown"}), LIMIT_S)
+    print(f"\nblamed: {blames(cluster)}")
+    assert blames(cluster) == {"application"}
     assert quarantined(cluster) == set()
+
+
+def blames(cluster: Cluster) -> set[str]:
+    """By the Incidents that are open; one that was made just now says `unknown` for a moment."""
+    return {body.get("status", {}).get("blame", "unknown") for body in open_incidents(cluster)}
 
 
 def test_no_pod_of_a_tenant_writes_to_the_kernel_log(cluster: Cluster) -> None:
@@ -255,8 +260,9 @@ def test_a_namespace_that_asks_for_more_gets_no_more_than_the_settings_allow_it(
     pods = stepping(cluster, "held-back")
     struck = pods[0]["spec"]["nodeName"]
 
-    for gpu in (0, 1):
-        xid(cluster.nodes[struck], FALLEN_OFF_THE_BUS, gpu)
+    # In one write: each by itself could be looked at before the other one.
+    lost = (FALLEN_OFF_THE_BUS.text.format(pci=gpu_address(gpu)) for gpu in (0, 1))
+    kernel_says(cluster.nodes[struck], *lost)
 
     until("the node's quarantine", lambda: quarantined(cluster) == {struck}, LIMIT_S)
     time.sleep(LOOKED_S)

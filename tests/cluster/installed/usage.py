@@ -5,6 +5,7 @@ server counts them. Nothing is asked of the programs that are measured.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,13 +13,18 @@ from typing import Any
 
 import msgspec
 
+from tests.cluster.cases import until
 from tests.cluster.cluster import Cluster
 from tests.cluster.record import ClusterError, cgroup_hierarchies
 
-__all__ = ["MIB", "Sample", "requests", "sample", "stored"]
+__all__ = ["MIB", "Sample", "requests", "sample", "stored", "until_quiet"]
 
 MIB = 1024 * 1024
 GROUP = "rekindle.dev"
+QUIET_S = 10.0
+"""When nothing of ours has been stored for so long, it is at rest: a start is not, nor a gang's end."""
+QUIET_WITHIN_S = 180.0
+LOOK_S = 1.0
 _ROW = re.compile(r"(?P<name>\w+)\{(?P<labels>.*)\} (?P<value>\S+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITES = {"create", "update", "delete"}
@@ -95,6 +101,20 @@ def stored(cluster: Cluster) -> Counter[str]:
         if labels["operation"] in _WRITES:
             found[f"{labels['operation']} {labels['resource']}"] += count
     return found
+
+
+def until_quiet(cluster: Cluster) -> None:
+    """Returns when all that was to be told of what happened so far has been told."""
+    seen, since = stored(cluster), time.monotonic()
+
+    def quiet() -> bool:
+        nonlocal seen, since
+        if (now := stored(cluster)) != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(LOOK_S)
+        return time.monotonic() - since > QUIET_S
+
+    until("the end of our writes", quiet, QUIET_WITHIN_S)
 
 
 def _counted(cluster: Cluster, metric: str) -> Iterator[tuple[dict[str, str], int]]:
