@@ -32,6 +32,15 @@ from recover.settings import Timing
 __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _SUSPECTS_MAX = 8
+_OUTSIDE = {
+    "deleted": "its pod was taken away",
+    "node-gone": "its node is gone",
+    "evicted": "its kubelet has ended its pod",
+    "not-admitted": "its kubelet has refused its pod",
+}
+"""Losses that are not the program's own."""
+_NO_SUSPECTS = frozenset({"deleted", "evicted"})
+"""Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
 
 
 class GangState(msgspec.Struct, frozen=True):
@@ -120,12 +129,10 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
 
 def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
-    outside = first.code in ("deleted", "node-gone")
     blind: dict[str, str] = {}
     covered = _covered(world, first.node, first.at)
-    if outside:
-        fault, blame = Fault.HOST, Blame.UNKNOWN
-        why = "its pod was taken away" if first.code == "deleted" else "its node is gone"
+    if first.code in _OUTSIDE:
+        fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
         fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
         why = "nobody is blamed: its log says that another rank went before it, and none is known to have"
@@ -149,7 +156,7 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
         gang=gang,
         evidence=tuple(_evidence(loss) for loss in state.losses[:16]),
         suspects=()
-        if blame is Blame.APPLICATION or first.propagated or first.code == "deleted" or not first.node
+        if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
         else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
         harms=(Harm(gang=gang, due=now, dead=True),),
         blind=blind,
@@ -159,7 +166,7 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
 def _evidence(loss: Loss) -> Evidence:
     return Evidence(
         at=loss.at,
-        origin=Origin.KUBELET if loss.code in ("deleted", "node-gone") else Origin.TENANT,
+        origin=Origin.KUBELET if loss.code in _OUTSIDE else Origin.TENANT,
         code=loss.code,
         node=loss.node,
         pod=loss.pod,

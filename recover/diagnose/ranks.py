@@ -32,6 +32,19 @@ _CLOCKS_APART = timedelta(minutes=1)
 """Between two machines that are kept in time, by far the most."""
 _SIGTERM = 143
 """Exit code of an orderly stop."""
+_BY_KUBELET = {
+    "Evicted": "evicted",
+    "Preempting": "evicted",
+    "Terminated": "evicted",
+    "NodeShutdown": "evicted",
+    "Shutdown": "evicted",
+    "UnexpectedAdmissionError": "not-admitted",
+    "TopologyAffinityError": "not-admitted",
+    "NodeAffinity": "not-admitted",
+}
+"""A pod's own reason, as kubelets write it: under pressure, for a pod of the node's own, at the machine's
+shutdown; or at the pod's start, as where its device plugin has no healthy device. `OutOf` has a resource's name
+behind it."""
 
 
 def since(history: list[Recovery]) -> datetime | None:
@@ -141,7 +154,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     if pod.phase is PodPhase.SUCCEEDED:
         return None
     if pod.phase is PodPhase.FAILED:
-        return lost(_code(ended), ended.finished_at if ended else None)
+        return lost(_by_kubelet(pod) or _code(ended), ended.finished_at if ended else None)
     if pod.node and world.has_no_node(pod.node):
         return lost("node-gone", None)
     if ended is not None and not ended.beside:
@@ -160,6 +173,12 @@ def _was_told_to_end(pod: Pod) -> bool:
         return True
     at, exit_code = max(ends, key=lambda end: end[0])
     return at > pod.deleting_since or (at == pod.deleting_since and exit_code in (0, _SIGTERM))
+
+
+def _by_kubelet(pod: Pod) -> str:
+    """How its kubelet has ended the pod as a whole; empty where its containers ended by themselves."""
+    reason = pod.failure.partition(":")[0]
+    return _BY_KUBELET.get(reason, "not-admitted" if reason.startswith("OutOf") else "")
 
 
 def _code(container: Container | None) -> str:

@@ -87,6 +87,30 @@ def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_
     assert [(e.code, e.pod) for e in plan.incident.status.evidence] == [("exit-137", pod.name)]
 
 
+@pytest.mark.parametrize(
+    ("reason", "code", "suspects"),
+    [
+        ("Evicted", "evicted", []),
+        ("Terminated", "evicted", []),
+        ("UnexpectedAdmissionError", "not-admitted", ["n2"]),
+        ("OutOfnvidia.com/gpu", "not-admitted", ["n2"]),
+    ],
+)
+def test_a_rank_whose_kubelet_ended_or_refused_its_pod_is_no_failure_of_the_program(
+    reason: str, code: str, suspects: list[str]
+) -> None:
+    world = cluster(nodes=8).running(gang("llm", ranks=4)).crash(rank=2, exit_code=137)
+    pods = world.pods["llm-uid"]
+    pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], failure=f"{reason}: in its words")
+
+    plan = world.decide()
+
+    assert plan.restarts == ["llm"]
+    assert (plan.incident.spec.fault, plan.incident.status.blame) == (Fault.HOST, Blame.UNKNOWN)
+    assert [e.code for e in plan.incident.status.evidence] == [code]
+    assert [suspect.node for suspect in plan.incident.status.suspects] == suspects
+
+
 def peer_lost(world: Worlds, rank: int) -> None:
     """The rank's log says that a peer of it is gone."""
     pod = world.pods["llm-uid"][f"llm-{rank}-uid"]
