@@ -70,15 +70,20 @@ class Chain:
         return list(self._folded.values())
 
     @property
-    def device_broken(self) -> bool:
-        """Whether a finding for which a gang may be stopped is open on a device."""
-        return any(
-            finding.cleared_at is None
+    def broken_devices(self) -> frozenset[str]:
+        """PCI addresses of those with an open finding for which a gang may be stopped."""
+        return frozenset(
+            finding.subject.pci
+            for finding in self._findings.values()
+            if finding.cleared_at is None
             and finding.severity is not Severity.INFO
             and finding.subject.kind is SubjectKind.DEVICE
             and _is_hardware(finding)
-            for finding in self._findings.values()
         )
+
+    @property
+    def device_broken(self) -> bool:
+        return bool(self.broken_devices)
 
     def restore(self, findings: list[Finding], folded: list[FoldedFindings]) -> None:
         """Goes on from a published status. What another boot saw is dropped."""

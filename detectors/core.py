@@ -30,7 +30,7 @@ from detectors.contract import (
     NodeHealthStatus,
     Source,
 )
-from detectors.facts import HostFacts, KernelLine, PodRef, cut
+from detectors.facts import HostFacts, KernelLine, PodRef, cut, parse_pci
 from detectors.holders import HeldDevices, Holders
 from detectors.pod_folds import PodFolds
 from detectors.pods import PodFold
@@ -119,6 +119,8 @@ class AgentCore:
         """Goes on from what an earlier run of this agent wrote. Call before the first event."""
         if status.boot_id != self.boot_id:
             return
+        devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
+        self._host = msgspec.structs.replace(self._host, devices=devices)
         self._chain.restore(status.findings, status.folded)
         self._holders.restore(status.devices)
         self._pods.restore(status.pods)
@@ -142,9 +144,17 @@ class AgentCore:
     def inventory(
         self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
     ) -> None:
-        """`parents`: MIG device -> its GPU, where they are known."""
+        """`parents`: MIG device -> its GPU, where they are known.
+
+        NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
+        the same GPU.
+        """
         before = self._devices(), self._driver_version
-        self._host = msgspec.structs.replace(self._host, devices=tuple(devices)[:DEVICES_MAX])
+        shown = tuple(devices)
+        places = {parse_pci(device.pci) for device in shown}
+        broken = {parse_pci(pci) for pci in self._chain.broken_devices} - places
+        lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
+        self._host = msgspec.structs.replace(self._host, devices=(*shown, *lost)[:DEVICES_MAX])
         self._driver_version = driver_version
         if parents is not None:
             self._holders.parents(parents)

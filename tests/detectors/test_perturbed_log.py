@@ -144,6 +144,30 @@ def test_two_gpus_that_fail_in_the_same_millisecond_are_two_findings(core: Agent
     ]
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["the same agent", "the next one"])
+def test_a_lost_gpu_that_nvml_shows_no_more_keeps_its_name_until_the_node_has_booted(
+    core: AgentCore, restarted: bool
+) -> None:
+    def falls_off(sequence: int) -> None:
+        at = NOW + timedelta(minutes=10 * sequence)
+        core.kernel_line(KernelLine(sequence=sequence, at=at, text=f"NVRM: Xid (PCI:0000:3b:00): 79, {OFF}"))
+
+    falls_off(1)
+    if restarted:
+        published = core.status(NOW)
+        core = AgentCore(AgentSettings(), boot_id=core.boot_id)
+        core.restore(published)
+    without = [device for device in DEVICES if device.uuid != "GPU-3b"]
+    core.inventory(without, "595.45.04")
+    falls_off(2)
+    assert [finding.subject.device for finding in core.findings] == ["GPU-3b", "GPU-3b"]
+    assert len(core.status(NOW).devices) == len(DEVICES)
+
+    core.new_boot("11111111-0000-4000-8000-000000000000")
+    core.inventory(without, "595.45.04")
+    assert len(core.status(NOW).devices) == len(without)
+
+
 def test_in_a_storm_memory_stays_bounded_and_the_first_evidence_survives(core: AgentCore) -> None:
     """5,000 lines a second of 6 codes, from 320 addresses and then from 10,240."""
     sequence = 0
