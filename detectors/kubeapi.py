@@ -190,7 +190,7 @@ class KubeApi:
                     if event.type == "ERROR":
                         raise _watch_error(event)
                     yield event
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, RecursionError) as error:
             raise ReplyLost(f"WATCH {path}: {type(error).__name__} {error}") from error
 
     async def _headers(self) -> dict[str, str]:
@@ -251,13 +251,12 @@ def _what_came(response: aiohttp.ClientResponse, payload: bytes) -> str:
 def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
     try:
         status = msgspec.json.decode(payload, type=_Status)
-    except msgspec.MsgspecError:  # a proxy's HTML page, say
+    except (msgspec.MsgspecError, RecursionError):  # a proxy's HTML page, say
         shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
         status = _Status(reason=response.reason or "", message=shown)
     retry_after = response.headers.get("Retry-After", "")
-    return ApiError(
-        response.status, status.reason, status.message, float(retry_after) if retry_after.isdigit() else None
-    )
+    retry_after_s = float(retry_after) if retry_after.isdecimal() else None
+    return ApiError(response.status, status.reason, status.message, retry_after_s)
 
 
 class _WatchStatus(msgspec.Struct):

@@ -131,3 +131,21 @@ async def test_an_error_page_is_told_with_its_beginning_and_its_wait() -> None:
     assert (told.value.status, told.value.retry_after_s) == (503, 7.0)
     assert told.value.message.startswith("<html>back soon")
     assert len(told.value.message) == 200
+
+
+@pytest.mark.parametrize("wait", ["²", "-5", "soon", "Fri, 20 Nov 2026 12:00:00 GMT"])
+async def test_a_wait_that_is_no_number_is_none(wait: str) -> None:
+    async with answering(b"{}", status=429, retry_after=wait) as api:
+        with pytest.raises(ApiError) as told:
+            await api.request("GET", "/x")
+    assert told.value.retry_after_s is None
+
+
+async def test_what_is_nested_deeper_than_a_stack_is_as_good_as_no_answer() -> None:
+    deep = b'{"x":' + b"[" * 1_000_000
+    async with answering(b'{"type":"ADDED","object":' + deep) as api:
+        with pytest.raises(ReplyLost):
+            await watched(api)
+    async with answering(deep, status=500) as api:
+        with pytest.raises(ApiError, match="500"):
+            await api.request("GET", "/x")
