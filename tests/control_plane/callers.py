@@ -25,7 +25,8 @@ NAMESPACE = "ml"
 ANY_STATUS = patch_body(NodeHealthStatus(boot_id="b00t"))
 TEAM = "nobody"
 """A static user of the control plane."""
-IN_FORCE_S = 20.0
+IN_FORCE_S = 60.0
+ANSWERED_S = 30.0
 _RBAC = "rbac.authorization.k8s.io"
 ROLE_BINDINGS = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
 POLICY = "ValidatingAdmissionPolicy"
@@ -100,7 +101,7 @@ class Callers:
 async def calling(plane: ControlPlane) -> AsyncIterator[Callers]:
     """What the tests make is removed, however the block ends."""
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(KubeApi(plane.credentials()))
+        api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         team = await stack.enter_async_context(KubeApi(plane.credentials(TEAM)))
         callers = Callers(plane, stack, admin=Caller(api), team=Caller(team))
         await install_crds(api)

@@ -5,6 +5,7 @@ says the steps of a rank itself, as the agent of its node would.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ __all__ = [
     "incident_of",
     "indexed_job",
     "is_suspended",
+    "living",
     "no_trouble",
     "nodes_of",
     "paddlejob",
@@ -32,6 +34,7 @@ __all__ = [
     "recovered",
     "recoveries",
     "refusals",
+    "starting_s",
     "trained",
     "uids",
     "writes_to",
@@ -161,6 +164,13 @@ async def ended(stage: RealStage, job: str, phase: str, reason: str | None = Non
     return recovery
 
 
+def starting_s(recovery: Any) -> float:
+    """From the order to start until every rank ran: all that its framework had to do."""
+    phases = recovery["status"]["phases"]
+    at = {entered["phase"]: datetime.fromisoformat(entered["at"]) for entered in phases}
+    return (at["Verifying"] - at["Resuming"]).total_seconds()
+
+
 async def recoveries(stage: RealStage, job: str) -> list[Any]:
     return [r for r in await stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == job]
 
@@ -195,6 +205,11 @@ async def pods_of(stage: RealStage, job: str) -> list[Any]:
         for pod in await stage.all(PODS, NAMESPACE)
         if any(owner["name"] == job for owner in pod["metadata"].get("ownerReferences", []))
     ]
+
+
+async def living(stage: RealStage, job: str) -> list[Any]:
+    """Those that have not ended: of the others the objects may stay a while."""
+    return [pod for pod in await pods_of(stage, job) if pod["status"]["phase"] in ("Pending", "Running")]
 
 
 async def patched(

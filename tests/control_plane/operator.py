@@ -19,8 +19,8 @@ from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
 
 __all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
 
-READY_S = 30.0
-SERVED_S = 20.0
+READY_S = 120.0
+SERVED_S = 60.0
 _CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 """Where the operator looks for its webhook's certificate, whatever it is told. It is asked for nothing here:
 no webhook is installed, so any will do."""

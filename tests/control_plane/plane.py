@@ -43,7 +43,8 @@ __all__ = [
     "started",
 ]
 
-READY_S = 60.0
+READY_S = 180.0
+SILENCE_S = 16
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
@@ -173,7 +174,7 @@ class ControlPlane:
 
     def _ask_etcd(self, call: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(f"{self.etcd_url}/v3/kv/{call}", data=msgspec.json.encode(body))
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return msgspec.json.decode(answer.read())
 
     def audit_position(self) -> int:
@@ -197,7 +198,7 @@ class ControlPlane:
         """Creates an object as the administrator. Raises urllib's HTTPError."""
         headers = {**self.credentials().headers(), "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
-        urllib.request.urlopen(request, context=self.trust(), timeout=10).close()
+        urllib.request.urlopen(request, context=self.trust(), timeout=60).close()
 
     def trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
@@ -230,12 +231,13 @@ class ControlPlane:
 
 @contextmanager
 def started(
-    programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = 8, gates: str = ""
+    programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = SILENCE_S, gates: str = ""
 ) -> Iterator[ControlPlane]:
     """With `controllers`, all that makes Jobs run on KWOK nodes; without, the bare API server.
 
-    A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test; with
-    hundreds of nodes the heartbeats of a short time are what the machine is busy with. `gates` are features
+    A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test; on a
+    busy machine more nodes would miss a much shorter time than the test means to, and with hundreds of nodes
+    their heartbeats are what it is busy with. `gates` are features
     of Kubernetes, as `Name=false`: without one it is in this as a version that did not have it yet.
 
     Raises PlaneError. However the block ends, no process and no file is left behind.
@@ -366,7 +368,7 @@ def _wait_until_answered(plane: ControlPlane, path: str) -> None:
         if not plane.programs["kube-apiserver"].alive:
             break
         try:
-            with urllib.request.urlopen(request, context=trust, timeout=2) as answer:
+            with urllib.request.urlopen(request, context=trust, timeout=10) as answer:
                 if answer.status == 200:
                     return
         except (urllib.error.URLError, TimeoutError, ConnectionError):

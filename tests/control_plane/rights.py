@@ -35,7 +35,7 @@ CONTROLLER_NAME = "rekindle-controller"
 AGENT_USER = f"system:serviceaccount:{SYSTEM}:{AGENT}"
 CONTROLLER_USER = f"system:serviceaccount:{SYSTEM}:{CONTROLLER_NAME}"
 """As the policies and the audit log name them."""
-IN_FORCE_S = 20.0
+IN_FORCE_S = 60.0
 TOKEN_S = 24 * 3600
 
 _FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"

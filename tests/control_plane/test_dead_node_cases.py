@@ -19,6 +19,7 @@ from tests.control_plane.cases import (
     hangs,
     incident_of,
     indexed_job,
+    living,
     no_trouble,
     nodes_of,
     pods_of,
@@ -56,28 +57,26 @@ async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_
     nodes are off are the out-of-service taint and the deleted Node."""
     async with raised(control_plane, nodes=8, settings=SETTINGS, agents=0) as stage:
         hosts = {"tainted": ("n1", "n2", "n7"), "deleted": ("n3", "n4", "n8"), "trains": ("n5", "n6")}
-        old = {}
-        for name, (dead, *others) in hosts.items():
-            old[name] = await trained(stage, indexed_job(name, pod=on(dead, *others)))
-            assert dead in nodes_of(old[name])
+        old = {name: await trained(stage, indexed_job(name, pod=on(*nodes))) for name, nodes in hosts.items()}
+        dead = {name: pods[0]["spec"]["nodeName"] for name, pods in old.items()}
         since = control_plane.audit_position()
 
-        await asyncio.gather(*(stage.dies(dead) for dead, *_ in hosts.values()))
+        await asyncio.gather(*(stage.dies(node) for node in dead.values()))
         await stage.until("refusals StillTraining", lambda: all_are_left_alone(stage, list(hosts)))
         assert await recoveries(stage, "trains") == []
 
         for name in ("tainted", "deleted"):
             await hangs(stage, old[name])
             await ended(stage, name, "Fencing")
-        await stage.steps(next(p for p in old["trains"] if p["spec"]["nodeName"] != "n5"), 1, 160)
-        taints = (await stage.get(NODES, "n1"))["spec"].get("taints", [])
-        await stage.patch(NODES, "n1", {"spec": {"taints": [*taints, OUT_OF_SERVICE]}})
-        await stage.api.request("DELETE", NODES.path("n3"))
+        await stage.steps(old["trains"][1], 1, 160)
+        taints = (await stage.get(NODES, dead["tainted"]))["spec"].get("taints", [])
+        await stage.patch(NODES, dead["tainted"], {"spec": {"taints": [*taints, OUT_OF_SERVICE]}})
+        await stage.api.request("DELETE", NODES.path(dead["deleted"]))
 
         for name in ("tainted", "deleted"):
             recovery = await recovered(stage, name, old[name])
             assert (await incident_of(stage, recovery))["status"]["blame"] == "node"
-            assert hosts[name][0] not in nodes_of(await pods_of(stage, name))
+            assert dead[name] not in nodes_of(await living(stage, name))
         assert writes_to(control_plane, since, JOBS, "trains") == []
         assert uids(await pods_of(stage, "trains")) == uids(old["trains"])
         no_trouble(stage)
@@ -105,7 +104,7 @@ async def test_a_dead_node_that_nothing_proves_off_keeps_a_gang_with_a_claim_dow
         await recovered(stage, "safe", safe)
 
         assert dead["held"] in blocked["status"]["message"]
-        assert dead["safe"] not in nodes_of(await pods_of(stage, "safe"))
+        assert dead["safe"] not in nodes_of(await living(stage, "safe"))
         assert (await stage.get(JOBS, "held", NAMESPACE))["spec"]["suspend"] is True
         kept = [p for p in await pods_of(stage, "held") if p["spec"]["nodeName"] == dead["held"]]
         assert [p["status"]["phase"] for p in kept] == ["Running"]

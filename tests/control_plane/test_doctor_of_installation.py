@@ -136,7 +136,7 @@ async def installed(api: KubeApi, plane: ControlPlane, helm: Helm) -> AsyncItera
             node["metadata"]["labels"] |= {LABEL: "true", "kubernetes.io/os": "linux"}
             await api.request("POST", NODES.path(), body=node)
         place = [f"--namespace={NAMESPACE}", "--create-namespace", "--take-ownership"]
-        helm.run("install", "rekindle", str(CHART), *place, "--set=mode=recover", "--wait", "--timeout=90s")
+        helm.run("install", "rekindle", str(CHART), *place, "--set=mode=recover", "--wait", "--timeout=180s")
         pods = await listed(api, PODS, "app.kubernetes.io/component=controller")
         controller = await start_controller(api, plane, ["mode=recover"], pods[0]["metadata"]["name"])
         for name in ("g1", "g2"):

@@ -29,8 +29,8 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
-IN_FORCE_S = 20.0
-PODS_S = 30.0
+IN_FORCE_S = 60.0
+PODS_S = 90.0
 CONSENT = "rekindle.dev/auto-recovery"
 OURS = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
 SILENT = "silent"

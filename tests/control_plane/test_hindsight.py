@@ -11,7 +11,6 @@ from recover.resources import INCIDENTS, NODES, PODS
 from tests.control_plane.cases import (
     RECREATE,
     ended,
-    incident_of,
     indexed_job,
     is_suspended,
     no_trouble,
@@ -38,7 +37,7 @@ async def test_a_gang_is_kept_off_the_culprit_that_is_told_of_late_in_the_same_r
         await stage.end(victim, exit_code=1)
         await stage.until("stopped Job", lambda: is_suspended(stage, "llm"))
         recovery = await ended(stage, "llm", "Stopping")
-        assert (await incident_of(stage, recovery))["status"]["blame"] == "application"
+        await stage.until("blame", lambda: is_blamed(stage, "application"))
 
         await stage.xid_79(node)
         own = await stage.until("corrected blame", lambda: superseded(stage, recovery))
@@ -54,6 +53,11 @@ async def test_a_gang_is_kept_off_the_culprit_that_is_told_of_late_in_the_same_r
         new = await stage.running("llm", 2, but=[pod["metadata"]["uid"] for pod in old])
         assert node not in nodes_of(new)
         no_trouble(stage)
+
+
+async def is_blamed(stage: RealStage, blame: str) -> bool:
+    """An Incident comes after the Recovery that it has led to."""
+    return [incident["status"]["blame"] for incident in await stage.all(INCIDENTS)] == [blame]
 
 
 async def superseded(stage: RealStage, recovery: Any) -> Any:

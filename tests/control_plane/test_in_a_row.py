@@ -70,7 +70,7 @@ async def recover_in_a_row(
             pods = await stage.running("llm", RANKS, but=uids(pods))
             await stage.steps(pods[0], first=first + STEPS, last=first + STEPS)
             await succeeded(stage, number)
-            after = await at_rest(stage, resource, counters)
+            after = await at_rest(stage, resource, counters, like=before)
             print(f"after {number}:", json.dumps(after))
             assert after == before
             assert all(restarts(pod) == 0 for pod in pods)
@@ -85,15 +85,26 @@ async def succeeded(stage: RealStage, number: int) -> None:
 
 
 async def at_rest(
-    stage: RealStage, resource: Resource, counters: Callable[[Any], dict[str, Any]]
+    stage: RealStage,
+    resource: Resource,
+    counters: Callable[[Any], dict[str, Any]],
+    *,
+    like: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the framework says once all its pods run; it says so a moment later than they do."""
+    """What the framework says once all its pods run, and where given once that is like this; it says so a
+    moment later than they do. What it says until then is printed."""
+    said: dict[str, Any] = {}
 
-    async def all_active() -> Any:
+    async def rests() -> bool:
+        nonlocal said
         found = counters(await stage.get(resource, "llm", NAMESPACE))
-        return found if found["active"] == RANKS else None
+        if found != said:
+            print("        :", json.dumps(found))
+        said = found
+        return found["active"] == RANKS and found == (like or found)
 
-    return dict(await stage.until(f"{RANKS} active pods", all_active))
+    await stage.until(f"{RANKS} active pods, and all else as before", rests)
+    return said
 
 
 def job_counters(job: Any) -> dict[str, Any]:

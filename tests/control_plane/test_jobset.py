@@ -23,6 +23,7 @@ from tests.control_plane.cases import (
     patched,
     recoveries,
     refusals,
+    starting_s,
     uids,
     writes_to,
 )
@@ -181,15 +182,13 @@ async def test_retries_of_the_jobs_cost_the_gang_no_wait(jobsets: ControlPlane) 
     """A Job that has seen one failed pod would wait 10 s before its next; Jobs that are made anew do not."""
     async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, jobset(backoff_limit=6))
-        began = now()
 
         await stage.end(old[0], exit_code=1)
         await trains_again(stage, old)
-        await ended(stage, "llm", "Succeeded")
+        recovery = await ended(stage, "llm", "Succeeded")
 
-        took_s = (now() - began).total_seconds()
-        print(f"recovered in {took_s:.1f} s")
-        assert took_s < 8
+        print(f"started within {starting_s(recovery):.1f} s")
+        assert starting_s(recovery) < 8
         assert await told(stage, "after") == {**WHOLE, "restarts": 1}
 
 
@@ -305,8 +304,9 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
         old = await trained(stage, jobset(dying="143"))
         since = jobsets.audit_position()
         await stage.xid_79(old[0]["spec"]["nodeName"])
-        while len(writes_to(jobsets, since, JOBSETS, "llm")) < writes:
-            await asyncio.sleep(0.002)
+        async with asyncio.timeout(60):
+            while len(writes_to(jobsets, since, JOBSETS, "llm")) < writes:
+                await asyncio.sleep(0.002)
         await stage.controller.kill()
         await told(stage, "killed")
 
@@ -324,7 +324,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
 async def test_a_stop_that_the_webhook_of_a_dead_controller_refuses_is_said_and_taken_when_it_is_back(
     jobsets: ControlPlane,
 ) -> None:
-    settings = (*WIDE, "timing.stop_deadline_s=2")
+    settings = (*WIDE, "timing.stop_deadline_s=10")  # by which the pods end, too, once it is back
     async with raised(jobsets, nodes=3, settings=settings, agents=0) as stage:
         old = await trained(stage, jobset())
         with dead(jobsets.programs["jobset"]):

@@ -50,8 +50,8 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
             assert leaving.alive, leaving.last_lines()
             assert await holder(stage) == CONTROLLER_NAME
             assert await taints(stage, "n1")
-            await stage.controller.stop()
-            async with asyncio.timeout(60):
+            await stage.controller.stop(grace_s=30)
+            async with asyncio.timeout(120):
                 assert await leaving.process.wait() == 0, leaving.last_lines()
 
         assert await cordons(stage) == {"n2"}

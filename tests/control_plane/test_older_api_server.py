@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.control_plane.build import cached
-from tests.control_plane.cases import indexed_job, no_trouble, nodes_of, pods_of, recovered, trained
+from tests.control_plane.cases import indexed_job, living, no_trouble, nodes_of, recovered, trained
 from tests.control_plane.plane import started
 from tests.control_plane.stage import raised
 
@@ -24,5 +24,5 @@ async def test_a_job_is_kept_off_a_node_where_only_one_that_never_started_may_ch
             await stage.xid_79(bad)
             await recovered(stage, "llm", old)
 
-            assert bad not in nodes_of(await pods_of(stage, "llm"))
+            assert bad not in nodes_of(await living(stage, "llm"))
             no_trouble(stage)

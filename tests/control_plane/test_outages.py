@@ -30,6 +30,8 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised
 pytestmark = pytest.mark.control_plane
 
 OUTAGE_S = float(os.environ.get("REKINDLE_OUTAGE_S", "10"))
+SILENCE_S = 8
+"""Less than an outage, after which all nodes seem to have been silent for too long."""
 CUT_EVERY_S = 1.0
 LIMIT_S = 90.0
 """Longer than what may add up after an outage: a lease that must run out, a kubelet's pause, a backoff."""
@@ -67,7 +69,7 @@ JOB: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    with started(cached(), controllers=True) as own:
+    with started(cached(), controllers=True, silence_s=SILENCE_S) as own:
         yield own
 
 

@@ -17,6 +17,7 @@ from tests.control_plane.cases import (
     cordons,
     ended,
     incident_of,
+    living,
     no_trouble,
     nodes_of,
     paddlejob,
@@ -60,7 +61,7 @@ async def test_an_xid_79_moves_a_paddlejob_off_that_node_and_its_new_ranks_read_
         await stage.xid_79(bad)
         recovery = await recovered(stage, "llm", old)
 
-        new = await pods_of(stage, "llm")
+        new = await living(stage, "llm")
         assert bad not in nodes_of(new)
         source = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
         assert [pod["spec"]["containers"][0]["envFrom"] for pod in new] == [[source]] * 3
@@ -122,6 +123,6 @@ async def test_a_paddlejob_leaves_its_dead_node_once_a_person_has_proven_it_off(
         recovery = await recovered(stage, "llm", old)
 
         assert (await incident_of(stage, recovery))["status"]["blame"] == "node"
-        assert dead not in nodes_of(await pods_of(stage, "llm"))
+        assert dead not in nodes_of(await living(stage, "llm"))
         await stage.until("Running and nothing else", partial(runs, stage, "llm"))
         no_trouble(stage)

@@ -60,6 +60,7 @@ async def test_recipes_of_people_are_judged_told_to_the_agents_and_forgotten(
             "captures (file); this recipe is not used, all others are"
         )
 
+        await asyncio.sleep(AUDIT_LAG_S)
         since = control_plane.audit_position()
         await asyncio.sleep(IDLE_S + AUDIT_LAG_S)
         writes = [w for w in control_plane.audited(since) if w.user.username == CONTROLLER_USER]

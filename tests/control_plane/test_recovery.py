@@ -226,6 +226,11 @@ async def told(stage: RealStage, bad: str) -> None:
     done = {a["action"] for a in incident["status"]["actions"] if a["outcome"] == "done"}
     assert done == {"quarantine-node", "restart-gang"}
 
-    events = [e for e in await stage.all(EVENTS) if e.get("reportingController") == "rekindle.dev/controller"]
-    assert {"RecoverySucceeded"} <= {event["reason"] for event in events}
+    await stage.until("RecoverySucceeded", lambda: is_announced(stage, "RecoverySucceeded"))
     no_trouble(stage)
+
+
+async def is_announced(stage: RealStage, reason: str) -> bool:
+    """An Event comes after the status that it tells of."""
+    events = [e for e in await stage.all(EVENTS) if e.get("reportingController") == "rekindle.dev/controller"]
+    return reason in {event["reason"] for event in events}

@@ -23,7 +23,7 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised, start_contro
 
 pytestmark = pytest.mark.control_plane
 
-SETTINGS = ("mode=repair", "repair.hands_off_s=15")
+SETTINGS = ("mode=repair",)
 REPAIR_OF = "rekindle.dev/repair"
 CLOSED = ("rekindle.dev/unhealthy", "node.kubernetes.io/unschedulable")
 

@@ -39,6 +39,11 @@ async def kept_free(stage: RealStage, node: str, *others: Any) -> None:
     await stage.until(f"{node} kept free", found)
 
 
+async def written(plane: ControlPlane, since: int, node: str) -> bool:
+    """The audit log may lag."""
+    return bool(writes_to(plane, since, NODES, node))
+
+
 async def taints(stage: RealStage, node: str) -> list[Any]:
     return list((await stage.get(NODES, node))["spec"].get("taints", []))
 
@@ -78,6 +83,7 @@ async def test_a_gang_on_a_full_cluster_resumes_on_the_spare_which_is_given_back
 
         assert await in_place_of(stage, "n3") == ""
         assert nodes_of(await stage.running("llm", 2)) == {good, "n3"}, "what runs there stays"
+        await stage.until("write in the audit log", lambda: written(control_plane, since, "n3"))
         assert writes_to(control_plane, since, NODES, "n3") == ["patch"]
         no_trouble(stage)
 

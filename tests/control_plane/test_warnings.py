@@ -27,7 +27,7 @@ from tests.control_plane.plane import ControlPlane, started
 
 pytestmark = pytest.mark.control_plane
 
-IN_FORCE_S = 30.0
+IN_FORCE_S = 90.0
 KINDS = {On.JOB: JOBS, On.NAMESPACE: NAMESPACES, On.NODE: NODES}
 USABLE = {
     "auto-recovery": "enabled",
