@@ -290,6 +290,15 @@ LOST_A_PEER = [
     "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:39827. "
     "This is typically caused by a remote worker crashing.",
 ]
+REMOTE = [
+    "[rank3]: Traceback (most recent call last):",
+    "[rank3]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, remote process "
+    "exited or there was a network error, NCCL version 2.28.8",
+    "[rank3]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+    "prematurely.",
+    "[rank3]: Last error:",
+]
+"""The error that ends the traceback has no name of NCCL's in it; that follows."""
 NO_ROOM = [
     "[rank0]: Traceback (most recent call last):",
     "[rank0]:     raise final_result",
@@ -301,11 +310,33 @@ NO_ROOM = [
 
 
 @pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("DistBackendError: NCCL error in: x.hpp:275, unhandled system error (run with", "log-nccl-system"),
+        ("DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients", "log-store-timeout"),
+        ("torch.DistStoreError: wait timeout after 600000ms, keys: /worker/1", "log-store-timeout"),
+        ("RuntimeError: Timed out waiting 1800000ms for recv operation to complete", "log-nccl-timeout"),
+        ("socketProgress: Connection closed by remote peer node-1<57434>", "log-nccl-remote"),
+    ],
+)
+def test_who_waited_in_vain_for_another_rank_is_not_taken_for_the_one_that_failed(
+    line: str, code: str
+) -> None:
+    errors = logs.Errors(in_traceback=True)
+    errors = logs.observe(errors, line, START, ERRORS)
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.propagated) == (code, True)
+
+
+@pytest.mark.parametrize(
     ("lines", "code"),
     [
         ([*LOST_A_PEER, *TORCHRUN], "log-connection-reset"),
         ([*TORCHRUN, "  traceback : Signal 9 (SIGKILL) received by PID 10959"], "log-rank-killed"),
         ([*NO_ROOM, *TORCHRUN], "log-no-space"),
+        ([*REMOTE, *TORCHRUN], "log-nccl-remote"),
+        ([*REMOTE, "NET/IB : Got completion from peer 10.0.0.2<39138> with error 12"], "log-ib-completion"),
     ],
 )
 def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], code: str) -> None:
