@@ -30,8 +30,9 @@ def upkeep(world: World) -> Plan:
     signatures = list(world.signatures)
     known = signatures
     hands_off = _hands_off(world)
+    unread = world.unread.get(NODEHEALTHS, ())
     for node in world.nodes.values():
-        if not node.is_accelerated:
+        if not node.is_accelerated or node.name in unread:
             continue
         pods = sorted(_pods(world, node.name), key=lambda p: p.uid)[:64]
         step = hands_off.get(node.name, "")

@@ -1,0 +1,30 @@
+"""Each accelerator node has a NodeHealth: it is made where there is none, and only there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.actions import Create
+from recover.model import World
+from recover.nodehealths import upkeep
+from recover.resources import NODEHEALTHS
+from tests.builders import cluster
+
+
+def without_health(node: str, **known: object) -> World:
+    world = cluster(nodes=2).world()
+    health = {name: one for name, one in world.health.items() if name != node}
+    return msgspec.structs.replace(world, health=health, **known)
+
+
+def test_one_that_is_missing_is_made_and_belongs_to_its_node() -> None:
+    (made,) = upkeep(without_health("n1")).actions
+
+    assert isinstance(made, Create)
+    assert (made.resource, made.name) == (NODEHEALTHS, "n1")
+    assert made.body["metadata"]["ownerReferences"][0]["name"] == "n1"
+
+
+def test_one_that_cannot_be_read_is_there_all_the_same() -> None:
+    """A newer agent may write what this controller does not know; to make it anew would fail at each look."""
+    assert upkeep(without_health("n1", unread={NODEHEALTHS: {"n1"}})).actions == ()
