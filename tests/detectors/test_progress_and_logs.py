@@ -317,6 +317,10 @@ NO_ROOM = [
         ("torch.DistStoreError: wait timeout after 600000ms, keys: /worker/1", "log-store-timeout"),
         ("RuntimeError: Timed out waiting 1800000ms for recv operation to complete", "log-nccl-timeout"),
         ("socketProgress: Connection closed by remote peer node-1<57434>", "log-nccl-remote"),
+        (
+            "DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.",
+            "log-connection-reset",
+        ),
     ],
 )
 def test_who_waited_in_vain_for_another_rank_is_not_taken_for_the_one_that_failed(
