@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.strict import BadValueError
+from detectors.strict import BadValueError, convert
 from recover.checkpoints.annotation import ANNOTATION
 from recover.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.manifests import gang_in, objects, told, why_no_job, workload_in
@@ -29,6 +29,20 @@ _TEMPLATES: dict[str, tuple[str, ...]] = {
 }
 """Where the pod templates of a kind stand; * is each one of a list or a mapping."""
 KINDS = tuple(w.resource.kind for w in WORKLOADS if w.resource.kind in _TEMPLATES)
+
+
+class _Reference(msgspec.Struct):
+    name: str = ""
+
+
+class _Source(msgspec.Struct):
+    map: _Reference | None = msgspec.field(name="configMapRef", default=None)
+
+
+class _Container(msgspec.Struct):
+    """What is read of the raw container before something is added to it."""
+
+    sources: list[_Source] | None = msgspec.field(name="envFrom", default=None)
 
 
 class Enabled(msgspec.Struct, frozen=True):
@@ -73,6 +87,8 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
     if gang.ref.name:
         for template in templates:
             spec = template["spec"]
+            for container in spec["containers"]:
+                convert(container, _Container, file=file, where=where)
             listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
             spec["containers"] = reading_environment(listed, gang)
 

@@ -110,7 +110,7 @@ def asks_for_device(container: Mapping[str, Any]) -> bool:
 
 
 def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    return bool(source.get("configMapRef", {}).get("name") == ours["configMapRef"]["name"])
+    return bool((source.get("configMapRef") or {}).get("name") == ours["configMapRef"]["name"])
 
 
 def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:

@@ -145,6 +145,17 @@ def test_a_job_whose_name_the_api_server_makes_cannot_name_its_environment(docum
     assert "envFrom" not in str(made(document).documents)
 
 
+def reading(sources: Any) -> dict[str, Any]:
+    return job({"name": "train", "envFrom": sources})
+
+
+def test_a_source_that_names_nothing_is_no_obstacle() -> None:
+    (changed,) = made(reading([{"configMapRef": None}])).documents
+
+    (container,) = changed["spec"]["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"configMapRef": None}, OURS]
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -162,6 +173,9 @@ def test_a_job_whose_name_the_api_server_makes_cannot_name_its_environment(docum
          "field spec.replicatedJobs[0].template.spec.template.spec.containers: value (none)"),
         ({**kubeflow("PyTorchJob"), "spec": {"pytorchReplicaSpecs": {"Master": None}}},
          "field spec.pytorchReplicaSpecs.Master.template.spec.containers: value (none)"),
+        (reading(["ours"]), "field envFrom[0]: value 'ours': expected `object`, got `str`"),
+        (reading({"configMapRef": {"name": "a"}}), "field envFrom: value "),
+        (reading([{"configMapRef": "a"}]), "field envFrom[0].configMapRef: value 'a': expected `object"),
     ],
 )  # fmt: skip
 def test_a_job_that_is_none_is_refused_with_file_document_field_and_value(
