@@ -75,15 +75,15 @@ class PodFold:
         self._keep(published.tail)
 
     def job_settings(self, job: PodSettings) -> bool:
-        """True if the step template changed: the log must then be read again from its start."""
-        changed = job.step_template != self._job.step_template
+        """True if the step template changed: the log must then be read again from its start. That of a
+        container that has ended is closed."""
+        changed = job.step_template != self._job.step_template and self._edge is not Edge.ENDED
         self._job, self._named = job, True
         if changed:
             self._progress, self._errors, self._known_until = progress.Progress(), logs.Errors(), None
             self.drop_tail()
-            if self._edge is not Edge.ENDED:
-                self._edge = self._edge_at = None
-                self._started()
+            self._edge = self._edge_at = None
+            self._started()
         return changed
 
     def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:

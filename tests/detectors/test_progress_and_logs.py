@@ -409,6 +409,19 @@ def test_a_changed_template_starts_the_container_over() -> None:
     assert core.spec(_spec("it {step}!")) == [], "the same wishes again change nothing"
 
 
+def test_a_changed_template_takes_nothing_from_an_instance_that_has_ended() -> None:
+    """Its log is closed, and is not read again."""
+    core = AgentCore(AgentSettings(), boot_id="b")
+    core.log_line(REF, "step 5", START)
+    core.pod_ended(REF, at(1))
+
+    again = core.spec(_spec("it {step}!"))
+
+    assert again == []
+    (published,) = core.status(at(2)).pods
+    assert (published.last_step, published.tail) == (5, "step 5")
+
+
 def test_a_restarted_agent_goes_on_where_it_was() -> None:
     before = AgentCore(AgentSettings(), boot_id="b")
     for n in range(5):
