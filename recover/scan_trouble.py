@@ -34,8 +34,7 @@ def refused(refusal: Refusal, waited_s: float) -> str | None:
 
 
 def _is_of_our_rights(words: str) -> bool:
-    """Not of the pod. An API server that has just started may know neither accounts nor bindings (Kubernetes'
-    issues 65785 and 121635)."""
+    """Not of the pod. An API server that has just started may know neither accounts nor bindings."""
     return words.startswith("401 ") or 'is forbidden: User "' in words
 
 
