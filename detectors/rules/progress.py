@@ -19,27 +19,12 @@ __all__ = ["Progress", "began", "median_step_s", "observe", "stall_limit_s", "st
 
 _WORDS = ("global_step", "iteration", "step", "iter")
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
-_NOT_AFTER = frozenset(
-    {
-        "from",
-        "at",
-        "for",
-        "to",
-        "after",
-        "until",
-        "checkpoint",
-        "every",
-        "per",
-        "last",
-        "latest",
-        "max",
-        "saved",
-    }
+_NOT_AFTER = frozenset({"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "max"})
+"""`resumed from step 40`, `seconds per step: 3`: such a line tells of a step and makes none."""
+_NOT_OF_TRAINING = frozenset(
+    {"checkpoint", "saved", "val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"}
 )
-"""`resumed from step 40`, `saved checkpoint for step 40`: such a line tells of a step and makes none."""
-_EVALUATIONS = frozenset({"val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"})
-"""Among the last words before it: `Validation: iteration 1/32`, `[Eval][Epoch 1][Iter: 0/7]`."""
-_EVALUATION_WORDS = 3
+"""`Validation: iteration 1/32`, `[Eval][Epoch 1][Iter: 0/7]`, `Checkpoint saved: step 40`."""
 _TOLD_BEFORE = ("resumed", "resuming", "restored", "restoring", "loaded ", "saved ")
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
 _TOLD_BEHIND = ("' reached ", "' was not in top ")
@@ -194,9 +179,12 @@ def _only_told(lower: str, at: int) -> bool:
     words = "".join(char if char.isalnum() or char == "_" else " " for char in window).split()
     while words and words[-1] in _KINDS:
         words.pop()
+    if words[-2:-1] == ["epoch"] and words[-1].isdigit():
+        del words[-2:]
+    before = words[-1] if words else ""
     return (
-        (bool(words) and words[-1] in _NOT_AFTER)
-        or not _EVALUATIONS.isdisjoint(words[-_EVALUATION_WORDS:])
+        before in _NOT_AFTER
+        or before in _NOT_OF_TRAINING
         or any(lower.find(told, 0, at) >= 0 for told in _TOLD_BEFORE)
         or any(lower.find(told, at) >= 0 for told in _TOLD_BEHIND)
     )
