@@ -23,7 +23,8 @@ from recover.kube.rest import RestCluster
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
 
-SERVED_S = 20.0
+SERVED_S = 60.0
+ANSWERED_S = 30.0
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
 
@@ -61,7 +62,7 @@ async def rest(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIte
 async def _reached(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIterator[KubeApi]:
     if request.param == "real API server":
         plane: ControlPlane = request.getfixturevalue("api_server")
-        async with KubeApi(plane.credentials(), timeout_s=10.0) as api:
+        async with KubeApi(plane.credentials(), timeout_s=ANSWERED_S) as api:
             await install_crds(api)
             yield api
             await wiped(api)
@@ -69,7 +70,7 @@ async def _reached(request: pytest.FixtureRequest, store: MemoryCluster) -> Asyn
     _install_crds(store)
     async with (
         serve(store, users={"secret": "tester"}) as server,
-        KubeApi(Credentials(server.url, token="secret"), timeout_s=5.0) as api,
+        KubeApi(Credentials(server.url, token="secret"), timeout_s=ANSWERED_S) as api,
     ):
         yield api
 

@@ -32,13 +32,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 
 async def eventually(probe: Callable[[], T]) -> T:
-    """The first true answer within ten seconds."""
-    for _ in range(1000):
+    """The first true answer within a minute: the machine may be busy."""
+    for _ in range(6000):
         found = probe()
         if found:
             return found
         await asyncio.sleep(0.01)
-    raise AssertionError("did not happen within ten seconds")
+    raise AssertionError("did not happen within a minute")
 
 
 async def until(cluster: LocalCluster, name: str, phase: str) -> None:
@@ -129,6 +129,7 @@ async def test_deleting_a_pod_ends_its_processes_and_removes_its_files(cluster: 
     children = "import subprocess, sys; subprocess.Popen(['sleep', '600']);" + FOREVER
     await cluster.apply(m.pod("one", m.python(children)))
     pid = await pid_of(cluster, "one")
+    await until(cluster, "one", "Running")
     pod = cluster.pod("one")
     host = cluster.hosts[pod["spec"]["nodeName"]]
     container_id = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
@@ -214,6 +215,7 @@ async def test_a_real_signal_ends_the_container_with_its_number(cluster: LocalCl
 async def test_a_crashed_node_reports_nothing_and_boots_with_a_new_boot_id(cluster: LocalCluster) -> None:
     await cluster.apply(m.pod("one", m.python(FOREVER)))
     pid = await pid_of(cluster, "one")
+    await until(cluster, "one", "Running")
     node = cluster.pod("one")["spec"]["nodeName"]
     boot_id = cluster.hosts[node].root / "proc/sys/kernel/random/boot_id"
     before = boot_id.read_text()

@@ -16,7 +16,7 @@ from recover.table import Table
 
 NS = "default"
 PREFIX = f"{NS}/rekindle-"
-SEEN_S = 20.0
+SEEN_S = 60.0
 
 
 class Text(msgspec.Struct):

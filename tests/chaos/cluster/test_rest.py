@@ -28,7 +28,7 @@ async def server(store: MemoryCluster) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def api(server: Server) -> AsyncIterator[KubeApi]:
-    async with KubeApi(Credentials(server.url, token="secret"), timeout_s=2.0) as up:
+    async with KubeApi(Credentials(server.url, token="secret"), timeout_s=30.0) as up:
         yield up
 
 
@@ -74,11 +74,11 @@ async def test_a_kubeconfig_leads_our_own_client_here(server: Server, tmp_path: 
 async def test_bookmarks_come_only_when_asked_for(
     api: KubeApi, store: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.cluster.client.BOOKMARK_S", 0.7)
+    monkeypatch.setattr("chaos.cluster.client.BOOKMARK_S", 1.2)
 
     async def types(**params: str) -> list[str]:
         params["resourceVersion"] = str(store.version)
-        watch = api.watch(CONFIGMAPS.path(), params=params, timeout_s=1, silence_s=5)
+        watch = api.watch(CONFIGMAPS.path(), params=params, timeout_s=2, silence_s=60)
         return [event.type async for event in watch]
 
     assert await asyncio.gather(types(), types(allowWatchBookmarks="true")) == [[], ["BOOKMARK"]]
@@ -86,7 +86,7 @@ async def test_bookmarks_come_only_when_asked_for(
 
 async def test_a_watch_without_a_version_begins_with_what_is_there(api: KubeApi) -> None:
     await create(api, "a")
-    watch = api.watch(CONFIGMAPS.path(), params={}, timeout_s=5, silence_s=5)
+    watch = api.watch(CONFIGMAPS.path(), params={}, timeout_s=60, silence_s=60)
     event = await anext(watch)
     await watch.aclose()  # type: ignore[attr-defined]
     assert event.type == "ADDED"
@@ -98,7 +98,7 @@ async def test_a_watch_of_one_object_by_field_selector_sees_only_that_one(
     params = {"fieldSelector": "metadata.name=b", "resourceVersion": str(store.version)}
     await create(api, "a")
     await create(api, "b")
-    watch = api.watch(CONFIGMAPS.path(), params=params, timeout_s=1, silence_s=5)
+    watch = api.watch(CONFIGMAPS.path(), params=params, timeout_s=1, silence_s=60)
     names = [msgspec.json.decode(event.object)["metadata"]["name"] async for event in watch]
     assert names == ["b"]
 
@@ -109,7 +109,7 @@ async def test_an_expired_watch_is_an_error_410(api: KubeApi, store: MemoryClust
     store.history(CONFIGMAPS).forget()
     with pytest.raises(ApiError) as refused:
         async for _ in api.watch(
-            CONFIGMAPS.path(), params={"resourceVersion": first}, timeout_s=5, silence_s=5
+            CONFIGMAPS.path(), params={"resourceVersion": first}, timeout_s=60, silence_s=60
         ):
             pass
     assert refused.value.expired

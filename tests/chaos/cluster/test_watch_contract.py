@@ -14,6 +14,8 @@ from recover.kube.cluster import INITIAL_EVENTS_END, Cluster, ListPage
 from recover.resources import CONFIGMAPS, NODEHEALTHS
 
 NS = "default"
+WATCHED_S = 60.0
+"""A watch is left as soon as it has told what it should."""
 
 
 def config(name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
@@ -90,7 +92,7 @@ async def test_a_watch_tells_what_happened_since_that_version(cluster: Cluster) 
     await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
     await cluster.delete(CONFIGMAPS, "a", namespace=NS)
 
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=WATCHED_S)
 
     assert await events_until(watch, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
@@ -102,7 +104,9 @@ async def test_an_object_that_leaves_the_selector_is_deleted_for_the_watch(clust
     await cluster.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, namespace=NS)
     await cluster.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "llm"}}}, namespace=NS)
 
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, labels="app=llm", resource_version=version, timeout_s=5)
+    watch = cluster.watch(
+        CONFIGMAPS, namespace=NS, labels="app=llm", resource_version=version, timeout_s=WATCHED_S
+    )
 
     assert await events_until(watch, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
@@ -110,7 +114,7 @@ async def test_an_object_that_leaves_the_selector_is_deleted_for_the_watch(clust
 async def test_the_event_of_a_deletion_carries_the_version_of_the_deletion(cluster: Cluster) -> None:
     made = read(await cluster.create(CONFIGMAPS, config("a"), NS))["metadata"]["resourceVersion"]
     await cluster.delete(CONFIGMAPS, "a", namespace=NS)
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=made, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=made, timeout_s=WATCHED_S)
     event = await anext(watch)
     await watch.aclose()  # type: ignore[attr-defined]
     assert int(read(event.object)["metadata"]["resourceVersion"]) > int(made)
@@ -134,13 +138,13 @@ async def test_a_watch_goes_on_after_the_last_event_that_was_seen(cluster: Clust
     version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
     for name in "abc":
         await cluster.create(CONFIGMAPS, config(name), NS)
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=WATCHED_S)
     seen = [await anext(watch), await anext(watch)]
     await watch.aclose()  # type: ignore[attr-defined]
     assert [name_of(event) for event in seen] == ["a", "b"]
 
     at = read(seen[-1].object)["metadata"]["resourceVersion"]
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=at, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=at, timeout_s=WATCHED_S)
 
     assert await events_until(watch, 1) == [("ADDED", "c")]
 
@@ -152,7 +156,7 @@ async def test_a_finalizer_makes_a_deletion_two_events(cluster: Cluster) -> None
     await cluster.delete(CONFIGMAPS, "a", namespace=NS)
     await cluster.patch(CONFIGMAPS, "a", {"metadata": {"finalizers": None}}, namespace=NS)
 
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=at, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=at, timeout_s=WATCHED_S)
 
     assert await events_until(watch, 2) == [("MODIFIED", "a"), ("DELETED", "a")]
 
@@ -186,7 +190,7 @@ async def test_a_streamed_list_tells_all_present_objects_their_version_and_then_
     await cluster.delete(CONFIGMAPS, "c", namespace=NS)
     last = read(await cluster.patch(CONFIGMAPS, "b", {"data": {"x": "1"}}, namespace=NS))
 
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version="", initial=True, timeout_s=5)
+    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version="", initial=True, timeout_s=WATCHED_S)
     names, version = await streamed(watch)
     await cluster.create(CONFIGMAPS, config("d"), NS)
 
@@ -200,7 +204,12 @@ async def test_a_streamed_list_takes_selectors_and_may_be_empty(cluster: Cluster
         await cluster.create(CONFIGMAPS, config(name, {"app": label}), NS)
     for selector, expected in {"app=llm": ["a"], "app=none": []}.items():
         watch = cluster.watch(
-            CONFIGMAPS, namespace=NS, labels=selector, resource_version="", initial=True, timeout_s=5
+            CONFIGMAPS,
+            namespace=NS,
+            labels=selector,
+            resource_version="",
+            initial=True,
+            timeout_s=WATCHED_S,
         )
         names, _ = await streamed(watch)
         await watch.aclose()  # type: ignore[attr-defined]
