@@ -48,10 +48,18 @@ def _of_node(
     now: datetime,
 ) -> Diagnosis | None:
     answered = _answered(node, incidents)
-    findings = [f for f in health.status.findings if _acts(f, node, health, answered, now)]
+    findings = [_classed(f) for f in health.status.findings if _acts(f, node, health, answered, now)]
     if not findings:
         return None
     return _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
+
+
+def _classed(finding: Finding) -> Finding:
+    """Of class `host` is what Kubernetes says of a node that is not ready, and its Incident ends with that.
+    What an agent calls so, as by a row of people's own, is of no class that we know."""
+    if finding.fault is not Fault.HOST:
+        return finding
+    return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)
 
 
 def _incidents_by_node(world: World) -> dict[str, list[Incident]]:

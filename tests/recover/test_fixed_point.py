@@ -53,6 +53,7 @@ TROUBLES: dict[str, Trouble] = {
     "open verdict": lambda w: w.finding(on="n2", fault=Fault.DRIVER, final=False),
     "from the future": lambda w: w.finding(on="n2", final=False, ago_s=-7200),
     "tenant": lambda w: w.finding(on="n3", origin=Origin.TENANT),
+    "called host": lambda w: w.finding(on="n4", fault=Fault.HOST),
     "unknown": lambda w: w.finding(on="n3", fault=Fault.UNKNOWN),
     "stale": lambda w: w.finding(on="n0", ago_s=7200),
     "crash": lambda w: w.crash(rank=1),

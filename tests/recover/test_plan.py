@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from detectors.contract import Fault, Origin, Remedy, Severity
-from recover.api import Blame, Outcome
+from recover.api import Blame, IncidentPhase, Outcome
 from recover.model import Quarantine, Taint, Terminal
 from recover.modes import Mode
 from recover.reasons import Reason
@@ -117,6 +117,17 @@ def test_a_fault_that_shows_again_after_the_promotion_acts_though_its_incident_i
     decision = world.later(100).finding(on="n1").decide()
 
     assert (decision.cordons, decision.restarts) == (["n1"], ["llm"])
+
+
+def test_a_finding_that_its_agent_calls_a_silent_node_has_one_incident_and_not_one_at_each_look() -> None:
+    world = cluster(nodes=8).running(gang()).finding(on="n1", fault=Fault.HOST)
+    for _ in range(4):
+        apply(world, world.later(1).decide().plan)
+
+    (incident,) = world.incidents.values()
+    assert (incident.spec.fault, incident.status.phase) == (Fault.UNKNOWN, IncidentPhase.OPEN)
+    assert incident.status.blame is Blame.UNKNOWN
+    assert (world.recoveries, world.nodes["n1"].quarantine) == ({}, None)
 
 
 def test_a_contained_fault_marks_the_node_and_leaves_the_training_alone_until_its_checkpoint() -> None:
