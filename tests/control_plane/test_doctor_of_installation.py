@@ -33,7 +33,7 @@ from tests.control_plane.stage import gpu_node, start_controller
 
 pytestmark = pytest.mark.control_plane
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 BROKEN = {
     "clock",
     "definition-outdated",
@@ -154,13 +154,13 @@ async def listed(api: KubeApi, resource: Resource, labels: str) -> list[Any]:
 
 async def covered(api: KubeApi, node: str, *, at: datetime | None = None, blind: str = "") -> None:
     """What its agent would say, as soon as the controller has made its NodeHealth."""
-    now = datetime.now(UTC)
     async with asyncio.timeout(LIMIT_S):
         while True:
             with suppress(ApiError):
                 raw = await api.request("GET", NODEHEALTHS.path(node))
                 break
             await asyncio.sleep(0.1)
+    now = datetime.now(UTC)  # after the wait: a time that is long past is a clock that is behind
     status = msgspec.structs.replace(
         msgspec.json.decode(raw, type=NodeHealth).status,
         agent_version=__version__,

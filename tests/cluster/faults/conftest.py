@@ -16,9 +16,11 @@ from tests.cluster.product import product_image
 
 VALUES = {
     "mode": "recover",
-    "settings": {"controller": {"timing": {"fence_wait_s": 5, "resume_deadline_s": 15}}},
+    "settings": {
+        "controller": {"timing": {"fence_wait_s": 5, "resume_deadline_s": 15, "scan_deadline_s": 120}}
+    },
 }
-"""A person who is needed is called in seconds, not in minutes."""
+"""A person who is needed is called in seconds, not in minutes; a scan may take long on a busy machine."""
 
 
 @pytest.fixture(scope="package")

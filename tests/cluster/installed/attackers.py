@@ -20,12 +20,14 @@ __all__ = ["ask_kubelet", "calling_as", "stolen_token", "tenant_token"]
 
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 KUBELET_PORT = 10250
+ANSWERED_S = 60.0
+"""To refuse what is much too large takes an API server a while."""
 
 
 @asynccontextmanager
 async def calling_as(cluster: Cluster, token: str) -> AsyncIterator[Caller]:
     credentials = Credentials(cluster.plane.url, token=token, ca_file=str(cluster.plane.ca_file))
-    async with KubeApi(credentials, user_agent="attacker") as api:
+    async with KubeApi(credentials, user_agent="attacker", timeout_s=ANSWERED_S) as api:
         yield Caller(api)
 
 
@@ -65,7 +67,7 @@ def ask_kubelet(cluster: Cluster, node: str, path: str, token: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     trust = ssl.create_default_context(cafile=str(cluster.plane.ca_file))
     try:
-        urllib.request.urlopen(request, context=trust, timeout=10).close()
+        urllib.request.urlopen(request, context=trust, timeout=ANSWERED_S).close()
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode()}"
     return "ok"
