@@ -178,7 +178,8 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[None]]) -> None:
             await electing
         await working
     except LeaseLostError as lost:
-        raise CannotLeaveError(f"another controller leads: {lost}; end it and run this again") from lost
+        hint = "end every other controller and run this again"
+        raise CannotLeaveError(f"the lease was not kept: {lost}; {hint}") from lost
     finally:
         for task in (electing, working):
             task.cancel()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
@@ -18,8 +19,9 @@ from recover import leave_command
 from recover.api import GangRef, RecoverySpec
 from recover.decode import QUARANTINE, REPAIR_OF, SCAN_OF
 from recover.kube.cluster import Cluster, ListPage
+from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
-from recover.leave_command import run
+from recover.leave_command import CannotLeaveError, run
 from recover.leaving import Undo, undo
 from recover.model import Mark, Node, Quarantine
 from recover.objects import body
@@ -263,6 +265,18 @@ def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("rekindle leave: asks again: GET /apis/")
     assert told[-1].startswith("rekindle leave: not done within 0.5 s: the API server gave no usable answer")
+
+
+async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers() -> None:
+    class Unanswered(Elector):
+        def __init__(self) -> None:
+            self.leading = asyncio.Event()
+
+        async def run(self) -> NoReturn:
+            raise LeaseLostError("no renewal was answered for 10 s")
+
+    with pytest.raises(CannotLeaveError, match="^the lease was not kept: no renewal was answered for 10 s"):
+        await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
