@@ -57,6 +57,8 @@ class Container:
         self.read_at_s = 0.0
         self.line_at: datetime | None = None
         """Of the last line that was read, by the runtime's word."""
+        self.unreadable = ""
+        """Why its log cannot be read."""
 
     def close(self) -> None:
         self.file.close()

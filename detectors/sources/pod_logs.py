@@ -131,7 +131,11 @@ class PodLogs:
     def _tell(self) -> None:
         self._metrics.containers_followed.set(len(self._containers))
         self._metrics.containers_left_out.set(len(self._left_out))
-        self._sink.covered(told(self._left_out, self._first, self._settings.containers_max))
+        unreadable = next((c.unreadable for c in self._containers.values() if c.unreadable), "")
+        if unreadable:
+            self._sink.blind(unreadable)
+        else:
+            self._sink.covered(told(self._left_out, self._first, self._settings.containers_max))
 
     def _scan_pod(self, folder: Path, *, first: bool, only_running: bool) -> set[PodRef]:
         named = parse_pod_folder(folder.name)
@@ -246,8 +250,12 @@ class PodLogs:
                 self._metrics.log_bytes_skipped.inc(file.skip_to_last(_KEEP_BYTES))
             lines = file.read(bytes_max)
         except OSError as error:
-            _log.warning("log cannot be read", path=str(file.path), error=error.strerror or str(error))
+            why = f"{file.path}: {error.strerror or error}"
+            if why != container.unreadable:
+                _log.warning("log cannot be read", why=why)
+            container.unreadable = why
             return 0
+        container.unreadable = ""
         read_bytes = 0
         for data in lines:
             read_bytes += len(data) + 1

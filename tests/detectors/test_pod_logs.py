@@ -364,6 +364,17 @@ async def test_a_container_that_came_and_went_between_two_looks_is_read_and_told
     assert heard.ended == [0, 1]
 
 
+async def test_logs_that_are_links_as_docker_makes_them_are_told_as_not_read(host: Host) -> None:
+    """They lead out of the folder that is mounted, to lines of another form."""
+    log = host.folder() / "0.log"
+    log.symlink_to(host.root / "var/lib/docker/containers/1/1-json.log")
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.coverage) == 2)
+
+    assert heard.coverage == [f"{log}: Too many levels of symbolic links", "scanned"]
+    assert heard.why == ""
+
+
 async def test_a_container_that_crashes_for_weeks_is_not_kept_for_each_of_its_restarts(host: Host) -> None:
     """The kubelet keeps the logs of the last two instances."""
     async with host.followed() as heard:
