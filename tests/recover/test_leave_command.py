@@ -275,7 +275,7 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
         async def run(self) -> NoReturn:
             raise LeaseLostError("no renewal was answered for 10 s")
 
-    with pytest.raises(CannotLeaveError, match="^the lease was not kept: no renewal was answered for 10 s"):
+    with pytest.raises(CannotLeaveError, match="the lease was not kept: no renewal was answered"):
         await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
 
 
