@@ -8,7 +8,7 @@ from recover.api import Recovery, RecoverySpec, Totals
 from recover.model import World
 from recover.witnesses import told
 
-__all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals"]
+__all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
 
 
 def last_step(world: World, recovery: Recovery) -> int | None:
@@ -22,9 +22,18 @@ def lost_steps(last: int | None, first_new: int) -> int | None:
     return None if last is None else max(0, last - first_new + 1)
 
 
-def lost_gpu_s(spec: RecoverySpec, resumed_at: datetime, steps: int | None, step_s: float | None) -> float:
-    """GPU-seconds from the first evidence to the first new step, and those of the steps made twice."""
-    waited = max(0.0, (resumed_at - spec.detected_at).total_seconds())
+def trained_until(world: World, recovery: Recovery) -> datetime:
+    """From when nothing new was made: the first evidence, or a witness' last step where the gang trained on
+    after that, as with a fault that waits for the next checkpoint."""
+    steps = [p.last_step_at for p in told(world, recovery.witnesses) if p.last_step_at is not None]
+    return max([recovery.spec.detected_at, *steps])
+
+
+def lost_gpu_s(
+    spec: RecoverySpec, since: datetime, resumed_at: datetime, steps: int | None, step_s: float | None
+) -> float:
+    """GPU-seconds from `since` to the first new step, and those of the steps made twice."""
+    waited = max(0.0, (resumed_at - since).total_seconds())
     repeated = (steps or 0) * (step_s or 0.0)
     return round((waited + repeated) * spec.gpus, 3)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from detectors.contract import Fault, PodProgress
 from recover import scan_pod
-from recover.accounting import last_step, lost_gpu_s, lost_steps, totals
+from recover.accounting import last_step, lost_gpu_s, lost_steps, totals, trained_until
 from recover.actions import Action
 from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.guard import attempts_limit
@@ -89,7 +89,8 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     at = first.first_step_at or first.at
     last = _last_step(ctx)
     steps = lost_steps(last, first.first_step)
-    gpu_s = lost_gpu_s(ctx.spec, at, steps, first.median_step_s)
+    since = trained_until(ctx.world, ctx.recovery)
+    gpu_s = lost_gpu_s(ctx.spec, since, at, steps, first.median_step_s)
     reason, words = _judged(ctx, first.first_step)
     changed = _delivered(ctx, known.verified(ctx, stepped=True))
     status = msgspec.structs.replace(

@@ -107,6 +107,21 @@ def test_a_gang_is_stopped_scanned_resumed_and_proven_by_its_own_first_step() ->
     assert acts(look(world)) == []
 
 
+def test_the_time_that_a_gang_trained_on_after_the_first_evidence_is_not_lost() -> None:
+    world = cluster(nodes=8).running(gang()).finding(on="n1", severity=Severity.PENDING)
+    recovering(world)
+    recovering(world.later(world.settings.timing.checkpoint_grace_s))
+    for pod in world.pods["llm-uid"].values():
+        world.progress(pod, Edge.STEPPING, at=world.now, last_step=900)
+    advanced(world, Phase.VERIFYING)
+
+    first_step(world.later(9), 881)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.lost_steps, status.lost_gpu_s) == (20, pytest.approx(11 * 32))
+
+
 def test_an_act_that_is_done_is_not_repeated_at_the_next_look() -> None:
     world = faulted(checkpoint="/ckpt")
     advanced(world, Phase.STOPPING)
