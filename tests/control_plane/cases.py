@@ -42,6 +42,8 @@ __all__ = [
 
 OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
+SLOW = {"the lease was not renewed, reading it again", "API server overloaded, fewer writes at once"}
+"""Warnings that a busy machine alone may bring about, and by which nothing is lost."""
 
 
 def indexed_job(
@@ -248,5 +250,5 @@ def nodes_of(pods: Sequence[Any]) -> set[str]:
 def no_trouble(stage: RealStage) -> None:
     """Nothing was refused, forbidden or unreadable."""
     lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
-    trouble = [line for line in lines if line["level"] in ("warning", "error")]
+    trouble = [line for line in lines if line["level"] in ("warning", "error") and line["event"] not in SLOW]
     assert trouble == [], trouble
