@@ -17,7 +17,7 @@ from chaos.simulate.spares import SPARE
 from detectors.kubeapi import ApiError
 from detectors.resource import Resource
 from recover.api import Recovery
-from recover.resources import NODES, PYTORCHJOBS, RECOVERIES
+from recover.resources import INCIDENTS, JOBS, NODES, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["PERSON", "Person"]
 
@@ -88,6 +88,14 @@ class Person:
         for recovery in self._sim.recoveries(job):
             if recovery.active:
                 await self._api.delete(RECOVERIES, recovery.metadata.name, namespace=NAMESPACE)
+
+    async def delete_incident(self, name: str) -> None:
+        await self._api.delete(INCIDENTS, name)
+
+    async def delete_repair(self, job: str, namespace: str) -> None:
+        """The Job of a step, which may be gone by now."""
+        with contextlib.suppress(ApiError):
+            await self._api.delete(JOBS, job, namespace=namespace)
 
     async def suspend(self, job: str, value: bool) -> None:
         spec = {"suspend": value}

@@ -1,5 +1,6 @@
-"""Random scripts in mode repair: what acts.py lets go wrong, and visitors, holds and modes beside it. A
-seed decides all of it; the run must come to rest with every repair over, or saying what it waits for.
+"""Random scripts in mode repair: what acts.py lets go wrong, and beside it visitors, holds, modes, and what
+people delete or switch off in the midst of a repair. A seed decides all of it; the run must come to rest with
+every repair over, or saying what it waits for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.repairs import VISITOR, stuck
 from chaos.simulate.script import TIMING, gang_job, mend, spread
 from chaos.simulate.world import Setup, Simulation
+from recover.api import Incident
 from recover.modes import Mode
 from recover.resources import INCIDENTS
 from recover.settings import Budgets, Repairs, Settings
@@ -34,7 +36,6 @@ _RULES = Repairs(
 )
 """Shorter than shipped, so that a run of an hour sees every deadline pass."""
 _NOT_HERE = (
-    "person removes",
     "person deletes a recovery",
     "person takes a spare",
     "person keeps a spare",
@@ -114,8 +115,46 @@ async def _mode_is_lowered(sim: Simulation, draw: random.Random) -> None:
         await sim.passes(draw.uniform(1.0, 120.0))
 
 
+async def _person_deletes_a_job(sim: Simulation, draw: random.Random) -> None:
+    """Of a step under way, once that is noted: before it would look as if it had never been made."""
+    incident = await _repaired_one(sim, draw)
+    repair = incident.status.repair if incident is not None else None
+    if repair is not None and repair.step is not None and repair.step.asked_at is not None:
+        await sim.person.delete_repair(repair.step.job, sim.settings.namespace)
+
+
+async def _person_deletes_an_incident(sim: Simulation, draw: random.Random) -> None:
+    incident = await _repaired_one(sim, draw)
+    if incident is not None:
+        await sim.person.delete_incident(incident.metadata.name)
+
+
+async def _machine_boots_anew(sim: Simulation, draw: random.Random) -> None:
+    """By itself, or by a person, whatever its repair is doing."""
+    incident = await _repaired_one(sim, draw)
+    node = incident.spec.node if incident is not None else ""
+    if node in sim.machines:
+        await sim.crash_node(node)
+        await sim.passes(draw.uniform(1.0, 200.0))
+        if node in sim.dead_nodes():
+            await sim.boot_node(node)
+
+
+async def _repaired_one(sim: Simulation, draw: random.Random) -> Incident | None:
+    """One of the Incidents whose node is under repair, as soon as there is one; None where none comes."""
+    for _ in range(40):
+        found = [i for i in sim.incidents() if i.status.repair is not None and i.status.repair.active]
+        if found:
+            return draw.choice(found)
+        await sim.passes(10.0)
+    return None
+
+
 _OWN = {
     "visitor comes": _visitor_comes,
     "person freezes a node": _person_freezes_a_node,
     "mode is lowered": _mode_is_lowered,
+    "person deletes a job": _person_deletes_a_job,
+    "person deletes an incident": _person_deletes_an_incident,
+    "machine boots anew": _machine_boots_anew,
 }
