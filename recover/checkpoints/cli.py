@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from detectors.command_line import Parser, told_to_choose
@@ -130,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         help="Read every byte of the chosen one and compare it with the digests that its format stores.",
     )  # fmt: skip
     command.add_argument(
-        "--time", type=float, default=TIME_S, metavar="SECONDS",
+        "--time", type=_seconds, default=TIME_S, metavar="SECONDS",
         help=f"How long to look at most (default: {TIME_S:g}); inf with --digests has all of it read.",
     )  # fmt: skip
     command.add_argument(
@@ -159,6 +160,13 @@ def _name(text: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!a}: expected letters, digits, dots and dashes")
     return text
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if (found := float(text)) >= 0:  # nan is not
+            return found
+    raise argparse.ArgumentTypeError(f"{text!a}: expected seconds, 0 or more")
 
 
 def _marker(text: str) -> Template:

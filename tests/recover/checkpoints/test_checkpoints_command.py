@@ -112,7 +112,16 @@ def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["scan"], ["scan", "/", "--exclude", "x"], ["scan", "/", "--format", "zip"]]
+    "args",
+    [
+        [],
+        ["scan"],
+        ["scan", "/", "--exclude", "x"],
+        ["scan", "/", "--format", "zip"],
+        ["scan", "/", "--time", "soon"],
+        ["scan", "/", "--time", "nan"],
+        ["scan", "/", "--time", "-1"],
+    ],
 )
 def test_wrong_usage_has_its_own_exit_status(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(args) == 2
