@@ -7,7 +7,7 @@ from recover.model import Node
 from recover.nodes import undone_by
 from recover.repair.state import StepKind
 
-__all__ = ["look_at_job", "move_pods", "then_release"]
+__all__ = ["look_at_job", "move_pods", "see_to_that", "then_release"]
 
 _BY_FAULT = {
     Fault.DEVICE_LOST: "see whether the device sits well and answers on the bus; power the machine off and "
@@ -38,6 +38,11 @@ def then_release(fault: Fault, node: Node) -> str:
 def look_at_job(job: str, node: Node) -> str:
     """The same after a validation that told nothing: that says nothing about the machine."""
     return _then_release(f"see why Job {job} made no report, and check the node by hand", node)
+
+
+def see_to_that(node: Node) -> str:
+    """The same after a validation that came to no end: what it waited for has just been said."""
+    return _then_release("see to that, and check the node by hand", node)
 
 
 def move_pods(rung: StepKind, node: Node) -> str:

@@ -37,7 +37,7 @@ from recover.repair.state import (
     StepOutcome,
 )
 from recover.repair.waiting import in_the_way
-from recover.repair.words import look_at_job, then_release
+from recover.repair.words import look_at_job, see_to_that, then_release
 
 __all__ = ["is_begun", "work"]
 
@@ -268,13 +268,7 @@ def _next(ctx: Context) -> Look:
     rung = next_rung(ctx.repair.rung)
     if rung is not None:
         return _wait_for(ctx, rung, f"{why}; next a {rung} is tried")
-    told_nothing = (
-        last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.FAILED and not ctx.repair.checks
-    )
-    to_do = (
-        look_at_job(last.job, ctx.node) if told_nothing else then_release(ctx.incident.spec.fault, ctx.node)
-    )
-    return handed_over(ctx, _why(last), why, to_do)
+    return handed_over(ctx, _why(last), why, _to_do(ctx, last))
 
 
 def _begin_validation(ctx: Context, message: str) -> Look:
@@ -284,6 +278,15 @@ def _begin_validation(ctx: Context, message: str) -> Look:
 def _wait_for(ctx: Context, rung: StepKind, message: str) -> Look:
     within_s = ctx.rules.wait_for_others_s
     return Look(repair=moved(ctx, RepairPhase.WAITING, message, within_s=within_s, rung=rung))
+
+
+def _to_do(ctx: Context, last: RepairStep) -> str:
+    """A validation that has told nothing says nothing about the machine."""
+    if last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.TIMED_OUT:
+        return see_to_that(ctx.node)
+    if last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.FAILED and not ctx.repair.checks:
+        return look_at_job(last.job, ctx.node)
+    return then_release(ctx.incident.spec.fault, ctx.node)
 
 
 def _failed(step: RepairStep) -> str:

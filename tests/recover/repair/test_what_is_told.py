@@ -103,6 +103,20 @@ def test_a_report_that_went_with_its_pod_is_not_blamed_on_the_agent() -> None:
     assert message.endswith("has ended, and what its pod had to tell is not known")
 
 
+@pytest.mark.parametrize("silent", ["the Job", "the agent"])
+def test_a_validation_that_comes_to_no_end_does_not_send_a_person_to_the_hardware(silent: str) -> None:
+    scene = rebooting()
+    scene.node_boots(agent=silent != "the agent").settle()
+    if silent == "the agent":
+        scene.job_ends(says=GOOD)
+
+    message = told_in_time(scene, scene.world.settings.repair.validate_deadline_s)
+
+    assert scene.repair.phase is RepairPhase.HANDED_OVER
+    assert ("its agent has not reported" in message) is (silent == "the agent")
+    assert f"{message}. See to that, and check the node by hand. n1 stays" in scene.repair.message
+
+
 def test_a_job_whose_pod_its_own_end_has_removed_is_not_said_to_have_had_none() -> None:
     """Kubernetes deletes the pods of a Job whose time is over."""
     scene = validating().job_ends(good=False)
