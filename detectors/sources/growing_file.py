@@ -19,6 +19,7 @@ class GrowingFile:
         self.cut_lines = 0
         self.restarts = 0
         """How often the path became another file, or a shorter one."""
+        self.bytes_read = 0
         self._line_bytes_max = line_bytes_max
         self._fd = -1
         self._offset = 0
@@ -68,6 +69,7 @@ class GrowingFile:
             self.close()
             return last + (self.read(bytes_max) if self._open() else [])
         self._offset += len(data)
+        self.bytes_read += len(data)
         return self._split(data)
 
     def _open(self) -> bool:

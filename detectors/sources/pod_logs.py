@@ -243,8 +243,9 @@ class PodLogs:
         self._read(container)
 
     def _read_piece(self, container: Container, bytes_max: int) -> int:
-        """Bytes of whole lines read. A rotated log takes one piece for its rest and one for its successor."""
+        """Bytes read. A rotated log takes one piece for its rest and one for its successor."""
         file = container.file
+        before = file.bytes_read
         try:
             if file.backlog_bytes() > self._settings.backlog_bytes_max:
                 self._metrics.log_bytes_skipped.inc(file.skip_to_last(_KEEP_BYTES))
@@ -256,9 +257,7 @@ class PodLogs:
             container.unreadable = why
             return 0
         container.unreadable = ""
-        read_bytes = 0
         for data in lines:
-            read_bytes += len(data) + 1
             line = parse_line(data)
             if line is None:
                 continue
@@ -266,6 +265,7 @@ class PodLogs:
             text = container.joiner.add(line)
             if text is not None:
                 self._sink.log_line(container.ref, text, line.at)
+        read_bytes = file.bytes_read - before
         self._metrics.log_bytes.inc(read_bytes)
         return read_bytes
 

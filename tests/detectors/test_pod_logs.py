@@ -285,6 +285,14 @@ async def test_a_pod_that_prints_far_more_than_can_be_read_is_continued_near_its
     assert all(text.startswith(("noise", "step")) for _, text in heard.lines), "it goes on at a whole line"
 
 
+async def test_what_follows_a_line_of_megabytes_is_read_though_nothing_more_is_written(host: Host) -> None:
+    """A runtime that is told not to split lines writes such ones."""
+    async with host.followed() as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+        host.write(line("x" * 3_000_000) + line("step 9"))
+        await heard.until(lambda: (0, "step 9") in heard.lines)
+
+
 async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> None:
     host.write("".join(line(f"noise {n} " + "x" * 200) for n in range(20_000)))
     host.write(line("step 1"), uid="quiet")
