@@ -30,14 +30,18 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
     """What to delete now. Looked at again after `look_again_s`, since age comes without any change."""
     standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
     closed = [
-        incident.metadata
+        (incident.status.closed_at, incident.metadata)
         for name, incident in world.incidents.items()
         if incident.status.phase is IncidentPhase.CLOSED and name not in standing
     ]
     needed = {
         r.metadata.uid for uid in world.recoveries_of if uid in world.gangs for r in _needed(world, uid)
     }
-    over = [r.metadata for r in world.recoveries.values() if not r.active and r.metadata.uid not in needed]
+    over = [
+        (r.status.phases[-1].at if r.status.phases else None, r.metadata)
+        for r in world.recoveries.values()
+        if not r.active and r.metadata.uid not in needed
+    ]
     deletions = [
         *_orphans(world, limits, now),
         *_expired(INCIDENTS, closed, len(world.incidents), limits, now),
@@ -74,13 +78,18 @@ def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
 
 
 def _expired(
-    resource: Resource, over: list[ObjectMeta], total: int, limits: Retention, now: datetime
+    resource: Resource,
+    over: list[tuple[datetime | None, ObjectMeta]],
+    total: int,
+    limits: Retention,
+    now: datetime,
 ) -> Iterator[Delete]:
-    oldest_first = sorted(over, key=lambda meta: (meta.creation_timestamp or now, meta.name))
+    """By the time of their end; where nobody told it, by that of their making."""
+    dated = [(ended or meta.creation_timestamp or now, meta) for ended, meta in over]
     too_many = total - limits.objects_max
     horizon = now - timedelta(days=limits.days)
-    for number, meta in enumerate(oldest_first):
-        if number < too_many or (meta.creation_timestamp or now) < horizon:
+    for number, (ended, meta) in enumerate(sorted(dated, key=lambda one: (one[0], one[1].name))):
+        if number < too_many or ended < horizon:
             yield Delete(
                 what=f"expire-{resource.kind.lower()}",
                 resource=resource,

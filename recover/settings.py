@@ -111,7 +111,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long closed Incidents and ended Recoveries stay."""
 
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
-    """Since it was made; one that is still open, or still needed, stays."""
+    """Since it ended; one that is still open, or still needed, stays."""
     objects_max: Count = 5000
     """Of each of the two kinds; beyond it the oldest go first."""
     look_again_s: PositiveSeconds = 3600.0

@@ -13,6 +13,7 @@ from recover.api import (
     IncidentSpec,
     IncidentStatus,
     Phase,
+    PhaseTime,
     RecipeOutcome,
     RecipeUse,
     Recovery,
@@ -58,6 +59,21 @@ def test_closed_incidents_go_after_their_time_and_open_ones_stay() -> None:
     _incident(world, "young", days_old=29, phase=IncidentPhase.CLOSED)
 
     assert _gone(world) == ["old"]
+
+
+def test_what_took_long_stays_for_its_time_after_its_end() -> None:
+    world = cluster()
+    _incident(world, "long", days_old=90, phase=IncidentPhase.CLOSED)
+    long = world.incidents["long"]
+    status = msgspec.structs.replace(long.status, closed_at=NOW - timedelta(days=1))
+    world.incidents["long"] = msgspec.structs.replace(long, status=status)
+    _recovery(world, 1, days_old=90)
+    ended = PhaseTime(phase=Phase.SUCCEEDED, attempt=1, at=NOW - timedelta(days=1))
+    recovery = world.recoveries["ml/recovery-1"]
+    status_of_it = msgspec.structs.replace(recovery.status, phases=[ended])
+    world.recoveries["ml/recovery-1"] = msgspec.structs.replace(recovery, status=status_of_it)
+
+    assert _gone(world) == []
 
 
 def test_an_incident_stays_as_long_as_a_node_is_out_for_it() -> None:
