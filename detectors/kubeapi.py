@@ -63,6 +63,12 @@ class ApiError(Exception):
         return (self.status == 409 and self.reason != "AlreadyExists") or self.status == 422
 
     @property
+    def of_rights(self) -> bool:
+        """It does not know who we are, or that we may: an API server that has just started says so, too. What
+        admission refuses is another 403."""
+        return self.status == 401 or (self.status == 403 and 'is forbidden: User "' in self.message)
+
+    @property
     def expired(self) -> bool:
         """The watch history no longer reaches back to that version: list again."""
         return self.status == 410

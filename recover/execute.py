@@ -41,6 +41,10 @@ LOOK_AGAIN_S = 0.2
 STALE_S = 0.02
 """After a failed precondition: a newer object has been read, so the next decision can be made at once."""
 
+REFUSED_AGAIN_S = 60.0
+RIGHTS_AGAIN_S = 5.0
+"""Where the API server did not know our rights."""
+
 NOTE_BYTES_MAX = 1024
 """The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
 
@@ -114,13 +118,14 @@ class Executor:
             except Permanent as error:
                 self._note(action, error)
                 log.error("write refused", what=_what(action), target=_target(action), why=str(error))
-                return 60.0
+                return RIGHTS_AGAIN_S if error.may_pass else REFUSED_AGAIN_S
         return None
 
     def _note(self, action: Action, error: Transient | Permanent) -> None:
-        may_pass = isinstance(error, Transient)
         # A patch that only has to be made anew, for a newer version, is none that was refused.
-        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and not may_pass):
+        was_refused = isinstance(action, Ensure | Patch) and isinstance(error, Permanent)
+        if was_refused or isinstance(action, Create | Ask):
+            may_pass = isinstance(error, Transient) or error.may_pass
             self._observer.refused(action, Refusal(self._clock.now(), str(error), may_pass=may_pass))
 
     async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
@@ -156,7 +161,7 @@ class Executor:
                 raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
             if _may_pass(error):
                 raise Transient(words, retry_in_s=LOOK_AGAIN_S) from error
-            raise Permanent(words) from error
+            raise Permanent(words, may_pass=error.of_rights) from error
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())

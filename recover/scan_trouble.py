@@ -26,16 +26,9 @@ _NO_MOUNT = (
 
 def refused(refusal: Refusal, waited_s: float) -> str | None:
     """Why no scan can be created; None where it is worth another try."""
-    if refusal.may_pass or _is_of_our_rights(refusal.words):
-        return None
-    if "exceeded quota" in refusal.words and waited_s < QUOTA_S:
+    if refusal.may_pass or ("exceeded quota" in refusal.words and waited_s < QUOTA_S):
         return None
     return f"the scan pod was refused: {refusal.words}"
-
-
-def _is_of_our_rights(words: str) -> bool:
-    """Not of the pod. An API server that has just started may know neither accounts nor bindings."""
-    return words.startswith("401 ") or 'is forbidden: User "' in words
 
 
 def of_waiting(scan: Pod, waited_s: float) -> str | None:

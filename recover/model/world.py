@@ -33,7 +33,8 @@ class Refusal(msgspec.Struct, frozen=True):
     at: datetime
     words: str
     may_pass: bool
-    """It was overloaded, or did not answer, or somebody that it asks did not."""
+    """It was overloaded, or did not answer, or somebody that it asks did not; or it did not know our rights,
+    as just after its start."""
 
 
 class World(msgspec.Struct, frozen=True):

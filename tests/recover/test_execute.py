@@ -32,6 +32,15 @@ SPEC = {
 }
 
 
+NOT_BOUND = ApiError(
+    403,
+    "Forbidden",
+    'pods is forbidden: User "system:serviceaccount:rekindle-system:rekindle-controller" cannot create '
+    'resource "pods" in API group "" in the namespace "ml"',
+)
+"""As an API server says, too, in its first seconds, when it has not read the bindings yet."""
+
+
 def execute(
     cluster: Scripted,
     *chains: tuple[Action, ...],
@@ -343,6 +352,8 @@ def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
     [
         ([ApiError(403, "Forbidden", "exceeded quota: q")], False),
         ([ApiError(500, "InternalError", "w")] * 4, True),
+        ([ApiError(401, "Unauthorized", "Unauthorized")], True),
+        ([NOT_BOUND], True),
     ],
 )
 def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
@@ -379,6 +390,15 @@ def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
 
     refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("ml/llm")
     assert (refusal and refusal.words) == words
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
+)
+def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
+    answer: ApiError, wait_s: float
+) -> None:
+    assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
 
 
 def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written() -> None:

@@ -193,23 +193,6 @@ def test_a_quota_that_still_counts_the_old_pods_is_asked_again_for_five_seconds(
     assert words in why_unverified(world.later(5))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "401 Unauthorized: Unauthorized",
-        '403 Forbidden: pods is forbidden: User "system:serviceaccount:rekindle-system:rekindle-controller" '
-        'cannot create resource "pods" in API group "" in the namespace "ml"',
-    ],
-)
-def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_until_the_deadline(words: str) -> None:
-    """In its first seconds after a restart it may know neither accounts nor bindings."""
-    world = choosing()
-    refused(world, words)
-
-    assert acts(look(world.later(20))) == ["create-scan"]
-    assert words in why_unverified(world.later(10))
-
-
 def test_what_was_refused_while_the_old_pods_ran_says_nothing_about_now() -> None:
     world = choosing()
     refused(world, "403 Forbidden: no")
