@@ -105,8 +105,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.OBSERVE_MODE: Explanation(
         "Rekindle only observes here: it says what it would do and changes nothing.",
-        'Set mode = "recover" in the controller\'s settings, or remove rekindle.dev/mode: observe from '
-        "the namespace.",
+        "Set the mode to recover (the chart's value mode, or mode in the controller's settings), or remove "
+        "rekindle.dev/mode: observe from the namespace.",
     ),
     Reason.HELD: Explanation(
         "A person froze this object with rekindle.dev/hold, or has suspended the job, or started it again.",
