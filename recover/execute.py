@@ -123,8 +123,8 @@ class Executor:
 
     def _note(self, action: Action, error: Transient | Permanent) -> None:
         # A patch that only has to be made anew, for a newer version, is none that was refused.
-        was_refused = isinstance(action, Ensure | Patch) and isinstance(error, Permanent)
-        if was_refused or isinstance(action, Create | Ask):
+        is_late = isinstance(error, Transient)
+        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and not is_late):
             may_pass = isinstance(error, Transient) or error.may_pass
             self._observer.refused(action, Refusal(self._clock.now(), str(error), may_pass=may_pass))
 
