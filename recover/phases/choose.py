@@ -13,7 +13,6 @@ from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
-from recover.diagnose.ranks import leftover
 from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod, Refusal
 from recover.phases import known
@@ -168,7 +167,7 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
         ctx.status,
         checkpoint=choice,
         avoid_nodes=[name for name in ctx.status.avoid_nodes if not is_back(ctx, name)],
-        leftovers=sorted(leftover(pod) for pod in ctx.world.pods(ctx.gang.ref.uid) if pod.ended)[:4096],
+        leftovers=ctx.leftovers(),
         last_step=max(steps, default=None),
         failed_log=_failed_log(ctx) or ctx.status.failed_log,
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),

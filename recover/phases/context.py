@@ -20,7 +20,7 @@ from recover.api import (
     RecoveryStatus,
     Requirement,
 )
-from recover.diagnose.ranks import losses, ranks
+from recover.diagnose.ranks import leftover, losses, ranks
 from recover.model import Gang, Mark, Node, Pod, Refusal, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
@@ -94,6 +94,11 @@ class Context(msgspec.Struct, frozen=True):
         if not workload_of(self.gang).reuses_names or self.gang.terminal is not None:
             return self.living()
         return sorted(self.world.pods(self.gang.ref.uid), key=lambda p: p.name)
+
+    def leftovers(self) -> list[str]:
+        """Ended pods that the job may keep: what befell them is not the next start's concern."""
+        pods = self.world.pods(self.gang.ref.uid)
+        return sorted(leftover(pod) for pod in pods if pod.ended)[:4096]
 
     def node_of(self, pod: Pod) -> Node | None:
         return self.world.nodes.get(pod.node)

@@ -74,7 +74,7 @@ def stopping(ctx: Context) -> Step:
         return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
+        return Step(status=_given_up(ctx, message, ctx.undone()))
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
@@ -133,7 +133,7 @@ def _waited(ctx: Context) -> Step:
         names = ", ".join(f"{pod.name} on {pod.node}" for pod in living[:5])
         message = f"{len(living)} pod(s) have not ended in time, and {ctx.gang.ref} stays suspended: {names}"
         return Step(
-            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
+            status=_given_up(ctx, message, Reason.PODS_STUCK),
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
         )
     return Step(look_again_s=ctx.left_s())
@@ -143,7 +143,7 @@ def fencing(ctx: Context) -> Step:
     """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
     if not ctx.gang.suspended and ctx.gang.terminal is None:
         message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
-        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
+        return Step(status=_given_up(ctx, message, ctx.undone()))
     living = ctx.remaining()
     if not living:
         return Step(status=_ended(ctx))
@@ -167,6 +167,12 @@ def fencing(ctx: Context) -> Step:
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
+
+
+def _given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
+    """The gang is stopped, and a person starts it, or has: the pods of before are no news then."""
+    status = msgspec.structs.replace(ctx.status, leftovers=ctx.leftovers())
+    return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
 
 
 def _ended(ctx: Context) -> RecoveryStatus:

@@ -9,7 +9,7 @@ import pytest
 
 from recover.actions import Delete, Emit
 from recover.api import Phase
-from recover.model import PodPhase, Taint, Terminal, Volume, VolumeKind
+from recover.model import Container, PodPhase, Taint, Terminal, Volume, VolumeKind
 from recover.reasons import Reason
 from recover.resources import JOBS, NODES
 from tests.acting import (
@@ -19,6 +19,7 @@ from tests.acting import (
     look,
     only_recovery,
     recovering,
+    start_pods,
     step,
 )
 from tests.builders import NOW, Worlds, cluster, gang
@@ -49,6 +50,23 @@ def test_a_gang_that_somebody_starts_again_right_after_the_stop_is_left_to_them(
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER)
+
+
+def test_the_next_fault_of_a_gang_that_a_person_started_again_is_seen_beside_a_failed_pod_of_before() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+    end_pods(world, keep_failed=True)
+    world.change_gang(suspended=False, suspend_writer="kubectl-patch")
+    step(world)
+    start_pods(world.later(30))
+    assert recovering(world).decide().restarts == []
+
+    new = next(pod for pod in world.pods["llm-uid"].values() if pod.name == "llm-worker-2")
+    failed = Container(name="train", running=False, exit_code=1, finished_at=world.later(60).now)
+    world.pods["llm-uid"][new.uid] = msgspec.structs.replace(new, phase=PodPhase.FAILED, containers=(failed,))
+
+    assert world.decide().restarts == ["llm"]
 
 
 def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
