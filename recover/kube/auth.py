@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 async def load_credentials(
     *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = "", ca_file: str = ""
 ) -> Credentials:
-    """A given server wins, then a given kubeconfig, in-cluster, `$KUBECONFIG` and ~/.kube/config.
+    """A given server wins, then a given kubeconfig or context, in-cluster, `$KUBECONFIG` and ~/.kube/config.
 
     Raises SettingsError, naming the file or argument, where nothing usable is found.
     """
@@ -45,7 +45,7 @@ async def load_credentials(
     if ca_file:
         raise SettingsError("--ca-file is the certificate authority of --server, and none is given")
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    if not kubeconfig and host:
+    if host and not (kubeconfig or context):
         return _of_pod(Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
     path = kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
     if not any(map(os.path.isfile, path.split(os.pathsep))):

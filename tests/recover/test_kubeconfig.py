@@ -89,6 +89,15 @@ async def test_a_cluster_that_says_nothing_is_not_the_shape_of_one(tmp_path: Pat
         await load_credentials(kubeconfig=path)
 
 
+async def test_in_a_pod_a_context_is_sought_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", written(tmp_path / "config", "a", "b", current="a"))
+
+    assert (await load_credentials(context="b")).server == "https://b:6443"
+
+
 async def test_a_pod_without_a_service_account_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setattr("detectors.credentials._IN_CLUSTER", Path("/none"))
