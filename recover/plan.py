@@ -56,7 +56,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     told = advise(world, now, apart)
     chains += incidents.advised(world, told, now)
     live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told} | proved.keys()
-    live |= apart.undecided(world)
+    live |= apart.undecided(world) | _suspicious(world, states)
     chains += remade.remade(lost, live, now)
     chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(
@@ -64,6 +64,13 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         look_again_s=_look_again(world, found, states, guard, settings, now),
         failures=tuple(apart.failures),
     )
+
+
+def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:
+    """Incidents of gangs of which time must tell whether they have failed once more: that joins them."""
+    uids = {uid for uid, state in states.items() if state.suspicious}
+    about = ((name, incident.spec.gang) for name, incident in world.incidents.items() if uids)
+    return {name for name, gang in about if gang is not None and gang.uid in uids}
 
 
 def _about(world: World, diagnosis: Diagnosis) -> dict[str, str]:

@@ -260,6 +260,22 @@ def test_one_container_that_restarts_in_place_is_given_time_to_step_again() -> N
     assert late.restarts == ["llm"]
 
 
+def test_a_container_that_restarts_again_and_again_is_one_incident_where_nobody_may_act() -> None:
+    world = cluster().running(gang(opted_in=False), stepping=False)
+    for restarts in range(1, 5):
+        world.restart_in_place(rank=1)
+        (container,) = world.pods["llm-uid"]["llm-1-uid"].containers
+        again = msgspec.structs.replace(container, restarts=restarts)
+        world.pods["llm-uid"]["llm-1-uid"] = msgspec.structs.replace(
+            world.pods["llm-uid"]["llm-1-uid"], containers=(again,)
+        )
+        apply(world, world.decide().plan)
+        apply(world, world.later(60).decide().plan)
+
+    (incident,) = world.incidents.values()
+    assert incident.status.phase is IncidentPhase.OPEN
+
+
 def test_two_containers_that_restart_in_place_are_a_dead_gang() -> None:
     decision = cluster().running(gang()).restart_in_place(rank=1).restart_in_place(rank=2).decide()
 
