@@ -115,6 +115,7 @@ class PodFold:
         self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False
         if self._progress is before or self._edge is Edge.ENDED:
             return False
+        self._errors = logs.survived(self._errors, at)
         if self._edge in (None, Edge.STARTED):
             return self._turn(Edge.STEPPING, at)
         return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False

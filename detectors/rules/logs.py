@@ -6,7 +6,7 @@ Whatever it finds is the tenant's own word, and never takes a node out.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -14,13 +14,15 @@ from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import EVIDENCE_BYTES_MAX, LogError
 from detectors.facts import cut
 
-__all__ = ["Errors", "observe"]
+__all__ = ["Errors", "observe", "survived"]
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"[^\W\d][\w.]*(?::|$)")
 """How the line begins that ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`."""
 _LINE_CHARS_MAX = 4096
 _RANKS_MAX = 2
+_SURVIVED = timedelta(seconds=60)
+"""Within that, the other ranks of a container may print what they had done before one of them failed."""
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -46,6 +48,13 @@ def observe(errors: Errors, line: str, at: datetime, rows: tuple[LogErrorRow, ..
         return errors if in_traceback == errors.in_traceback else Errors(errors.error, errors.propagated)
     found = LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX))
     return Errors(error=found, propagated=row.propagated, in_traceback=in_traceback)
+
+
+def survived(errors: Errors, at: datetime) -> Errors:
+    """A new step was made. An error that lies so far back has ended nothing: a program may print a traceback
+    and go on."""
+    is_over = errors.error is not None and at - errors.error.at > _SURVIVED
+    return Errors() if is_over else errors
 
 
 def _row_of(line: str, rows: tuple[LogErrorRow, ...], *, ends_traceback: bool) -> LogErrorRow | None:

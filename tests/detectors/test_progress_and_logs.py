@@ -352,6 +352,40 @@ def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], cod
     assert errors.error.code == code
 
 
+def first_error_code(fold: PodFold) -> str:
+    published = fold.published()
+    assert published is not None
+    assert published.first_error is not None
+    return published.first_error.code
+
+
+HANDLED = ["Traceback (most recent call last):", "ValueError: the metrics' server answered nonsense"]
+
+
+def test_an_error_that_the_training_has_survived_does_not_hide_what_ended_it() -> None:
+    fold = pod()
+    for line in HANDLED:
+        fold.line(line, START)
+    fold.line("step 1", at(30))
+    assert first_error_code(fold) == "log-traceback", "another rank may print a last step"
+    fold.line("step 2", at(61))
+
+    fold.line("ncclRemoteError: A call failed", at(3600))
+    assert first_error_code(fold) == "log-nccl-remote"
+
+
+def test_an_error_after_the_last_step_is_the_first_error_however_late_the_end_is() -> None:
+    fold = pod()
+    fold.line("step 1", START)
+    for line in HANDLED:
+        fold.line(line, at(1))
+    fold.line("step 1", at(100))
+    fold.line("ncclRemoteError: A call failed", at(600))
+    fold.end(at(1800))
+
+    assert first_error_code(fold) == "log-traceback"
+
+
 def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
     errors = logs.Errors()
     for line in [
