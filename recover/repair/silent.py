@@ -6,7 +6,7 @@ the same budgets as any quarantine, so that no pod lands on it between its reboo
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from detectors.contract import Fault, Severity
 from recover import nodes
@@ -43,7 +43,7 @@ def is_watched(ctx: Context) -> bool:
 def _was_released(ctx: Context) -> bool:
     """By a person, since the repair began: it was taken out for it, and is not once more."""
     began, released = ctx.repair.began_at, ctx.node.released_at
-    return began is not None and released is not None and released >= began
+    return began is not None and released is not None and released > began
 
 
 def before_quarantine(ctx: Context) -> Look | None:
@@ -54,7 +54,7 @@ def before_quarantine(ctx: Context) -> Look | None:
     if ctx.node.ready:
         message = f"{name} came back by itself before anything was done to it"
         return Look(repair=moved(ctx, RepairPhase.RETURNED, message))
-    until = (ctx.node.ready_since or ctx.now) + timedelta(seconds=ctx.rules.not_ready_s)
+    until = _begin(ctx) + timedelta(seconds=ctx.rules.not_ready_s)
     message = f"{name} is silent; until {until:%H:%M:%S} it may come back by itself"
     if ctx.now < until:
         return waiting(ctx, Reason.NODE_SILENT, message, (until - ctx.now).total_seconds())
@@ -62,6 +62,12 @@ def before_quarantine(ctx: Context) -> Look | None:
         why = f"Kubernetes does not hear from {name}, no Job can run there, and nothing outside is set for it"
         return handed_over(ctx, Reason.NODE_SILENT, why, then_release(Fault.HOST, ctx.node))
     return _take_out(ctx)
+
+
+def _begin(ctx: Context) -> datetime:
+    """Of the silence, or of what is left of it after a release, which has answered all that was before."""
+    known = [at for at in (ctx.node.ready_since, ctx.node.released_at) if at is not None]
+    return max(known, default=ctx.now)
 
 
 def _take_out(ctx: Context) -> Look:

@@ -92,6 +92,24 @@ def test_a_degraded_node_that_falls_silent_takes_no_pods_after_its_reboot_before
     assert [taint.effect for taint in scene.world.nodes["n1"].taints] == ["NoSchedule"]
 
 
+def test_a_silence_from_before_a_persons_release_does_not_take_the_node_out_at_once() -> None:
+    """It was out for another fault, for which a person has let it go."""
+    scene = hooked(pending())
+    not_ready_s = scene.world.settings.repair.not_ready_s
+    scene.world.not_ready("n1", ago_s=2 * not_ready_s)
+    scene.triage()
+    scene.world.change_node("n1", taints=())
+    scene.triage()
+    assert scene.world.nodes["n1"].quarantine is None
+
+    scene.triage()
+    scene.settle()
+    assert scene.world.nodes["n1"].quarantine is None
+
+    scene.later(not_ready_s).settle()
+    assert scene.world.nodes["n1"].quarantine is not None
+
+
 def test_where_nobody_outside_can_restart_it_a_person_is_called_to_a_silent_node() -> None:
     scene = silent()
     scene.settle()
