@@ -27,6 +27,8 @@ RENEW_PAUSE_S = 10.0
 """Between two runs of an exec plugin: kubernetes-asyncio takes a token for expired five minutes early, and so
 one that lives shorter for expired at once."""
 RENEW_S_MAX = 10.0
+_SHAPELESS = (AssertionError, AttributeError, TypeError, KeyError)
+"""Of kubernetes-asyncio, which takes the shape of a kubeconfig, and of a plugin's answer, for granted."""
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +102,7 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         raise SettingsError(f"kubeconfig {path}: not valid YAML: {' '.join(str(error).split())}") from error
     except (config.ConfigException, OSError, ValueError) as error:
         raise SettingsError(f"kubeconfig {path}: {error}") from error
-    except (AssertionError, AttributeError, TypeError, KeyError) as error:  # its shape is taken for granted
+    except _SHAPELESS as error:
         raise SettingsError(f"kubeconfig {path}: not the shape of a kubeconfig") from error
     if not configuration.host.startswith(("https://", "http://")):
         raise SettingsError(f"kubeconfig {path}: server {configuration.host!r}: expected a URL")
@@ -169,7 +171,7 @@ class _Renewed:
         try:
             async with asyncio.timeout(RENEW_S_MAX):
                 await self._loader.load_and_set(self._configuration)
-        except (config.ConfigException, OSError, ValueError, KeyError) as error:
+        except (config.ConfigException, OSError, ValueError, *_SHAPELESS) as error:
             log.warning(
                 "token not renewed, going on with the old one", kubeconfig=self._path, error=str(error)
             )

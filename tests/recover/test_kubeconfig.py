@@ -15,6 +15,7 @@ from aiohttp import web
 
 from detectors.kubeapi import KubeApi, ReplyLost
 from detectors.settings import SettingsError
+from recover.kube import auth
 from recover.kube.auth import load_credentials
 
 
@@ -105,6 +106,26 @@ async def test_a_pod_without_a_service_account_is_told_what_to_give(monkeypatch:
     told = r"this pod's account cannot be used: .*/none/token.*--kubeconfig"
     with pytest.raises(SettingsError, match=told):
         await load_credentials()
+
+
+@pytest.mark.parametrize("status", ["null", "[]", "5", '{"expirationTimestamp": "soon", "token": "new"}'])
+async def test_while_a_plugin_answers_rubbish_the_old_token_is_used(
+    status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "RENEW_PAUSE_S", 0.0)
+    says = tmp_path / "status"
+    says.write_text('{"token": "old", "expirationTimestamp": "2020-01-01T00:00:00Z"}')
+    version = "client.authentication.k8s.io/v1"
+    script = f"""echo '{{"apiVersion": "{version}", "kind": "ExecCredential", "status": '$(cat {says})'}}'"""
+    plugin = {"exec": {"apiVersion": version, "command": "sh", "args": ["-c", script]}}
+    credentials = await load_credentials(
+        kubeconfig=written(tmp_path / "config", "a", current="a", user=plugin)
+    )
+    assert credentials.tokens is not None
+
+    says.write_text(status)
+
+    assert await credentials.tokens.token() == "old"
 
 
 # --- the way there ----------------------------------------------------------------------------------------
