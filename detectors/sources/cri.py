@@ -48,6 +48,8 @@ class Joiner:
     def __init__(self, chars_max: int) -> None:
         self._chars_max = chars_max
         self._parts: dict[str, list[str]] = {}
+        self._chars: dict[str, int] = {}
+        """Of all parts: to count them for each part would take as long as there are many."""
 
     def add(self, line: CriLine) -> str | None:
         """The whole line once its end has come, or the pieces of it that are written over."""
@@ -55,15 +57,17 @@ class Joiner:
             return self._taken(line.stream, line.text).rstrip("\r")
         over, returned, rest = line.text.rpartition("\r")
         done = self._taken(line.stream, over) + returned if returned else None
-        parts = self._parts.setdefault(line.stream, [])
-        room = self._chars_max - sum(map(len, parts))
-        if room > 0 and rest:
-            parts.append(rest[:room])
+        taken = self._chars.get(line.stream, 0)
+        rest = rest[: self._chars_max - taken]
+        if rest:
+            self._parts.setdefault(line.stream, []).append(rest)
+            self._chars[line.stream] = taken + len(rest)
         return done
 
     def _taken(self, stream: str, end: str) -> str:
         """All parts of the line so far, and its end."""
         text = "".join(self._parts.pop(stream, []))
+        self._chars.pop(stream, None)
         return text + end[: max(0, self._chars_max - len(text))] if text else end
 
 
