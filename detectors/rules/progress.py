@@ -25,13 +25,14 @@ _NOT_OF_TRAINING = frozenset(
     {"checkpoint", "saved", "val", "valid", "validation", "validating", "eval", "evaluation", "evaluating"}
 )
 """`Validation: iteration 1/32`, `[Eval][Epoch 1][Iter: 0/7]`, `Checkpoint saved: step 40`."""
-_TOLD_BEFORE = ("resumed", "resuming", "restored", "restoring", "loaded ", "saved ")
+_TOLD_BEFORE = frozenset({"resumed", "resuming", "restored", "restoring", "loaded", "saved"})
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
 _TOLD_BEHIND = ("' reached ", "' was not in top ")
 """`Epoch 0, global step 40: 'val_loss' reached 0.3`: of its ModelCheckpoint, hours apart."""
 _BETWEEN = " \t:=#[(\"'"
 _BETWEEN_CHARS_MAX = 8
 _BEFORE_CHARS = 20
+_AROUND_WORD = "()[]:,;.*"
 _DIGITS_MAX = 15
 _GROUP_DIGITS = 3
 _LINE_CHARS_MAX = 4096
@@ -169,8 +170,11 @@ def _by_word(lower: str, word: str) -> int | None:
 
 
 def _begins_word(lower: str, at: int) -> bool:
-    """`--step` is an argument, and `epoch=0-step=40.ckpt` the name of a file."""
-    return at == 0 or not (lower[at - 1].isalnum() or lower[at - 1] in "_-")
+    """`--step` is an argument, and `epoch=0-step=40.ckpt` a file of PyTorch Lightning."""
+    before = lower[max(0, at - _BEFORE_CHARS) : at]
+    if before.endswith("-"):
+        return not before[:-1].rstrip("0123456789").endswith(("-", "epoch="))
+    return not (before[-1:].isalnum() or before[-1:] == "_")
 
 
 def _only_told(lower: str, at: int) -> bool:
@@ -185,7 +189,7 @@ def _only_told(lower: str, at: int) -> bool:
     return (
         before in _NOT_AFTER
         or before in _NOT_OF_TRAINING
-        or any(lower.find(told, 0, at) >= 0 for told in _TOLD_BEFORE)
+        or not _TOLD_BEFORE.isdisjoint(word.strip(_AROUND_WORD) for word in lower[:at].split())
         or any(lower.find(told, at) >= 0 for told in _TOLD_BEHIND)
     )
 
