@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -49,13 +48,18 @@ async def load_credentials(
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if host and not (kubeconfig or context):
         return _of_pod(Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
-    path = kubeconfig or os.environ.get("KUBECONFIG", "") or str(Path.home() / ".kube" / "config")
+    return await _from_kubeconfig(_path(kubeconfig), context)
+
+
+def _path(kubeconfig: str) -> str:
+    """Of one file, or of several with colons between them. Raises SettingsError where none is there."""
+    path = kubeconfig or os.environ.get("KUBECONFIG", "") or os.path.expanduser("~/.kube/config")
     if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise SettingsError(
             f"kubeconfig {path}: no such file; expected a kubeconfig (--kubeconfig or KUBECONFIG), or to "
             "run inside a cluster"
         )
-    return await _from_kubeconfig(path, context)
+    return path
 
 
 def _of_server(server: str, token_file: str, ca_file: str) -> Credentials:

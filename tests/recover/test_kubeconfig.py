@@ -52,6 +52,18 @@ async def test_of_several_files_the_first_that_names_a_context_decides_as_for_ku
     assert (await load_credentials(context="c")).server == "https://c:6443"
 
 
+async def test_a_user_without_a_home_is_told_that_a_kubeconfig_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a container's user of any number may be."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
+
+    with pytest.raises(SettingsError, match="kubeconfig ~/"):
+        await load_credentials()
+
+
 async def test_a_context_is_enough_where_the_file_has_no_current_one(tmp_path: Path) -> None:
     path = written(tmp_path / "config", "a", "b")
 
