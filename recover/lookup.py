@@ -89,9 +89,11 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
         raise CannotTell(f"no namespace {namespace!r}{_near(namespace, known)}")
     if hidden.issuperset(resource.plural for resource in _OURS):
         first = next(note for note in notes if note.startswith(_OURS[0].plural))
+        # Who may view a namespace has the right there, and only there.
+        instead = "" if namespace else ", or -n NAMESPACE asks where you have it"
         raise CannotTell(
             f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
-            "chart gives that right"
+            f"chart gives that right{instead}"
         )
     return Snapshot(
         nodes={node.name: node for node in nodes},

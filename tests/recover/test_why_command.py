@@ -298,8 +298,14 @@ async def test_what_one_may_not_list_is_left_out_and_said() -> None:
 
 
 async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
-    with pytest.raises(CannotTell, match="you may list nothing of what Rekindle writes"):
-        await read(Refusing(None, ApiError(403, "Forbidden", "no rights")))
+    cluster = Refusing(None, ApiError(403, "Forbidden", "no rights"))
+
+    with pytest.raises(
+        CannotTell, match=r"you may list nothing of what Rekindle writes: .*, or -n NAMESPACE"
+    ):
+        await read(cluster)
+    with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .* right$"):
+        await read(cluster, namespace="ml")
 
 
 @pytest.mark.parametrize(
