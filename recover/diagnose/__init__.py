@@ -28,14 +28,15 @@ __all__ = ["Apart", "Diagnosis", "GangState", "Harm", "corrections", "diagnose",
 def diagnose(
     world: World, states: Mapping[str, GangState], settings: Settings, now: datetime, apart: Apart
 ) -> list[Diagnosis]:
-    """Every fault that may need something done now, oldest first. `states` is what gang_states says."""
+    """Every fault that may need something done now: first those that brought a gang down, each oldest first.
+    `states` is what gang_states says."""
     dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
     nodes = list(node_faults(world, dead, settings.timing, now, apart))
     nodes += not_ready(world, dead, now)
     nodes = [_with_failures(fault, states, settings) for fault in nodes]
     explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
     found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now, apart))
-    return sorted(found, key=lambda d: (d.detected_at, d.name))
+    return sorted(found, key=lambda d: (not _brought_down(d), d.detected_at, d.name))
 
 
 def gang_states(world: World, settings: Settings, now: datetime, apart: Apart) -> dict[str, GangState]:
@@ -49,6 +50,10 @@ def gang_states(world: World, settings: Settings, now: datetime, apart: Apart) -
         with apart(about_gang(gang)):
             states[uid] = gang_state(world, gang, settings.timing, now)
     return states
+
+
+def _brought_down(fault: Diagnosis) -> bool:
+    return fault.gang is not None or any(harm.explained for harm in fault.harms)
 
 
 def _down(world: World) -> frozenset[str]:

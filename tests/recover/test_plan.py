@@ -12,7 +12,7 @@ from recover.api import Blame, IncidentPhase, Outcome
 from recover.model import Quarantine, Taint, Terminal
 from recover.modes import Mode
 from recover.reasons import Reason
-from tests.acting import apply
+from tests.acting import apply, only_recovery, recovering, step
 from tests.builders import NOW, Decision, cluster, gang
 
 
@@ -58,6 +58,11 @@ def test_a_hardware_finding_long_before_the_crash_does_not_explain_it() -> None:
     blames = {incident.status.blame for incident in decision.incidents}
     assert blames == {Blame.NODE, Blame.APPLICATION}
     assert decision.restarts == ["llm"]
+    assert only_recovery(recovering(world)).spec.fault is Fault.APPLICATION
+    recovering(world)
+    while "stop-gang" not in step(world):
+        pass
+    assert only_recovery(world).status.avoid_nodes == ["n3"], "it is moved off that node all the same"
 
 
 def test_a_crash_on_a_node_whose_kernel_log_is_not_read_blames_nobody() -> None:
