@@ -17,7 +17,7 @@ from detectors.rules import bars
 
 __all__ = ["Progress", "began", "median_step_s", "observe", "stall_limit_s", "step_in", "steps_in"]
 
-_WORDS = ("global_step", "iteration", "step", "iter")
+_WORDS = ("global_step", "global step", "iteration", "step", "iter")
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
 _NOT_AFTER = frozenset({"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "max"})
 """`resumed from step 40`, `seconds per step: 3`: such a line tells of a step and makes none."""
