@@ -127,7 +127,7 @@ def _why(
             hidden=snapshot.hidden,
         )
     else:
-        story = why_job(found, snapshot.recoveries, snapshot.incidents, now)
+        story = why_job(found, snapshot.recoveries, snapshot.incidents, now, hidden=snapshot.hidden)
     if output is Output.TABLE:
         print_story(story)
     else:

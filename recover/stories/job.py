@@ -6,7 +6,7 @@ the job, and what a person can do next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
@@ -26,6 +26,7 @@ from recover.api import (
 from recover.checkpoints.annotation import REPAIR
 from recover.consent import AUTO_RECOVERY, OptIn
 from recover.model import Gang
+from recover.resources import INCIDENTS, RECOVERIES
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.words import (
     FAULTS,
@@ -71,8 +72,16 @@ class Job(msgspec.Struct, frozen=True):
     """What its people wrote for us that does not do what it was meant to, a sentence each."""
 
 
-def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident], now: datetime) -> Story:
-    """The story of one job; recoveries and incidents of others are left out."""
+def why_job(
+    job: Job,
+    recoveries: Iterable[Recovery],
+    incidents: Iterable[Incident],
+    now: datetime,
+    *,
+    hidden: Collection[str] = (),
+) -> Story:
+    """The story of one job; recoveries and incidents of others are left out. Of hidden kinds (by their
+    plural) nothing may be read."""
     mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
     mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
     causes = {name for r in mine for name in (r.spec.incident, *(c.incident for c in r.status.causes))}
@@ -92,7 +101,7 @@ def why_job(job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incide
     ]
     return Story(
         subject=str(job.ref),
-        verdict=_job_verdict(job, mine, about, decisions, now),
+        verdict=_job_verdict(job, mine, about, decisions, now, hidden),
         sections=tuple(section for section in sections if section.lines),
         commands=_job_commands(job, mine, about),
     )
@@ -123,6 +132,7 @@ def _job_verdict(
     about: Sequence[Incident],
     decisions: Sequence[ActionRecord],
     now: datetime,
+    hidden: Collection[str],
 ) -> Line:
     gone = "" if job.gang is not None else " The job itself is gone."
     mark = job.gang.mark if job.gang is not None and job.gang.suspended else None
@@ -144,6 +154,8 @@ def _job_verdict(
         return Line(f"Rekindle {did} ({last.reason}). {explained(last.reason)}{gone}", Tone.WAITING)
     if about:
         return Line(f"A fault concerns it, and nothing was done to the job so far.{gone}", Tone.WAITING)
+    if INCIDENTS.plural in hidden or RECOVERIES.plural in hidden:
+        return Line(f"Nothing that concerns this job is among what you may read. {_consent(job)}")
     return Line(f"Nothing that concerns this job was seen, and nothing was done to it. {_consent(job)}")
 
 

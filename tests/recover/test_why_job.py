@@ -134,6 +134,16 @@ def test_a_job_that_nothing_happened_to_says_so_and_whether_it_would_be_restarte
     assert "`rekindle doctor team/llm`" in asking
 
 
+@pytest.mark.parametrize("kind", ["incidents", "recoveries"])
+def test_who_may_not_list_what_tells_of_a_job_is_not_told_that_nothing_happened(kind: str) -> None:
+    """As who may view one namespace only: Incidents are of the whole cluster."""
+    story = why_job(job(OptIn.ENABLED), [], [], NOW, hidden={kind})
+
+    assert story.verdict.text.startswith(
+        "Nothing that concerns this job is among what you may read. It would"
+    )
+
+
 def test_the_story_of_one_job_leaves_out_the_acts_on_another() -> None:
     other = action(Outcome.REFUSED, reason=Reason.NOT_OPTED_IN, target="Job team/other")
 
