@@ -74,4 +74,4 @@ class Host:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(task, 3)
+            await asyncio.wait_for(task, 30)

