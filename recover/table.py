@@ -20,8 +20,12 @@ TOMBSTONES_MAX = 10_000
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""What decoding other people's objects may raise."""
+UNREADABLE = (
+    *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
+    *(AttributeError, LookupError, TypeError),
+)
+"""What decoding other people's objects may raise; the second row where a part that is read raw, as a template,
+is not what its API server should have let pass."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):

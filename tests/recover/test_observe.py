@@ -137,6 +137,18 @@ def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(bro
     assert len(rows.unreadable) == 1
 
 
+@pytest.mark.parametrize("resources", [None, {"limits": None}, {"limits": 3}, [], "8"])
+def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: object) -> None:
+    """The API server lets none of these pass; if one came all the same, the others would not be seen."""
+    made = observer()
+    spec = {"template": {"spec": {"containers": [{"name": "train", "resources": resources}]}}}
+
+    made.absorb(JOBS, raw("odd", 1, spec=spec))
+    made.absorb(JOBS, raw("good", 2, spec={"template": {"spec": GPU}}))
+
+    assert [gang.ref.name for gang in seen(made).gangs.values()] == ["good"]
+
+
 def test_an_object_that_has_become_unreadable_is_no_longer_believed_until_it_is_mended() -> None:
     rows, changes = table()
     rows.absorb(item("x", 1))
