@@ -28,7 +28,7 @@ from recover.command_line import (
 )
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
-from recover.lookup import CannotTell, NotFound, Snapshot, find, read
+from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
 from recover.output import Output, print_data
 from recover.stories.job import why_job
 from recover.stories.node import why_node
@@ -111,6 +111,7 @@ def _why(
             kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
         ),
         jobs=True,
+        instead=namespace_of(subject),
     )
     try:
         found = find(subject, snapshot, namespace)
@@ -134,12 +135,12 @@ def _why(
         print_data(story, output)
 
 
-def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool) -> Snapshot:
+def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool, instead: str = "") -> Snapshot:
     """The objects; notes on what is missing go to standard error, so that -o json stays clean."""
 
     async def connected() -> Snapshot:
         async with KubeApi(await found) as api:
-            return await read(RestCluster(api), namespace=namespace, jobs=jobs)
+            return await read(RestCluster(api), namespace=namespace, jobs=jobs, instead=instead)
 
     try:
         snapshot = asyncio.run(connected())

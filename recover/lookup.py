@@ -28,7 +28,7 @@ from recover.stories.job import Job
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "NotFound", "Snapshot", "find", "read"]
+__all__ = ["CannotTell", "NotFound", "Snapshot", "find", "namespace_of", "read"]
 
 T = TypeVar("T")
 
@@ -59,8 +59,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Kinds that the reader may not list, by their plural: nothing of them is not none of them."""
 
 
-async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> Snapshot:
-    """Everything at once; jobs and recoveries of one namespace only, where one is given.
+async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, instead: str = "") -> Snapshot:
+    """Everything at once; jobs and recoveries of one namespace only, where one is given. That of `instead` is
+    read by those who may list nothing of the whole cluster.
 
     Raises CannotTell.
     """
@@ -88,6 +89,8 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True) -> S
     if namespace and namespace not in known and NAMESPACES.plural not in hidden:
         raise CannotTell(f"no namespace {namespace!r}{_near(namespace, known)}")
     if hidden.issuperset(resource.plural for resource in _OURS):
+        if instead and not namespace:
+            return await read(cluster, namespace=instead, jobs=jobs)
         first = next(note for note in notes if note.startswith(_OURS[0].plural))
         # Who may view a namespace has the right there, and only there.
         instead = "" if namespace else ", or -n NAMESPACE asks where you have it"
@@ -187,6 +190,12 @@ def _name(raw: msgspec.Raw) -> str:
 # --- finding what was asked for ---------------------------------------------------------------------------
 
 
+def namespace_of(asked: str) -> str:
+    """The namespace in NAMESPACE/NAME; empty in other forms."""
+    first, slash, _ = asked.partition("/")
+    return first if slash and not _is_kind(first) else ""
+
+
 def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why") -> Job | str:
     """The job, or the name of the node, that `asked` means.
 
@@ -197,7 +206,7 @@ def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "wh
     if not name or "/" in name:
         raise NotFound(f"{asked!r} is no name: expected NAME, NAMESPACE/NAME, KIND/NAME or node/NAME")
     kind = first.lower().removesuffix("s") if slash and _is_kind(first) else ""
-    within = namespace or (first if slash and not kind else "")
+    within = namespace or namespace_of(asked)
 
     jobs = [
         job

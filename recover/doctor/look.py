@@ -18,7 +18,7 @@ from recover import decode
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import Spec, spec_of
 from recover.kube.cluster import Cluster
-from recover.lookup import CannotTell, NotFound, Snapshot, find, read
+from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
 from recover.mode import STATE, kept_modes
 from recover.model import Gang, Pod, PodPhase, VolumeKind
 from recover.modes import Mode, Modes
@@ -60,7 +60,7 @@ class _Claim(msgspec.Struct, frozen=True):
 
 async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
     """The job that was asked for, and notes on what could not be read. Raises CannotTell, NotFound."""
-    snapshot = await read(cluster, namespace=namespace)
+    snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked))
     job = find(asked, snapshot, namespace, command="doctor")
     if isinstance(job, str):
         raise NotFound(

@@ -15,7 +15,7 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.api import GangRef
 from recover.cli import status, why
 from recover.kube.cluster import ListPage
-from recover.lookup import CannotTell, NotFound, Snapshot, find, read
+from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
 from recover.model import Gang
 from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from recover.stories.job import Job
@@ -295,6 +295,26 @@ async def test_what_one_may_not_list_is_left_out_and_said() -> None:
     assert snapshot.hidden == {"nodes"}
     with pytest.raises(NotFound, match="'node/n1' is among what you may read; left out: nodes"):
         find("node/n1", snapshot)
+
+
+@pytest.mark.parametrize(
+    ("asked", "namespace"),
+    [("ml/llm", "ml"), ("llm", ""), ("job/llm", ""), ("Jobs/llm", ""), ("node/n1", "")],
+)
+def test_a_namespace_stands_before_a_name_where_no_kind_does(asked: str, namespace: str) -> None:
+    assert namespace_of(asked) == namespace
+
+
+async def test_who_may_view_one_namespace_need_not_say_it_twice() -> None:
+    class OfOneNamespace:
+        async def list(self, resource: Resource, *, namespace: str = "", **_: Any) -> ListPage:
+            if namespace != "ml" or not resource.namespaced:
+                raise ApiError(403, "Forbidden", "no rights")
+            return ListPage([], "1")
+
+    snapshot = await read(OfOneNamespace(), instead="ml")
+
+    assert snapshot.hidden == {"nodes", "nodehealths", "incidents", "namespaces"}
 
 
 async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
