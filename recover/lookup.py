@@ -93,10 +93,10 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
             return await read(cluster, namespace=instead, jobs=jobs)
         first = next(note for note in notes if note.startswith(_OURS[0].plural))
         # Who may view a namespace has the right there, and only there.
-        instead = "" if namespace else ", or -n NAMESPACE asks where you have it"
+        or_there = "" if namespace else ", or -n NAMESPACE asks where you have it"
         raise CannotTell(
             f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
-            f"chart gives that right{instead}"
+            f"chart gives that right{or_there}"
         )
     return Snapshot(
         nodes={node.name: node for node in nodes},
