@@ -87,7 +87,7 @@ def decode(message: str, *, where: str) -> ValidationReport:
     """`where` names the pod. Raises `ReportError` that says what stands there in place of a report."""
     try:
         data = msgspec.json.decode(message)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         shown = cut(message, 80) or "(empty)"
         raise ReportError(
             f'{where}: termination message: expected JSON {{"checks": [...]}}, got {shown!r}: {error}'

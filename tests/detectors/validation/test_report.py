@@ -66,6 +66,7 @@ def test_as_many_checks_as_are_allowed_fit_with_the_longest_names() -> None:
     [
         ("", "got '(empty)'"),
         ("Killed", "expected JSON"),
+        ("[" * 4096, "expected JSON"),
         ('{"checks": [{"name": "devices", "outc', "expected JSON"),
         ('{"checks": []}', "field checks: value []"),
         ('{"checks": [{"name": "devices", "outcome": "ok"}]}', "field checks[0].outcome: value 'ok'"),
