@@ -74,7 +74,15 @@ def new_pods(world: World, gang: Gang) -> list[Pod]:
     """
     kept = _leftovers(world, gang)
     pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
-    return sorted(pods, key=lambda pod: pod.name)
+    return sorted((pod for pod in pods if not _is_of_before(pod, gang)), key=lambda pod: pod.name)
+
+
+def _is_of_before(pod: Pod, gang: Gang) -> bool:
+    """It had ended, and its job was resumed since, by whomever. A large job makes its first pods some seconds
+    before its status tells of the start."""
+    if not pod.ended or pod.created is None or gang.started_at is None:
+        return False
+    return pod.created < gang.started_at - _CLOCKS_APART
 
 
 def ranks(world: World, gang: Gang) -> list[Pod]:

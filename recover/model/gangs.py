@@ -70,8 +70,9 @@ class Gang(msgspec.Struct, frozen=True):
     terminal: Terminal | None = None
     failures: int = 0
     """Failed pods that the framework has counted."""
-    start_noted: bool = False
-    """Its status tells when it was started, and so an older API server refuses another affinity."""
+    started_at: datetime | None = None
+    """When it was last started or resumed, where its status tells; then an older API server refuses another
+    affinity."""
     ends_by_success: bool = False
     """Some of its ranks may succeed for all: then the others are deleted before its status tells."""
     done_ranks: str = ""

@@ -96,7 +96,7 @@ class Job(StopsAtOnce):
         other = f"controller {job.spec.managed_by}" if job.spec.managed_by != _OWN_CONTROLLER else ""
         gang = msgspec.structs.replace(
             gang,
-            start_noted=status.start_time is not None,
+            started_at=status.start_time,
             ends_by_success=job.spec.success_policy is not None,
             unsupported=job.spec.queue,
             foreign_owner=gang.foreign_owner or other,
@@ -113,7 +113,7 @@ class Job(StopsAtOnce):
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         """Before Kubernetes 1.36 only a Job that was never started takes another affinity. So that it was is
         taken from its status first, and the start is the next look's."""
-        is_first = gang.start_noted and changes_affinity(gang, mark)
+        is_first = gang.started_at is not None and changes_affinity(gang, mark)
         return [_without_its_start(gang) if is_first else _started(gang, mark)]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:

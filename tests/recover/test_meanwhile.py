@@ -51,7 +51,7 @@ def test_who_deletes_a_recovery_that_was_undone_as_told_is_helped_at_the_next_fa
     recovering(world)
     advanced(world, Phase.STOPPING)
 
-    assert "stop-gang" in step(world)
+    assert [step(world), step(world)] == [["recovery-stopping"], ["stop-gang"]], "n1 is a further cause"
 
 
 def test_a_gang_that_a_person_suspends_as_its_node_breaks_opens_no_recovery_after_recovery() -> None:
@@ -131,6 +131,17 @@ def test_of_a_gang_that_was_mended_once_the_next_crash_in_place_is_seen() -> Non
     pods["llm-0-uid"] = msgspec.structs.replace(pods["llm-0-uid"], containers=(again,))
 
     assert world.decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_failed_pod_from_before_a_person_resumed_the_job_is_no_lost_rank(resumed: bool) -> None:
+    """Under a hold they did by hand what we would have done; a Job keeps the failed pod all the same."""
+    world = cluster(nodes=8).running(gang()).crash(rank=1).later(600)
+    if resumed:
+        start_pods(world)
+        world.change_gang(started_at=world.now)
+
+    assert world.later(5).decide().restarts == ([] if resumed else ["llm"])
 
 
 # --- frameworks -------------------------------------------------------------------------------------------
