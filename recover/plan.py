@@ -17,7 +17,7 @@ from recover.api import ActionRecord, GangRef, Outcome, Phase, RecoverySpec
 from recover.diagnose import Apart, Diagnosis, GangState, Harm, corrections, diagnose, gang_states
 from recover.diagnose.apart import about_gang, about_node
 from recover.diagnose.model import fingerprint
-from recover.diagnose.ranks import ranks
+from recover.diagnose.ranks import ranks, resumed_at
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
 from recover.model import Gang, World
 from recover.objects import body, shortened
@@ -183,12 +183,15 @@ def restart(
 
 def _taken_up(world: World, gang: Gang, diagnosis: Diagnosis) -> str | None:
     """The recovery that names this cause, if any: a cause acts once on a gang. One that ended Failed, as by a
-    hold, has not acted."""
+    hold, has not acted; and a fault that shows anew on a node where the gang is again is none of before."""
     for recovery in world.history(gang.ref.uid):
-        if recovery.status.phase is Phase.FAILED:
-            continue
-        causes = {recovery.spec.incident, *(c.incident for c in recovery.status.causes)}
-        if diagnosis.name in causes:
+        began = None if recovery.active else resumed_at(recovery)
+        is_news = began is not None and diagnosis.seen_at > began
+        if (
+            recovery.status.phase is not Phase.FAILED
+            and not is_news
+            and diagnosis.name in recovery.cause_names
+        ):
             return recovery.metadata.name
     return None
 

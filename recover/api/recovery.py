@@ -257,6 +257,11 @@ class Recovery(Wire, frozen=True, kw_only=True):
         return self.status.phase in ACTIVE_PHASES
 
     @property
+    def cause_names(self) -> set[str]:
+        """The Incidents that it was opened for, or has taken up."""
+        return {self.spec.incident, *(cause.incident for cause in self.status.causes)}
+
+    @property
     def nodes(self) -> list[str]:
         """Where the ranks ran that this attempt has stopped."""
         return self.status.nodes or self.spec.nodes

@@ -18,7 +18,7 @@ from recover.diagnose.gangs import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.model import Diagnosis, Harm
 from recover.diagnose.nodes import node_faults, not_ready
-from recover.diagnose.ranks import is_down
+from recover.diagnose.ranks import is_down, resumed_at
 from recover.model import World
 from recover.settings import Settings
 
@@ -33,7 +33,7 @@ def diagnose(
     dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
     nodes = list(node_faults(world, dead, settings.timing, now, apart))
     nodes += not_ready(world, dead, now)
-    nodes = [_with_failures(fault, states, settings) for fault in nodes]
+    nodes = [_with_failures(world, fault, states, settings) for fault in nodes]
     explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
     found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now, apart))
     return sorted(found, key=lambda d: (not _brought_down(d), d.detected_at, d.name))
@@ -62,15 +62,27 @@ def _down(world: World) -> frozenset[str]:
     return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
 
 
-def _with_failures(fault: Diagnosis, states: Mapping[str, GangState], settings: Settings) -> Diagnosis:
+def _with_failures(
+    world: World, fault: Diagnosis, states: Mapping[str, GangState], settings: Settings
+) -> Diagnosis:
     """With the gangs whose failure it explains, and when that was."""
     harms = []
     for harm in fault.harms:
         state = states.get(harm.gang.ref.uid)
-        if state is not None and state.dead and _explains(fault, state, settings):
+        is_dead = state is not None and state.dead and not _is_spent(world, fault, harm)
+        if state is not None and is_dead and _explains(fault, state, settings):
             harm = msgspec.structs.replace(harm, explained=True, failed_at=state.failed_at)
         harms.append(harm)
     return msgspec.structs.replace(fault, harms=tuple(harms))
+
+
+def _is_spent(world: World, fault: Diagnosis, harm: Harm) -> bool:
+    """The gang was started anew for it already. What befell it since needs a cause of its own: one acts
+    once."""
+    return any(
+        resumed_at(recovery) is not None and fault.name in recovery.cause_names
+        for recovery in world.history(harm.gang.ref.uid)
+    )
 
 
 def _explains(fault: Diagnosis, state: GangState, settings: Settings) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "losses",
     "new_pods",
     "ranks",
+    "resumed_at",
     "since",
     "stalled_at",
     "trains_on",
@@ -59,6 +60,12 @@ def _turns(recovery: Recovery) -> Iterator[datetime]:
         called_off = following is not None and following.phase is Phase.FAILED
         if entered.phase is Phase.RESUMING or (entered.phase is Phase.STOPPING and not called_off):
             yield entered.at
+
+
+def resumed_at(recovery: Recovery) -> datetime | None:
+    """When it started its gang last; None where the gang is, or was left, stopped."""
+    turns = [p for p in recovery.status.phases if p.phase in (Phase.STOPPING, Phase.RESUMING)]
+    return turns[-1].at if turns and turns[-1].phase is Phase.RESUMING else None
 
 
 def is_down(recovery: Recovery, gang: Gang) -> bool:

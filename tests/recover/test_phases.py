@@ -30,6 +30,33 @@ from tests.acting import (
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.phase_cases import choice, faulted
 
+# --- a node that breaks once more -------------------------------------------------------------------------
+
+
+def back_on_a_degraded_node() -> Worlds:
+    """The gang was moved off n1 for a contained fault, and a later start has put it there again."""
+    world = cluster(nodes=60).running(gang()).finding(on="n1", severity=Severity.PENDING).crash(rank=1)
+    advanced(recovering(world), Phase.VERIFYING)
+    first_step(world.later(9), 81)
+    step(world)
+    assert only_recovery(world).status.phase is Phase.SUCCEEDED
+    world.later(300)
+    for uid, pod in list(world.pods["llm-uid"].items()):
+        node = f"n{pod.name[-1]}"
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, node=node)
+    assert recovering(world).decide().restarts == []
+    return world
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_fault_that_becomes_fatal_acts_on_a_gang_that_was_moved_off_that_node_before(crashes: bool) -> None:
+    world = back_on_a_degraded_node().finding(on="n1", code="xid-119", fault=Fault.DRIVER)
+    if crashes:
+        world.crash(rank=2)
+
+    assert world.decide().restarts == ["llm"]
+
+
 # --- a whole rack -----------------------------------------------------------------------------------------
 
 
