@@ -34,7 +34,7 @@ FAILED_ONCE = (
     20034,
     # The check took the removal of a rank that had ended, of a job made anew, for one without a proof.
     5005,
-    # A contained fault became fatal on the node that its gang had come back to, and nobody restarted the gang.
+    # A contained fault became fatal on the node that its gang had come back to: it stood still for good.
     64106,
 )
 
