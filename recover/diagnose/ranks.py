@@ -44,8 +44,8 @@ _BY_KUBELET = {
     "NodeAffinity": "not-admitted",
 }
 """A pod's own reason, as kubelets write it: under pressure, for a pod of the node's own, at the machine's
-shutdown; or at the pod's start, as where its device plugin has no healthy device. `OutOf` has a resource's name
-behind it."""
+shutdown; or at the pod's start, as where its device plugin has no healthy device. `OutOf` has the name of a
+resource behind it."""
 
 
 def since(history: list[Recovery]) -> datetime | None:
