@@ -24,8 +24,8 @@ UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
     *(AttributeError, LookupError, TypeError),
 )
-"""What decoding other people's objects may raise; the second row where a part that is read raw, as a template,
-is not what its API server should have let pass."""
+"""What decoding other people's objects may raise; the second row where a part that is read raw, as a
+template, is not what its API server should have let pass."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
