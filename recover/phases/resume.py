@@ -44,6 +44,8 @@ def resuming(ctx: Context) -> Step:
             status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
             writes=remove_scans(ctx),
         )
+    if ctx.status.reason == Reason.START_REFUSED:
+        return Step(status=_taken(ctx))
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
         message = _short(ctx, pods, running)
         return Step(
@@ -137,6 +139,16 @@ def _not_taken(ctx: Context) -> Step:
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+
+
+def _taken(ctx: Context) -> RecoveryStatus:
+    """After all: its ranks have their whole time to begin, however long the start was refused."""
+    return msgspec.structs.replace(
+        ctx.status,
+        reason="",
+        message=f"the start of {ctx.gang.ref} was taken; waiting until all {ctx.gang.size} ranks run",
+        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s)),
+    )
 
 
 def _refusal(ctx: Context) -> Refusal | None:

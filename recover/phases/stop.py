@@ -78,7 +78,9 @@ def stopping(ctx: Context) -> Step:
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
-    return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s()) if rest else _waited(ctx)
+    if rest:
+        return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
+    return Step(status=_taken(ctx)) if ctx.status.reason else _waited(ctx)
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
@@ -108,6 +110,17 @@ def _not_taken(ctx: Context) -> Step:
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+
+
+def _taken(ctx: Context) -> RecoveryStatus:
+    """After all: its ranks have their whole time to end, however long the stop was refused."""
+    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
+    return msgspec.structs.replace(
+        ctx.status,
+        reason="",
+        message=f"the stop of {ctx.gang.ref} was taken; waiting until all {ctx.gang.size} ranks have ended",
+        deadline=ctx.now + timedelta(seconds=within_s),
+    )
 
 
 def _cleared(ctx: Context) -> Step:

@@ -213,6 +213,13 @@ def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
     assert act in acts(again)
     assert again.look_again_s == 10, "if it is refused once more"
 
+    step(world)
+    assert step(world.later(5000)) == [f"recovery-{phase.lower()}"]
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (phase, ""), "taken at last"
+    assert "was taken" in status.message
+    assert not acts(look(world)), "all its time begins now"
+
 
 @pytest.mark.parametrize("suspended_by_them", [False, True])
 def test_whoever_else_decides_when_the_gang_runs_is_not_fought(suspended_by_them: bool) -> None:
