@@ -21,8 +21,8 @@ class NotLeaderError(Transient):
 
 
 class Permanent(Exception):
-    """It will not work by itself: the loop records why and goes on with the next object. Unless it `may_pass`:
-    the API server did not know our rights, and may not have read them yet."""
+    """It will not work by itself: the loop records why and goes on with the next object. Unless it
+    `may_pass`: the API server did not know our rights, and may not have read them yet."""
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
         super().__init__(message)
