@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.cluster.kinds import KINDS, Kind
+from detectors.contract import GROUP
 
 __all__ = ["DOCUMENTS"]
 
@@ -47,12 +48,19 @@ def _entries(kind: Kind) -> list[dict[str, Any]]:
         "kind": resource.kind,
         "verbs": _VERBS,
         "shortNames": _SHORT_NAMES.get(resource.plural, []),
+        "categories": ["rekindle"] if resource.group == GROUP else [],
     }
     if not kind.has_status:
         return [entry]
     return [
         entry,
-        {**entry, "name": f"{resource.plural}/status", "shortNames": [], "verbs": ["get", "patch"]},
+        {
+            **entry,
+            "name": f"{resource.plural}/status",
+            "shortNames": [],
+            "categories": [],
+            "verbs": ["get", "patch"],
+        },
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, JsonPatch, Resource
+from detectors.kubeapi import ApiError, JsonPatch, KubeApi, Resource
 from recover.kube.cluster import Cluster
 from recover.resources import INCIDENTS, NODEHEALTHS, RECOVERIES
 
@@ -49,6 +49,22 @@ async def refusal(attempt: Any) -> ApiError:
     with pytest.raises(ApiError) as refused:
         await attempt
     return refused.value
+
+
+async def test_kubectl_is_told_of_our_kinds_their_short_names_and_that_rekindle_means_them_all(
+    rest: KubeApi,
+) -> None:
+    told = read(await rest.request("GET", INCIDENTS.path().rpartition("/")[0]))["resources"]
+
+    ours = {r["name"]: (r["shortNames"], r["categories"]) for r in told if "/" not in r["name"]}
+    assert ours == {
+        "nodehealths": (["nh"], ["rekindle"]),
+        "incidents": (["inc"], ["rekindle"]),
+        "recoveries": (["rec"], ["rekindle"]),
+        "recipes": (["rcp"], ["rekindle"]),
+    }
+    (status,) = (r for r in told if r["name"] == "incidents/status")
+    assert not status.get("categories")
 
 
 async def test_a_new_object_has_the_defaults_of_its_status_in_place_of_what_was_sent(
