@@ -85,5 +85,18 @@ WRONG_TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         {"settings": {"controller": {"repair": {"maintenance": {"plural": "reboots"}}}}},
         "maintenance",
     ),
+    "two ways to reboot a node": (
+        {
+            "settings": {
+                "controller": {
+                    "repair": {
+                        "maintenance": {"plural": "reboots", "manifest": "apiVersion: a/v1\nkind: Reboot"},
+                        "webhook": {"url": "https://dc.example/reboot"},
+                    }
+                }
+            }
+        },
+        "webhook.url",
+    ),
 }
 """Each value is of its form, so the schema takes them; the templates refuse them."""
