@@ -13,6 +13,7 @@ from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.kinds import Object
 from chaos.cluster.world import LocalCluster
 from chaos.simulate.jobs import NAMESPACE
+from chaos.simulate.reading import our_taint
 from chaos.simulate.spares import SPARE
 from detectors.kubeapi import ApiError
 from detectors.resource import Resource
@@ -47,6 +48,12 @@ class Person:
 
     async def uncordon(self, node: str) -> None:
         await self.edit_node(node, {"spec": {"unschedulable": None}})
+
+    async def untaint(self, node: str) -> None:
+        """As `kubectl taint node NODE rekindle.dev/unhealthy-`."""
+        before = self._sim.node(node)
+        taints = [taint for taint in before["spec"].get("taints", []) if taint != our_taint(before)]
+        await self.edit_node(node, {"spec": {"taints": taints}})
 
     async def cordon(self, node: str) -> None:
         await self.edit_node(node, {"spec": {"unschedulable": True}})

@@ -25,6 +25,7 @@ __all__ = [
     "has_failed",
     "has_own_volume",
     "hosts_avoided",
+    "is_closed",
     "is_cordoned",
     "is_fenced",
     "is_ready",
@@ -139,6 +140,12 @@ def is_cordoned(node: Object) -> bool:
 
 def our_taint(node: Object) -> Object | None:
     return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == TAINT), None)
+
+
+def is_closed(node: Object) -> bool:
+    """By us: only pods that tolerate it are let in."""
+    taint = our_taint(node)
+    return taint is not None and taint["effect"] == "NoSchedule"
 
 
 def others_taints(node: Object) -> list[Object]:

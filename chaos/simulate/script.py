@@ -176,7 +176,11 @@ async def _all_return(sim: Simulation) -> None:
     for node in sorted(sim.dead_nodes()):
         await sim.boot_node(node)
     await sim.passes(60.0)
-    while sim.cordoned():  # what shows again on a node that was let go takes it out once more
+    while (
+        sim.cordoned() or sim.tainted()
+    ):  # what shows again on a node that was let go takes it out once more
+        for node in sim.tainted():
+            await sim.person.untaint(node)
         for node in sim.cordoned():
             await sim.person.uncordon(node)
         await sim.passes(60.0)

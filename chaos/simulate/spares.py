@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from chaos.cluster.kinds import Object
-from chaos.simulate.reading import OURS, is_ready, our_taint, spare_taint
+from chaos.simulate.reading import OURS, is_closed, is_ready, spare_taint
 
 __all__ = ["KEPT", "SPARE", "SPARE_FOR", "SpareChecks", "not_given_back"]
 
@@ -26,7 +26,7 @@ class SpareChecks:
     def saw(self, old: Object | None, new: Object | None, at: datetime) -> None:
         """A write on a node, by anybody."""
         for node, until in ((old, at), (new, None)):
-            if node is not None and (_is_closed(node) or not is_ready(node)):
+            if node is not None and (is_closed(node) or not is_ready(node)):
                 self._out[node["metadata"]["name"]] = until
 
     def lifted(self, old: Object, new: Object, nodes: list[Object], at: datetime) -> Iterator[str]:
@@ -36,7 +36,7 @@ class SpareChecks:
         name, instead_of = new["metadata"]["name"], _instead_of(new)
         if not _is_spare(new) or spare_taint(old) is None or spare_taint(new) is not None:
             yield f"{name} was let in without having been a spare in reserve"
-        if _is_closed(new):
+        if is_closed(new):
             yield f"{name} was let in although it is quarantined"
         if not self._may_seem_out(instead_of, at):
             yield f"{name} was let in for {instead_of}, which is not out"
@@ -69,11 +69,6 @@ def not_given_back(nodes: list[Object], avoided: Collection[str]) -> list[str]:
 
 def _is_spare(node: Object) -> bool:
     return bool(node["metadata"].get("labels", {}).get(SPARE, "false") != "false")
-
-
-def _is_closed(node: Object) -> bool:
-    taint = our_taint(node)
-    return taint is not None and taint["effect"] == "NoSchedule"
 
 
 def _notes(node: Object) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from chaos.simulate.invariants import Invariants
 from chaos.simulate.jobs import NAMESPACE, Gang, Job, Kind, Scan, manifest
 from chaos.simulate.lines import KernelText, gpu_address
 from chaos.simulate.people import PERSON, Person
+from chaos.simulate.reading import is_closed
 from chaos.simulate.repairs import REPAIR_OF, VISITOR, StepPod, Visitor
 from chaos.simulate.truth import HardwareFault, Truth
 from detectors.facts import PodRef
@@ -248,6 +249,11 @@ class Simulation:
     def cordoned(self) -> list[str]:
         nodes = self.cluster.store.objects(NODES)
         return [n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable")]
+
+    def tainted(self) -> list[str]:
+        """Those that only our taint closes, as where a person had cordoned them before and let them go."""
+        nodes = self.cluster.store.objects(NODES)
+        return [n["metadata"]["name"] for n in nodes if is_closed(n) and not n["spec"].get("unschedulable")]
 
     def recoveries(self, job: str = "llm") -> list[Recovery]:
         """Oldest first."""

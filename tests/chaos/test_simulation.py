@@ -36,6 +36,8 @@ FAILED_ONCE = (
     5005,
     # A contained fault became fatal on the node that its gang had come back to: it stood still for good.
     64106,
+    # The check let no node in again that only our taint kept out, and missed the spare that stood in for it.
+    61306,
 )
 
 
