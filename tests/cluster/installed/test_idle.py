@@ -30,7 +30,6 @@ SAMPLE_S = 2.0
 AGENT_PSS_BYTES_MAX = 64 * MIB
 MAY_BE_IDLE = {
     # One of them leads, the others look whether it does.
-    "rekindle-controller update leases",
     "rekindle-controller patch leases",
     # An agent's question for its spec: an empty patch, of which nothing is stored.
     "rekindle-agent patch nodehealths/status",
