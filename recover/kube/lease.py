@@ -46,6 +46,8 @@ __all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record"]
 LEASE = "rekindle-controller"
 MISSING = ""
 """The version of a Lease that is not there."""
+MOMENT_S = 0.01
+"""No wait is shorter: what differences of times leave of one may be less than a clock can tell."""
 
 log = structlog.get_logger(__name__)
 
@@ -205,7 +207,7 @@ class Elector:
             free_in_s = self._free_in_s(record)
             if free_in_s > 0:
                 self.looked.set()
-                return min(free_in_s, retry_s)
+                return min(max(free_in_s, MOMENT_S), retry_s)
             self._transitions = record.transitions + 1
             await self._take(record.version)
         except ApiError as error:

@@ -37,7 +37,7 @@ from detectors.contract import (
 )
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
-from recover.resources import NAMESPACES, NODEHEALTHS, NODES, PODS
+from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
@@ -202,13 +202,16 @@ class RealStage:
         return list(await self.until(f"{count} running pods of {job}", found))
 
     async def until(self, what: str, found: Callable[[], Awaitable[Any]]) -> Any:
-        """What `found` answers once it is true. Fails with the end of the controller's log."""
+        """What `found` answers once it is true. Fails with what is told of faults, and the end of the
+        controller's log."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 while not (answer := await _asked(found)):
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            pytest.fail(f"no {what} within {LIMIT_S:g} s\n{self.controller.last_lines(25)}")
+            bodies = [*await self.all(INCIDENTS), *await self.all(RECOVERIES)]
+            told = "\n".join(f"{body['metadata']['name']}: {body.get('status')}" for body in bodies)
+            pytest.fail(f"no {what} within {LIMIT_S:g} s\n{told}\n{self.controller.last_lines(25)}")
         return answer
 
 
@@ -266,6 +269,8 @@ async def raised(
         for name in names[agents:]:
             await stage.covered(name)
         await stage.until("agent that reads its kernel log, each", lambda: _all_covered(stage))
+        if not agents:  # nothing took time: Kubernetes tells whole seconds, and the mode began in this one
+            await asyncio.sleep(1 - now().microsecond / 1e6)
         async with kubelets(api, stage.agents):
             yield stage
 
