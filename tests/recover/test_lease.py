@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from chaos.cluster.client import Client
 from detectors.kubeapi import ReplyLost
-from recover.kube.lease import read_record
+from detectors.resource import Resource
+from recover.kube.lease import Elector, read_record
+from recover.settings import Settings
 from tests.recover.lease_cases import DURATION_S, RENEW_DEADLINE_S, RETRY_S, Lab, now_s, played
 
 # --- taking it --------------------------------------------------------------------------------------------
@@ -49,6 +52,36 @@ def test_a_foreign_lease_is_taken_only_after_it_was_watched_unchanged_for_its_du
         assert (lab.spec()["holderIdentity"], lab.spec()["leaseTransitions"]) == ("a", 8)
 
     played(story)
+
+
+def test_the_last_moment_of_a_wait_is_no_storm_of_requests() -> None:
+    """Differences of times leave a hair of it, which no sleep may end: two that stood by went on for ever."""
+
+    async def story(lab: Lab) -> None:
+        lab.edit(holderIdentity="b", leaseDurationSeconds=15)
+        uptime_s, asked = 0.0, Asked(lab.store, "a")
+        a = Elector(asked, Settings(), "a", lab.clock, lambda: uptime_s)
+        running = asyncio.create_task(a.run())
+        await asyncio.sleep(1)
+
+        uptime_s = DURATION_S - 1e-12
+        await asyncio.sleep(5)
+        uptime_s = DURATION_S
+        await asyncio.sleep(5)
+
+        assert not running.done()
+        assert a.leading.is_set()
+
+    played(story)
+
+
+class Asked(Client):
+    reads = 0
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        self.reads += 1
+        assert self.reads < 1000, "a storm of requests"
+        return await super().get(resource, name, namespace)
 
 
 @pytest.mark.parametrize("hours", [-5, 0, 5])
