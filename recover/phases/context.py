@@ -42,6 +42,7 @@ __all__ = [
     "next_attempt",
     "remove_scans",
     "status_patch",
+    "taken",
 ]
 
 AVOIDED_MAX, CAUSES_MAX, PHASES_MAX = 256, 64, 64
@@ -202,6 +203,16 @@ def moved(
         message=message[:1024],
         deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
         phases=[*base.phases, entered][-PHASES_MAX:],
+    )
+
+
+def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
+    """A stop or start that was refused is through after all: its ranks have the whole time from now."""
+    return msgspec.structs.replace(
+        ctx.status,
+        reason="",
+        message=message,
+        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(within_s)),
     )
 
 

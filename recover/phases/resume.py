@@ -13,7 +13,7 @@ from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
 from recover.phases.avoid import broken, closed
-from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans
+from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
@@ -45,7 +45,8 @@ def resuming(ctx: Context) -> Step:
             writes=remove_scans(ctx),
         )
     if ctx.status.reason == Reason.START_REFUSED:
-        return Step(status=_taken(ctx))
+        message = f"the start of {gang.ref} was taken; waiting until all {gang.size} ranks run"
+        return Step(status=taken(ctx, message, within_s=ctx.timing.resume_deadline_s))
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
         message = _short(ctx, pods, running)
         return Step(
@@ -139,16 +140,6 @@ def _not_taken(ctx: Context) -> Step:
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
-
-
-def _taken(ctx: Context) -> RecoveryStatus:
-    """After all: its ranks have their whole time to begin, however long the start was refused."""
-    return msgspec.structs.replace(
-        ctx.status,
-        reason="",
-        message=f"the start of {ctx.gang.ref} was taken; waiting until all {ctx.gang.size} ranks run",
-        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s)),
-    )
 
 
 def _refusal(ctx: Context) -> Refusal | None:

@@ -12,7 +12,7 @@ from recover.api import Phase, RecoveryStatus
 from recover.guard import Denied, may_touch
 from recover.model import Pod, PodPhase, VolumeKind
 from recover.phases.causes import first_cause
-from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved
+from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, taken
 from recover.reasons import EventReason, Reason
 from recover.resources import PODS
 from recover.workloads import workload_of
@@ -80,7 +80,10 @@ def stopping(ctx: Context) -> Step:
         return _not_taken(ctx)
     if rest:
         return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
-    return Step(status=_taken(ctx)) if ctx.status.reason else _waited(ctx)
+    if ctx.status.reason:
+        message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
+        return Step(status=taken(ctx, message, within_s=ctx.timing.stop_deadline_s))
+    return _waited(ctx)
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
@@ -110,17 +113,6 @@ def _not_taken(ctx: Context) -> Step:
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
-
-
-def _taken(ctx: Context) -> RecoveryStatus:
-    """After all: its ranks have their whole time to end, however long the stop was refused."""
-    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
-    return msgspec.structs.replace(
-        ctx.status,
-        reason="",
-        message=f"the stop of {ctx.gang.ref} was taken; waiting until all {ctx.gang.size} ranks have ended",
-        deadline=ctx.now + timedelta(seconds=within_s),
-    )
 
 
 def _cleared(ctx: Context) -> Step:
