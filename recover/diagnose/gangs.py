@@ -7,13 +7,14 @@ nobody is, and the restart avoids the node where it began.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from detectors.contract import CoverageState, Fault, Origin, Severity
+from detectors.contract import Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_gang
+from recover.diagnose.coverage import not_covered
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import (
     departed,
@@ -26,7 +27,6 @@ from recover.diagnose.ranks import (
     trains_on,
 )
 from recover.model import Gang, Pod, PodPhase, World
-from recover.policy import policies
 from recover.settings import Timing
 
 __all__ = ["GangState", "gang_faults", "gang_state"]
@@ -130,7 +130,7 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
 def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     blind: dict[str, str] = {}
-    covered = _covered(world, first.node, first.at)
+    covered = not_covered(world, first.node, first.at)
     if first.code in _OUTSIDE:
         fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
@@ -174,27 +174,11 @@ def _evidence(loss: Loss) -> Evidence:
     )
 
 
-def _covered(world: World, node: str, at: datetime) -> str:
-    """Empty where every source that an application's blame needs was covered; else what was not."""
-    health = world.health.get(node)
-    if health is None:
-        return f"no agent reports from {node or 'its node'}"
-    for source in policies()[Fault.APPLICATION].required:
-        row = next((c for c in health.status.coverage if c.source is source), None)
-        if row is None:
-            return f"{source} of {node} is not reported"
-        if row.state is not CoverageState.COVERED:
-            return f"{source} of {node} is blind ({row.why})"
-        if row.since - at > timedelta(seconds=1):
-            return f"{source} of {node} is covered only since {row.since:%H:%M:%S}"
-    return ""
-
-
 def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
-    blind = [(node, why) for node in used if (why := _covered(world, node, at))][:_SUSPECTS_MAX]
+    blind = [(node, why) for node in used if (why := not_covered(world, node, at))][:_SUSPECTS_MAX]
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
