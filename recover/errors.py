@@ -6,11 +6,13 @@ __all__ = ["NotLeaderError", "Permanent", "Transient"]
 
 
 class Transient(Exception):
-    """It may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then."""
+    """It may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then. With
+    `refused`, the API server answered each try with a failure, as where a webhook is down."""
 
-    def __init__(self, message: str, *, retry_in_s: float) -> None:
+    def __init__(self, message: str, *, retry_in_s: float, refused: bool = False) -> None:
         super().__init__(message)
         self.retry_in_s = retry_in_s
+        self.refused = refused
 
 
 class NotLeaderError(Transient):
@@ -22,8 +24,10 @@ class NotLeaderError(Transient):
 
 class Permanent(Exception):
     """It will not work by itself: the loop records why and goes on with the next object. Unless it
-    `may_pass`: the API server did not know our rights, and may not have read them yet."""
+    `may_pass`: the API server did not know our rights, and may not have read them yet. `denied`: a policy, a
+    quota or a right stands against it; otherwise what we sent is at fault."""
 
-    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+    def __init__(self, message: str, *, may_pass: bool = False, denied: bool = False) -> None:
         super().__init__(message)
         self.may_pass = may_pass
+        self.denied = denied

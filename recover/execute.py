@@ -25,11 +25,11 @@ from recover.errors import Permanent, Transient
 from recover.guard import QUARANTINE_NODE
 from recover.kube.cluster import Cluster
 from recover.kube.limiter import Limiter, Urgency
-from recover.model import Gang, Node, Refusal
+from recover.model import REFUSED_AGAIN_S, Gang, Node, Refusal
 from recover.objects import shortened
 from recover.observe import Observer
 from recover.outside import Outside
-from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
+from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
 from recover.table import Table
 from recover.telemetry import Clock, Metrics
 
@@ -41,7 +41,9 @@ LOOK_AGAIN_S = 0.2
 STALE_S = 0.02
 """After a failed precondition: a newer object has been read, so the next decision can be made at once."""
 
-REFUSED_AGAIN_S = 60.0
+UNTOLD_AGAIN_S = 60.0
+"""After a refusal that no decision knows of."""
+
 RIGHTS_AGAIN_S = 5.0
 """Where the API server did not know our rights."""
 
@@ -116,17 +118,26 @@ class Executor:
                 log.info("write not done, looking again", what=_what(action), why=str(error))
                 return error.retry_in_s
             except Permanent as error:
-                self._note(action, error)
-                log.error("write refused", what=_what(action), target=_target(action), why=str(error))
-                return RIGHTS_AGAIN_S if error.may_pass else REFUSED_AGAIN_S
+                is_known = self._note(action, error)
+                say = log.warning if error.denied else log.error
+                say("write refused", what=_what(action), target=_target(action), why=str(error))
+                if error.may_pass:
+                    return RIGHTS_AGAIN_S
+                return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
+            if isinstance(action, Create | Ensure | Patch | Ask):
+                self._observer.accepted(action)
         return None
 
-    def _note(self, action: Action, error: Transient | Permanent) -> None:
-        # A patch that only has to be made anew, for a newer version, is none that was refused.
-        is_late = isinstance(error, Transient)
-        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and not is_late):
-            may_pass = isinstance(error, Transient) or error.may_pass
-            self._observer.refused(action, Refusal(self._clock.now(), str(error), may_pass=may_pass))
+    def _note(self, action: Action, error: Transient | Permanent) -> bool:
+        """Keeps a refusal for the decisions; false where they do not read it. A patch that only has to be
+        made again, for a newer version, is no refusal; a framework's webhook that is down shows by its
+        recovery's deadline."""
+        may_pass = isinstance(error, Transient) or error.may_pass
+        is_refused = isinstance(error, Permanent) or (error.refused and _is_of_node(action))
+        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and is_refused):
+            refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass)
+            return self._observer.refused(action, refusal)
+        return False
 
     async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
         if isinstance(action, Emit):
@@ -160,8 +171,9 @@ class Executor:
                 is_news = there is not None and not _is_as_patched(action, there)
                 raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
             if _may_pass(error):
-                raise Transient(words, retry_in_s=LOOK_AGAIN_S) from error
-            raise Permanent(words, may_pass=error.of_rights) from error
+                raise Transient(words, retry_in_s=LOOK_AGAIN_S, refused=True) from error
+            denied = error.status == 403
+            raise Permanent(words, may_pass=error.of_rights, denied=denied) from error
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
@@ -317,6 +329,10 @@ def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     if not isinstance(action, Patch) or not action.uid:
         return True
     return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
+
+
+def _is_of_node(action: Action) -> bool:
+    return isinstance(action, Patch) and action.resource == NODES
 
 
 def _is_as_patched(action: Action, there: bytes) -> bool:

@@ -40,8 +40,8 @@ GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
 DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
-REFUSED_MAX = 256
-"""Of scans and repairs: older ones belong to recoveries that have long gone on without."""
+REFUSED_MAX = 1024
+"""Older ones are refused again, and known again, at their next try."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 """What the chart writes on all pods of the release."""
 
@@ -110,16 +110,24 @@ class Observer:
         if table is not None:
             table.absorb(raw)
 
-    def refused(self, action: Create | Ensure | Patch | Ask, refusal: Refusal) -> None:
-        """What is no kind of ours could not be written, or asked for: no object tells of it, so it is kept
-        here."""
-        if not isinstance(action, Ask) and action.resource.group == GROUP:
-            return
-        name = f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"
-        self._refused.pop(name, None)
+    def refused(self, action: Create | Ensure | Patch | Ask, refusal: Refusal) -> bool:
+        """Keeps the refusal of a write that no object shows: to other people's kinds, and of a Recovery that
+        cannot be opened. Returns false for another write. The first refusal wakes all decisions; later ones
+        change only its words."""
+        if _is_our_own_record(action):
+            return False
+        name = _place(action)
+        is_news = self._refused.pop(name, None) is None
         self._refused[name] = refusal
         if len(self._refused) > REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
+        if is_news:
+            self._notify()
+        return True
+
+    def accepted(self, action: Create | Ensure | Patch | Ask) -> None:
+        """What was refused before is written now."""
+        self._refused.pop(_place(action), None)
 
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""
@@ -327,3 +335,13 @@ class Observer:
             self._gangs_on[node] = gangs
         else:
             self._gangs_on.pop(node, None)
+
+
+def _is_our_own_record(action: Create | Ensure | Patch | Ask) -> bool:
+    if isinstance(action, Ask) or action.resource.group != GROUP:
+        return False
+    return not (isinstance(action, Create) and action.resource == RECOVERIES)
+
+
+def _place(action: Create | Ensure | Patch | Ask) -> str:
+    return f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"

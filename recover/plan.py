@@ -1,8 +1,9 @@
 """Diagnoses -> plan: what to write now about nodes, incidents and new recoveries, and why not more. Pure.
 
-For each fault the order of the writes is the order of safety: the node first, then the Recovery that stops
-the gang, then the Incident that explains both. Each is a no-op if it has happened already, so a crash between
-them, or a second look, changes nothing. A running Recovery's own steps are phases/.
+The node's patch, each gang's Recovery and the Incident that explains them are written independently: one
+that the API server refuses stops none of the others, and the Incident says that it was refused. Each is a
+no-op if it has happened already, so a crash between them, or a second look, changes nothing. A running
+Recovery's own steps are phases/.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from recover.diagnose.apart import about_gang, about_node
 from recover.diagnose.model import fingerprint
 from recover.diagnose.ranks import ranks, resumed_at
 from recover.guard import QUARANTINE_NODE, RESTART_GANG, Allowed, Denied, Guard, Verdict
-from recover.model import Gang, World
+from recover.model import REFUSED_AGAIN_S, Gang, Refusal, World
 from recover.objects import body, shortened
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
@@ -45,11 +46,12 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         with apart(_about(world, diagnosis)):
             records = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
             records += _blind(world, diagnosis, now)
-            chain = _node(world, diagnosis, guard, records, now)
-            for harm in diagnosis.harms:
-                chain += restart(world, diagnosis, harm, guard, records, started, now)
-            chain += incidents.explain(world, diagnosis, records)
-            chains.append(tuple(chain))
+            quarantine = _node(world, diagnosis, guard, records, now)
+            restarts = [
+                restart(world, diagnosis, harm, guard, records, started, now) for harm in diagnosis.harms
+            ]
+            chains += [tuple(quarantine), *map(tuple, restarts)]
+            chains.append(tuple(incidents.explain(world, diagnosis, records)))
     proved = corrections(world, found, settings.timing)
     chains += [(action,) for action in incidents.superseded(world, proved, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
@@ -97,8 +99,13 @@ def _node(
         if ours.incident == diagnosis.name:  # a crash may have come before the incident's own write
             records.append(_record(QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
         return []
+    refusal = world.refused.get(f"/{node.name}")
+    if refusal is not None and refusal.pause_s(now):  # the budget is for nodes that can be written
+        records.append(_record(QUARANTINE_NODE, node.name, _refused(refusal), "", now))
+        return []
     verdict = guard.may_quarantine(node, diagnosis)
-    records.append(_record(QUARANTINE_NODE, node.name, verdict, words, now))
+    said = _refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict
+    records.append(_record(QUARANTINE_NODE, node.name, said, words, now))
     if isinstance(verdict, Denied) and level is QuarantineLevel.CORDON:
         records += would_lift(world, node, now) if verdict.would else _no_more(world, diagnosis, verdict, now)
     if not isinstance(verdict, Allowed):
@@ -163,7 +170,13 @@ def restart(
     started.add(gang.ref.uid)
     spec = _recovery_spec(world, diagnosis, gang)
     name = recovery_name(gang.ref, spec.number)
-    records.append(_done(gang, name, now))
+    refusal = world.refused.get(f"{gang.ref.namespace}/{name}")
+    if refusal is not None:
+        records.append(_record(RESTART_GANG, str(gang.ref), _refused(refusal), "", now))
+    else:
+        records.append(_done(gang, name, now))
+    if refusal is not None and refusal.pause_s(now):
+        return []
     return [
         Create(
             what="open-recovery",
@@ -257,6 +270,12 @@ def recovery_name(gang: GangRef, number: int) -> str:
 # --- records and time -------------------------------------------------------------------------------------
 
 
+def _refused(refusal: Refusal) -> Denied:
+    """The record of a write that the API server refuses, also while it is tried again."""
+    words = f"the API server refuses this write, and it is tried again every {REFUSED_AGAIN_S:g} s"
+    return Denied(Reason.WRITE_REFUSED, f"{words}: {refusal.words}")
+
+
 def _record(action: str, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
     match verdict:
         case Allowed():
@@ -290,6 +309,7 @@ def _look_again(
     waits = [(moment - now).total_seconds() for moment in moments]
     if any(state.suspicious for state in states.values()):
         waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)
+    waits += [pause_s for refusal in world.refused.values() if (pause_s := refusal.pause_s(now))]
     if any(r.outcome is Outcome.REFUSED for i in world.incidents.values() for r in i.status.actions):
         waits.append(60.0)
     return max(0.01, min(waits)) if waits else None

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     STILL_TRAINING = "StillTraining"
     CRASH_LOOP = "CrashLoop"
     UNSUPPORTED = "Unsupported"
+    WRITE_REFUSED = "WriteRefused"
     # Why a repair waits, or was handed to a person.
     NOT_IN_REPAIR_MODE = "NotInRepairMode"
     PODS_OF_OTHERS = "PodsOfOthers"
@@ -140,6 +141,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "A source that is needed to tell who is to blame was not readable, and being blind is not being "
         "innocent.",
         "See why the agent cannot read it: rekindle why node/NAME shows the coverage.",
+    ),
+    Reason.WRITE_REFUSED: Explanation(
+        "The API server refused the write, as an admission policy, a webhook or a quota may make it do. All "
+        "other writes for the same fault were made, and Rekindle tries this one again every 10 seconds.",
+        "The record's message has the API server's words. Let the ServiceAccount rekindle-controller pass "
+        "that policy, webhook or quota.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
         "Another controller decides about this object, and Rekindle does not fight it.",

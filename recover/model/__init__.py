@@ -9,9 +9,10 @@ from recover.model.gangs import Gang, Mark, Template, Terminal
 from recover.model.nodes import Node, Quarantine, Taint
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, Waiting
 from recover.model.volumes import Mount, Volume, VolumeKind
-from recover.model.world import NamespaceView, Refusal, World
+from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
 
 __all__ = [
+    "REFUSED_AGAIN_S",
     "Bystander",
     "Container",
     "Gang",

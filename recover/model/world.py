@@ -18,7 +18,10 @@ from recover.recipes.model import Recipe
 from recover.recipes.objects import JudgedRecipe
 from recover.resources import INCIDENTS, NODES
 
-__all__ = ["NamespaceView", "Refusal", "World"]
+__all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
+
+REFUSED_AGAIN_S = 10.0
+"""Between two tries of a write that is refused: otherwise each change in the cluster would cause one."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):
@@ -28,13 +31,17 @@ class NamespaceView(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An object that could not be created, in the API server's own words."""
+    """An object that could not be written, in the API server's own words."""
 
     at: datetime
     words: str
     may_pass: bool
     """It was overloaded, or did not answer, or somebody that it asks did not; or it did not know our rights,
     as just after its start."""
+
+    def pause_s(self, now: datetime) -> float:
+        """Until the write is to be tried again."""
+        return max(0.0, REFUSED_AGAIN_S - (now - self.at).total_seconds())
 
 
 class World(msgspec.Struct, frozen=True):
@@ -66,8 +73,8 @@ class World(msgspec.Struct, frozen=True):
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}
-    """What we could not create, by `namespace/name`, or a machine outside would not take, by `/id`: what was
-    said last, since this process began."""
+    """The writes that are refused: by `namespace/name` what could not be written, by `/name` a Node, by `/id`
+    what a machine outside would not take. It is what was said last, since this process began."""
     taking: Collection[str] = ()
     """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}

@@ -21,7 +21,7 @@ from recover.api import (
     Requirement,
 )
 from recover.diagnose.ranks import leftover, losses, ranks
-from recover.model import Gang, Mark, Node, Pod, Refusal, World
+from recover.model import REFUSED_AGAIN_S, Gang, Mark, Node, Pod, Refusal, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
@@ -48,7 +48,6 @@ __all__ = [
 AVOIDED_MAX, CAUSES_MAX, PHASES_MAX = 256, 64, 64
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
-REFUSED_AGAIN_S = 10.0
 _MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
 """A rank that ends so may not have been able to load; a node that fails says nothing of that."""
 
@@ -148,10 +147,8 @@ class Context(msgspec.Struct, frozen=True):
         return refusal.words[:REFUSAL_CHARS_MAX]
 
     def pause_s(self, refusal: Refusal | None) -> float:
-        """Until what was refused is tried again: else each change anywhere in the cluster would be a try."""
-        if refusal is None:
-            return 0.0
-        return max(0.0, REFUSED_AGAIN_S - (self.now - refusal.at).total_seconds())
+        """Until what was refused is tried again."""
+        return refusal.pause_s(self.now) if refusal is not None else 0.0
 
     def about_gang(self) -> dict[str, str]:
         ref = self.gang.ref
