@@ -28,8 +28,9 @@ from recover.command_line import (
 )
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
-from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
+from recover.lookup import NotFound, find, namespace_of
 from recover.output import Output, print_data
+from recover.snapshot import CannotTell, Snapshot, read
 from recover.stories.job import why_job
 from recover.stories.node import why_node
 from recover.stories.overview import Overview, Table, overview

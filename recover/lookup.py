@@ -1,193 +1,27 @@
-"""Reads what the stories need from the API, and finds the job or node that a person named. For cli.py.
-
-Whatever cannot be read is told in one line: `CannotTell` where there is no answer without it, a note where
-the rest is still worth telling.
-"""
+"""Finds the job or node that a person named among what snapshot.py has read. For cli.py and doctor."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TypeVar
 
-import msgspec
-
-from detectors.contract import NodeHealth
-from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover import decode
-from recover.api import GangRef, Incident, Recovery
-from recover.consent import opt_in
-from recover.kube.cluster import Cluster
-from recover.model import Gang, NamespaceView, Node
-from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
-from recover.settings import Settings
+from recover.api import GangRef
+from recover.consent import AUTO_RECOVERY, OptIn, opt_in
+from recover.model import Gang
+from recover.resources import NAMESPACES
+from recover.snapshot import Lack, Snapshot
 from recover.stories.annotations import misread_on_job
-from recover.stories.groups import largest
 from recover.stories.job import Job
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "NotFound", "Snapshot", "find", "namespace_of", "read"]
+__all__ = ["NotFound", "find", "namespace_of"]
 
-T = TypeVar("T")
-
-_OURS = (NODEHEALTHS, INCIDENTS, RECOVERIES)
 _NODE_WORDS = frozenset({"node", "nodes", "no"})
-
-
-class CannotTell(Exception):
-    """The cluster cannot be read. One line: what failed, and what to do."""
 
 
 class NotFound(Exception):
     """No such job or node, or several. One line: the nearest names, or how to say which."""
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """One look at the objects that stories are told from."""
-
-    nodes: dict[str, Node]
-    health: dict[str, NodeHealth]
-    incidents: list[Incident]
-    recoveries: list[Recovery]
-    gangs: list[Gang]
-    namespaces: dict[str, NamespaceView]
-    notes: list[str]
-    """What could not be read, one line each."""
-    hidden: frozenset[str] = frozenset()
-    """Kinds that the reader may not list, by their plural: nothing of them is not none of them."""
-
-
-async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, instead: str = "") -> Snapshot:
-    """Everything at once; jobs and recoveries of one namespace only, where one is given. That of `instead` is
-    read by those who may list nothing of the whole cluster.
-
-    Raises CannotTell.
-    """
-    notes: list[str] = []
-    hidden: set[str] = set()
-    accelerators = Settings().accelerators
-
-    async def every(resource: Resource, parse: Callable[[bytes], T]) -> list[T]:
-        within = namespace if resource.namespaced else ""
-        return _parsed(resource, await _list(cluster, resource, within, notes, hidden), parse, notes)
-
-    async def all_jobs() -> list[Gang]:
-        lists = await asyncio.gather(*(every(w.resource, w.parse) for w in WORKLOADS if jobs))
-        return [gang for gangs in lists for gang in gangs if not gang.part_of]
-
-    nodes, health, incidents, recoveries, namespaces, gangs = await asyncio.gather(
-        every(NODES, lambda raw: decode.node(raw, accelerators)),
-        every(NODEHEALTHS, lambda raw: msgspec.json.decode(raw, type=NodeHealth)),
-        every(INCIDENTS, lambda raw: msgspec.json.decode(raw, type=Incident)),
-        every(RECOVERIES, lambda raw: msgspec.json.decode(raw, type=Recovery)),
-        every(NAMESPACES, decode.namespace),
-        all_jobs(),
-    )
-    known = {one.name for one in namespaces}
-    if namespace and namespace not in known and NAMESPACES.plural not in hidden:
-        raise CannotTell(f"no namespace {namespace!r}{_near(namespace, known)}")
-    if hidden.issuperset(resource.plural for resource in _OURS):
-        if instead and not namespace:
-            return await read(cluster, namespace=instead, jobs=jobs)
-        first = next(note for note in notes if note.startswith(_OURS[0].plural))
-        # Who may view a namespace has the right there, and only there.
-        or_there = "" if namespace else ", or -n NAMESPACE asks where you have it"
-        raise CannotTell(
-            f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
-            f"chart gives that right{or_there}"
-        )
-    return Snapshot(
-        nodes={node.name: node for node in nodes},
-        health={one.metadata.name: one for one in health},
-        incidents=incidents,
-        recoveries=recoveries,
-        gangs=gangs,
-        namespaces={one.name: one for one in namespaces},
-        notes=notes,
-        hidden=frozenset(hidden),
-    )
-
-
-async def _list(
-    cluster: Cluster, resource: Resource, namespace: str, notes: list[str], hidden: set[str]
-) -> list[msgspec.Raw]:
-    items: list[msgspec.Raw] = []
-    page = ""
-    while True:
-        try:
-            answer = await cluster.list(resource, namespace=namespace, page=page)
-        except ApiError as error:
-            if error.expired and page:  # the list took longer than the server keeps its snapshot
-                items, page = [], ""
-                continue
-            _refused(resource, error, notes)
-            if error.status == 403:
-                hidden.add(resource.plural)
-            return []
-        except ReplyLost as error:
-            raise CannotTell(f"the API server does not answer: {error}") from error
-        items += answer.items
-        page = answer.next_page
-        if not page:
-            return items
-
-
-def _refused(resource: Resource, error: ApiError, notes: list[str]) -> None:
-    """Goes on where the rest can be told; raises CannotTell where it cannot."""
-    if error.not_found:
-        if resource in _OURS:
-            raise CannotTell(
-                f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not installed "
-                "here, or its CRDs are gone. `rekindle doctor` tells which; `rekindle crds | kubectl apply "
-                "-f -` brings the CRDs alone"
-            ) from error
-        return  # a framework that is not installed has no jobs
-    if error.status == 401:
-        raise CannotTell(f"the API server does not accept these credentials: {error.message}") from error
-    if error.status == 403:
-        notes.append(f"{resource.plural} left out: you may not list them ({error.message})")
-        return
-    raise CannotTell(f"the API server cannot list {resource.plural}: {error}") from error
-
-
-def _parsed(
-    resource: Resource, raws: Iterable[msgspec.Raw], parse: Callable[[bytes], T], notes: list[str]
-) -> list[T]:
-    """One object that cannot be read does not hide the others."""
-    found = []
-    left_out = []
-    for raw in raws:
-        try:
-            found.append(parse(bytes(raw)))
-        except msgspec.MsgspecError as error:
-            left_out.append((str(error), _name(raw)))
-    for group in largest(left_out):
-        many = f"{len(group.names)} objects of kind {resource.kind} left out ({group.who})"
-        one = f"{resource.kind} {group.names[0]} left out"
-        notes.append(f"{one if len(group.names) == 1 else many}: {group.why}")
-    return found
-
-
-class _Meta(msgspec.Struct):
-    namespace: str = ""
-    name: str = "?"
-
-
-class _Named(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-def _name(raw: msgspec.Raw) -> str:
-    try:
-        meta = msgspec.json.decode(raw, type=_Named).metadata
-    except msgspec.MsgspecError:
-        return "?"
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
-
-
-# --- finding what was asked for ---------------------------------------------------------------------------
 
 
 def namespace_of(asked: str) -> str:
@@ -233,19 +67,29 @@ def _is_kind(word: str) -> bool:
 
 
 def _jobs(snapshot: Snapshot) -> list[Job]:
-    """Those that exist, and those that only their recoveries still tell of."""
+    """Those that are shown, and those that only their recoveries tell of."""
     jobs: dict[tuple[str, str, str], Job] = {}
     for recovery in snapshot.recoveries:
-        jobs[_identity(recovery.spec.gang)] = Job(ref=recovery.spec.gang)
+        ref = recovery.spec.gang
+        jobs[_identity(ref)] = Job(ref=ref, absence=snapshot.absence(ref))
     for gang in snapshot.gangs:
         namespace = snapshot.namespaces.get(gang.ref.namespace)
         jobs[_identity(gang.ref)] = Job(
             ref=gang.ref,
             gang=gang,
-            consent=opt_in(gang, namespace),
+            consent=_consent(gang, snapshot),
             misread=misread_on_job(gang, namespace),
         )
     return [jobs[identity] for identity in sorted(jobs)]
+
+
+def _consent(gang: Gang, snapshot: Snapshot) -> OptIn | None:
+    """None where the job leaves it to a namespace that may not be read."""
+    namespace = snapshot.namespaces.get(gang.ref.namespace)
+    says_itself = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
+    if namespace is None and not says_itself and NAMESPACES.plural in snapshot.hidden:
+        return None
+    return opt_in(gang, namespace)
 
 
 def _identity(ref: GangRef) -> tuple[str, str, str]:
@@ -260,17 +104,25 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
     for node in snapshot.nodes:
         names.setdefault(node, []).append(f"node/{node}")
     near = [full for close in get_close_matches(name, names, n=3) for full in names[close]]
-    if snapshot.hidden and not near:
-        left = some(sorted(snapshot.hidden), 3)
-        return f"no job or node {asked!r} is among what you may read; left out: {left}"
     hint = f"did you mean {some(near, 3)}?" if near else "`rekindle status` lists what Rekindle knows"
+    if not_served := _not_served(asked, snapshot.lacks):
+        return f"no {asked!r}: {not_served}"
+    hidden = snapshot.hidden - ({NAMESPACES.plural} if space in snapshot.namespaces else set())
+    if hidden:
+        left = f"no job or node {asked!r} is among what you may read; left out: {some(sorted(hidden), 3)}"
+        return f"{left}; {hint}" if near else left
     is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
     return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
 
 
-def _near(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, names, n=1)
-    return f": did you mean {near[0]}?" if near else ""
+def _not_served(asked: str, lacks: Mapping[str, Lack]) -> str:
+    """That the kind which was asked for is not installed, in words; empty where it is."""
+    word = asked.partition("/")[0].lower()
+    for resource in (w.resource for w in WORKLOADS):
+        named = "/" in asked and word in (resource.kind.lower(), resource.plural)
+        if named and lacks.get(resource.plural) is Lack.NOT_SERVED:
+            return f"this cluster does not serve {resource.kind} ({resource.api_version}): its CRD is missing"
+    return ""
 
 
 def _several(asked: str, jobs: list[Job], node: str, command: str) -> str:

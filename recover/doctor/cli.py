@@ -31,10 +31,11 @@ from recover.doctor.model import Case
 from recover.doctor.report import Report, examined, story
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
-from recover.lookup import CannotTell, NotFound
+from recover.lookup import NotFound
 from recover.manifests import ManifestError, documents, name_of, read_text
 from recover.output import Output, print_data
 from recover.recipes.load import built_in
+from recover.snapshot import CannotTell
 from recover.stories.words import Command, printable
 
 __all__ = ["run"]

@@ -18,7 +18,7 @@ from recover import decode
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import Spec, spec_of
 from recover.kube.cluster import Cluster
-from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
+from recover.lookup import NotFound, find, namespace_of
 from recover.mode import STATE, kept_modes
 from recover.model import Gang, Pod, PodPhase, VolumeKind
 from recover.modes import Mode, Modes
@@ -28,6 +28,7 @@ from recover.recipes.objects import seen, settle
 from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.scan_pod import Unscannable, mounted
 from recover.settings import Settings
+from recover.snapshot import CannotTell, Snapshot, read
 from recover.workloads import workload_of
 
 __all__ = ["look"]
@@ -67,7 +68,10 @@ async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> t
             f"{job} is a node, and a job was expected; `rekindle why node/{job}` tells of the node"
         )
     if job.gang is None:
-        raise NotFound(f"{job.ref} is gone; `rekindle why` tells what its recoveries say")
+        raise NotFound(
+            f"{job.ref} cannot be checked. {job.absence.of(job.ref)} What its recoveries say: "
+            f"rekindle why -n {job.ref.namespace} {job.ref.kind.lower()}/{job.ref.name}"
+        )
     try:
         return await _around(cluster, job.gang, snapshot, now)
     except ReplyLost as error:
@@ -106,7 +110,9 @@ def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
         for part, resource in lists.items()
         if resource.plural in snapshot.hidden
     }
-    if gang.ref.namespace not in snapshot.namespaces:
+    if gang.ref.namespace in snapshot.namespaces:
+        unread.pop(Part.NAMESPACE, None)  # it was read by its name
+    else:
         unread.setdefault(Part.NAMESPACE, f"the namespace {gang.ref.namespace} was not found")
     return unread
 
@@ -129,12 +135,23 @@ async def _modes(cluster: Cluster, unread: dict[Part, str]) -> Modes | None:
         raw = await cluster.get(CONFIGMAPS, STATE, _SETTINGS.namespace)
         return kept_modes(msgspec.json.decode(raw, type=_State).data)
     except ApiError as error:
-        unread[Part.MODE] = f"ConfigMap {_STATE} cannot be read ({error.message})"
+        unread[Part.MODE] = _unread(
+            error, f"ConfigMap {_STATE}", "no controller that keeps its state there has led yet"
+        )
     except KeyError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE}: data.{error.args[0]} is missing"
     except ValueError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE}: {error}"
     return None
+
+
+def _unread(error: ApiError, what: str, missing: str = "") -> str:
+    """A missing right, a missing object or kind (with what that means), and a failing API server differ."""
+    if error.not_found:
+        return f"there is no {what}" + (f": {missing}" if missing else "")
+    if error.status in (401, 403):
+        return f"you may not read {what} ({error.message})"
+    return f"the API server failed to answer {what} ({error})"
 
 
 async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
@@ -151,7 +168,7 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
             if not page:
                 break
     except ApiError as error:
-        unread[Part.RUNNING] = f"the pods of {gang.ref.namespace} cannot be listed ({error.message})"
+        unread[Part.RUNNING] = _unread(error, f"the pods of {gang.ref.namespace}")
         return ()
     mine = tuple(pod for pod in found if pod.owner_uid == gang.ref.uid and not pod.ended)
     if not any(pod.phase is PodPhase.RUNNING for pod in mine):
@@ -180,7 +197,7 @@ async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -
     except ApiError as error:
         if error.not_found:
             return None
-        unread[Part.CLAIM] = f"PersistentVolumeClaim {claim} cannot be read ({error.message})"
+        unread[Part.CLAIM] = _unread(error, f"PersistentVolumeClaim {claim}")
     except msgspec.MsgspecError as error:
         unread[Part.CLAIM] = f"PersistentVolumeClaim {claim}: {error}"
     return ()
@@ -199,6 +216,8 @@ async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
     try:
         answer = await cluster.list(RECIPES)
         return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes
-    except (ApiError, msgspec.MsgspecError) as error:
+    except ApiError as error:
+        notes.append(f"recipes of your own left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}")
+    except msgspec.MsgspecError as error:
         notes.append(f"recipes of your own left out: {error}")
-        return built_in()
+    return built_in()

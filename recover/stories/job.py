@@ -27,6 +27,7 @@ from recover.checkpoints.annotation import REPAIR
 from recover.consent import AUTO_RECOVERY, OptIn
 from recover.model import Gang
 from recover.resources import INCIDENTS, RECOVERIES
+from recover.stories.absence import Absence
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.words import (
     FAULTS,
@@ -63,11 +64,14 @@ PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The job a story is about. `gang` is None where the job itself is gone; its history remains."""
+    """The job a story is about. `gang` is None where the job itself is not shown; its history remains."""
 
     ref: GangRef
     gang: Gang | None = None
-    consent: OptIn = OptIn.DISABLED
+    absence: Absence = Absence.DELETED
+    """Why there is no `gang`."""
+    consent: OptIn | None = OptIn.DISABLED
+    """None where the job leaves it to its namespace, and that may not be read."""
     misread: tuple[str, ...] = ()
     """What its people wrote for us that does not do what it was meant to, a sentence each."""
 
@@ -134,9 +138,14 @@ def _job_verdict(
     now: datetime,
     hidden: Collection[str],
 ) -> Line:
-    gone = "" if job.gang is not None else " The job itself is gone."
+    gone = "" if job.gang is not None else f" {job.absence.of(job.ref)}"
     mark = job.gang.mark if job.gang is not None and job.gang.suspended else None
     if mark is not None and mark.did == "stopped" and mark.recovery not in {r.metadata.name for r in mine}:
+        if RECOVERIES.plural in hidden:
+            return Line(
+                f"Rekindle has stopped it; Recovery {mark.recovery} tells the rest, and you may not read it.",
+                Tone.WAITING,
+            )
         return Line(
             f"Rekindle has stopped it, and Recovery {mark.recovery}, which was to start it again, is gone. "
             "Lift its suspend field to let it run.",
@@ -181,6 +190,11 @@ def _consent(job: Job) -> str:
             return "After a fault Rekindle would only say what it would do: the job asks to be observed."
         case OptIn.DISABLED:
             return f"It would be left alone after a fault: {AUTO_RECOVERY} is not enabled for it."
+        case None:
+            return (
+                f"Whether it would be restarted after a fault is not known: it says no {AUTO_RECOVERY}, and "
+                f"you may not read its namespace {job.ref.namespace}, which may say it."
+            )
 
 
 def _recovery(recovery: Recovery, now: datetime) -> Section:
@@ -300,7 +314,7 @@ def _job_commands(job: Job, mine: Sequence[Recovery], about: Sequence[Incident])
         )
     nodes = dict.fromkeys(i.status.blamed_node for i in about if i.status.blamed_node)
     commands += [Command(f"rekindle why node/{n}", "why that node was blamed") for n in list(nodes)[:2]]
-    if job.gang is not None and job.consent is not OptIn.ENABLED:
+    if job.gang is not None and job.consent in (OptIn.OBSERVE, OptIn.DISABLED):
         commands.append(
             Command(f"kubectl annotate {target} {AUTO_RECOVERY}=enabled --overwrite", "let it be restarted")
         )

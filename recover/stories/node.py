@@ -18,7 +18,7 @@ from recover.api import Incident, IncidentPhase, Outcome
 from recover.model import Node
 from recover.nodes import undone_by
 from recover.repair.state import RepairPhase
-from recover.resources import INCIDENTS
+from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.stories.annotations import misread_on_node
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.repair import repairs
@@ -61,7 +61,7 @@ def why_node(
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
-        Section("What its agent found", _findings(health, now)),
+        Section("What its agent found", _findings(health, now, hidden)),
         Section("What its agent can see", _coverage(health, now)),
         Section("Training on it", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
@@ -73,7 +73,7 @@ def why_node(
     ]
     return Story(
         subject=f"Node {name}",
-        verdict=_node_verdict(node, health, now, _missing(node, about, hidden)),
+        verdict=_node_verdict(node, health, now, _missing(node, about, hidden), hidden),
         sections=tuple(section for section in sections if section.lines),
         commands=_node_commands(name, node, about),
     )
@@ -103,12 +103,16 @@ def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[st
     return " That Incident does not exist: the controller makes it anew, and the node stays out."
 
 
-def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime, missing: str) -> Line:
+def _node_verdict(
+    node: Node | None, health: NodeHealth | None, now: datetime, missing: str, hidden: Collection[str]
+) -> Line:
     if node is not None and node.quarantine is not None:
         q = node.quarantine
         how = "cordoned and tainted" if q.cordoned else "tainted"
         said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
+    if node is None and NODES.plural in hidden:
+        return Line("You may not read nodes; below is what else is known of it.", Tone.WAITING)
     if node is None:
         return Line("There is no such Node any more; what follows is what remains known of it.", Tone.WAITING)
     if not node.ready:
@@ -120,6 +124,8 @@ def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime, m
         return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
     if node.unschedulable:
         return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
+    if health is None and NODEHEALTHS.plural in hidden:
+        return Line("Whether a fault is known is not shown: you may not read NodeHealths.", Tone.WAITING)
     if health is None:
         return Line("No agent reports for it, so Rekindle is blind there.", Tone.WAITING)
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
@@ -128,7 +134,9 @@ def _node_verdict(node: Node | None, health: NodeHealth | None, now: datetime, m
     return Line("No fault is known.", Tone.GOOD)
 
 
-def _findings(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+def _findings(health: NodeHealth | None, now: datetime, hidden: Collection[str]) -> tuple[Line, ...]:
+    if health is None and NODEHEALTHS.plural in hidden:
+        return (Line("not shown: you may not read NodeHealths", Tone.WAITING),)
     if health is None:
         return (Line("no NodeHealth: no agent has reported for this node", Tone.WAITING),)
     lines: list[Line] = []

@@ -11,7 +11,7 @@ import msgspec
 from detectors.contract import CoverageState, NodeHealth
 from recover.api import Incident, IncidentPhase, Outcome, Recovery
 from recover.model import Node
-from recover.resources import INCIDENTS
+from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.settings import Budgets
 from recover.spare_nodes import spare_of
 from recover.stories.groups import largest
@@ -69,7 +69,11 @@ def overview(
     shown = _recent(recoveries, now)
     spares = tuple(_spares(nodes, health, now))
     tables = (
-        Table("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), tuple(_nodes(nodes, health, known, now))),
+        Table(
+            "Nodes",
+            ("NODE", "STATE", "FINDINGS", "INCIDENT"),
+            tuple(_nodes(nodes, health, known, now, hidden)),
+        ),
         Table(
             "Recoveries", ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW"), tuple(_recoveries(shown, now))
         ),
@@ -85,7 +89,7 @@ def overview(
             tuple(_refused(still_open, now)),
         ),
         Table("Spares", ("NODE", "POOL", "STATE"), spares),
-        Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health))),
+        Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health, hidden))),
     )
     return Overview(
         verdict=_verdict(nodes, still_open, shown, hidden, [state for _, _, state in spares]),
@@ -132,13 +136,14 @@ def _nodes(
     health: Mapping[str, NodeHealth],
     incidents: Collection[str] | None,
     now: datetime,
+    hidden: Collection[str],
 ) -> Iterable[tuple[str, ...]]:
     """Those that are quarantined, not ready, or have an open finding. Which incidents there are may not be
     known."""
     for name in sorted(nodes.keys() | health.keys()):
         node, report = nodes.get(name), health.get(name)
         codes = _codes(report)
-        state = _state(node, now)
+        state = "not shown" if node is None and NODES.plural in hidden else _state(node, now)
         if codes or (state and node is not None):
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
             if incident and incidents is not None and incident not in incidents:
@@ -205,8 +210,13 @@ def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str
                 yield act.action, act.target, act.reason, ago(act.at, now), meaning
 
 
-def _blind(nodes: Mapping[str, Node], health: Mapping[str, NodeHealth]) -> Iterable[tuple[str, ...]]:
-    """One row for all nodes that are blind in the same way: usually it is the whole pool."""
+def _blind(
+    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], hidden: Collection[str]
+) -> Iterable[tuple[str, ...]]:
+    """One row for all nodes that are blind in the same way: usually it is the whole pool. Who may not read
+    NodeHealths does not know which are."""
+    if NODEHEALTHS.plural in hidden:
+        return
     said: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name, node in sorted(nodes.items()):
         report = health.get(name)

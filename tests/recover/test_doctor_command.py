@@ -23,9 +23,10 @@ from recover.doctor.cli import run
 from recover.doctor.look import look
 from recover.doctor.model import Case, Part
 from recover.kube.cluster import ListPage
-from recover.lookup import CannotTell, NotFound
+from recover.lookup import NotFound
 from recover.modes import Mode
 from recover.resources import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from recover.snapshot import CannotTell
 from tests.recover.served import served
 from tests.recover.why_cases import NOW
 
@@ -302,17 +303,20 @@ def test_a_server_that_does_not_answer_is_3(asked: list[str], capsys: pytest.Cap
 
 
 class KnowsNothing(BaseHTTPRequestHandler):
-    """An API server, as far as it tells its version, that serves no kind of ours."""
+    """An API server, as far as it tells its version and has empty lists, that serves no kind of ours."""
 
     otherwise = 404
+    lists = True
 
     def do_GET(self) -> None:
-        version = {"gitVersion": "v1.36.3"} if self.path == "/version" else None
-        self.send_response(200 if version else self.otherwise)
+        answer: dict[str, Any] | None = {"gitVersion": "v1.36.3"} if self.path == "/version" else None
+        if self.lists and self.path.startswith("/api/v1/"):
+            answer = {"metadata": {"resourceVersion": "1"}, "items": []}
+        self.send_response(200 if answer else self.otherwise)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
         refused = {"kind": "Status", "reason": "Because", "message": f"not {self.path}"}
-        self.wfile.write(msgspec.json.encode(version or refused))
+        self.wfile.write(msgspec.json.encode(answer or refused))
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -320,6 +324,11 @@ class KnowsNothing(BaseHTTPRequestHandler):
 
 class Forbids(KnowsNothing):
     otherwise = 403
+    lists = False
+
+
+class NoApiServer(KnowsNothing):
+    lists = False
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -331,6 +340,7 @@ class ApiServer(ThreadingHTTPServer):
     ("asked", "api_server", "words"),
     [
         (["llm"], KnowsNothing, "this cluster does not know "),
+        (["llm"], NoApiServer, "what answers there is no Kubernetes API server: it does not know nodes"),
         ([], KnowsNothing, "Rekindle is not installed in this cluster. To install it:"),
         (["llm"], Forbids, "you may list nothing of what Rekindle writes: nodehealths left out: "),
     ],
@@ -394,7 +404,6 @@ async def looked(store: MemoryCluster, verb: str, plural: str, error: Exception)
     ("verb", "plural", "part"),
     [
         ("get", "configmaps", Part.MODE),
-        ("list", "namespaces", Part.NAMESPACE),
         ("list", "nodes", Part.NODES),
         ("list", "nodehealths", Part.HEALTH),
         ("list", "pods", Part.RUNNING),
@@ -410,6 +419,21 @@ async def test_what_one_may_not_read_leaves_only_its_own_checks_unmade(
     assert "may not" in case.unread[part]
 
 
+async def test_who_may_not_list_namespaces_may_read_the_one_of_the_job(store: MemoryCluster) -> None:
+    case, _ = await looked(store, "list", "namespaces", FORBIDDEN)
+
+    assert case.namespace is not None
+    assert case.unread == {}
+
+
+async def test_a_failing_api_server_and_a_missing_object_are_no_missing_right(store: MemoryCluster) -> None:
+    failing, _ = await looked(store, "get", "configmaps", ApiError(500, "InternalError", "etcd is away"))
+    missing, _ = await looked(store, "get", "configmaps", ApiError(404, "NotFound", "none"))
+
+    assert failing.unread[Part.MODE].startswith("the API server failed to answer ConfigMap rekindle-system/")
+    assert missing.unread[Part.MODE].startswith("there is no ConfigMap rekindle-system/rekindle-state: ")
+
+
 async def test_who_may_not_read_policies_does_not_know_of_them_and_who_may_does(store: MemoryCluster) -> None:
     refused, _ = await looked(store, "get", "mutatingadmissionpolicies", FORBIDDEN)
     missing, _ = await looked(store, "get", "mutatingadmissionpolicies", ApiError(404, "NotFound", "none"))
@@ -421,7 +445,7 @@ async def test_recipes_of_ones_own_that_cannot_be_read_are_left_out_and_said(sto
     case, notes = await looked(store, "list", "recipes", FORBIDDEN)
 
     assert "paddle-autogrow-crash" in case.recipes
-    assert notes == ["recipes of your own left out: 403 Forbidden: you may not"]
+    assert notes == ["recipes of your own left out: you may not read recipes.rekindle.dev (you may not)"]
 
 
 async def test_a_mode_that_is_no_mode_is_not_taken_for_one(store: MemoryCluster) -> None:

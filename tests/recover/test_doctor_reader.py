@@ -11,8 +11,8 @@ import pytest
 from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
 from recover.doctor.installation.model import Part
 from recover.doctor.installation.reader import Reader
-from recover.lookup import CannotTell
 from recover.resources import NODES
+from recover.snapshot import CannotTell
 
 
 class Answers(KubeApi):
@@ -55,12 +55,18 @@ async def test_a_kind_that_is_not_served_has_no_objects() -> None:
     assert await listed(ApiError(404, "NotFound", "no such kind")) == ([], {})
 
 
-@pytest.mark.parametrize("status", [403, 500])
-async def test_what_is_refused_has_its_reason(status: int) -> None:
-    found, unread = await listed(ApiError(status, "Because", "you may not"))
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (403, "nodes may not be read (so it says)"),
+        (500, "the API server failed to answer nodes (so it says)"),
+    ],
+)
+async def test_what_is_not_read_has_its_reason(status: int, why: str) -> None:
+    found, unread = await listed(ApiError(status, "Because", "so it says"))
 
     assert found is None
-    assert unread == {Part.NODES: "nodes may not be read (you may not)"}
+    assert unread == {Part.NODES: why}
 
 
 @pytest.mark.parametrize("error", [ReplyLost("it broke"), ApiError(401, "Unauthorized", "who are you?")])

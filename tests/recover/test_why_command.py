@@ -14,14 +14,19 @@ from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover.api import GangRef
 from recover.cli import status, why
+from recover.doctor.cli import run as doctor
 from recover.kube.cluster import ListPage
-from recover.lookup import CannotTell, NotFound, Snapshot, find, namespace_of, read
-from recover.model import Gang
+from recover.kube.rest import RestCluster
+from recover.lookup import NotFound, find, namespace_of
+from recover.model import Gang, Node
 from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
-from recover.stories.job import Job
+from recover.snapshot import CannotTell, Snapshot, read
+from recover.stories.job import Job, why_job
+from recover.stories.node import why_node
+from recover.stories.overview import overview
 from recover.workloads import WORKLOADS
 from tests.recover.served import served
-from tests.recover.why_cases import finding, health, incident, recovery
+from tests.recover.why_cases import finding, health, incident, recovery, told
 
 
 @pytest.fixture
@@ -265,6 +270,9 @@ class Refusing:
             raise self._error
         return ListPage([], "1")
 
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        raise ApiError(403, "Forbidden", "no rights")
+
 
 async def test_missing_crds_say_how_to_install_them() -> None:
     cluster = Refusing(
@@ -283,7 +291,12 @@ async def test_a_framework_that_is_not_installed_is_no_problem(resource: Resourc
         resource, ApiError(404, "NotFound", "the server could not find the requested resource")
     )
 
-    assert (await read(cluster)).notes == []
+    snapshot = await read(cluster)
+
+    assert snapshot.notes == []
+    assert snapshot.hidden == set()
+    with pytest.raises(NotFound, match=f"does not serve {resource.kind} .*: its CRD is missing"):
+        find(f"{resource.plural}/llm", snapshot)
 
 
 async def test_what_one_may_not_list_is_left_out_and_said() -> None:
@@ -312,9 +325,14 @@ async def test_who_may_view_one_namespace_need_not_say_it_twice() -> None:
                 raise ApiError(403, "Forbidden", "no rights")
             return ListPage([], "1")
 
+        async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+            assert resource == NAMESPACES
+            return msgspec.json.encode({"metadata": {"name": name}})
+
     snapshot = await read(OfOneNamespace(), instead="ml")
 
     assert snapshot.hidden == {"nodes", "nodehealths", "incidents", "namespaces"}
+    assert snapshot.namespaces.keys() == {"ml"}, "who may not list namespaces may read their own one"
 
 
 async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
@@ -326,6 +344,104 @@ async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
         await read(cluster)
     with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .* right$"):
         await read(cluster, namespace="ml")
+
+
+NO_RIGHT = ApiError(403, "Forbidden", "jobs is forbidden")
+NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")
+FAILING = ApiError(500, "InternalError", "the conversion webhook does not answer")
+ABSENCES = [
+    (None, "The job itself is gone."),
+    (NO_RIGHT, "you may not list jobs of kind Job there; it may well exist."),
+    (NO_KIND, "This cluster does not serve Job (batch/v1): its CRD is not installed, so the job is gone."),
+    (FAILING, "the API server failed to list jobs of kind Job; it may well exist."),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ABSENCES, ids=["deleted", "no right", "no kind", "failing"])
+@pytest.mark.parametrize("command", ["why", "doctor"])
+def test_a_job_that_is_not_listed_is_told_as_gone_only_where_it_is(
+    error: ApiError | None,
+    words: str,
+    command: str,
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if error is None:
+        store.delete(JOBS, "llm", Deletion(propagation=Propagation.BACKGROUND), namespace="team")
+    unhindered = RestCluster.list
+
+    async def refusing(self: RestCluster, resource: Resource, **asked: Any) -> ListPage:
+        if error is not None and resource == JOBS:
+            raise error
+        return await unhindered(self, resource, **asked)
+
+    monkeypatch.setattr(RestCluster, "list", refusing)
+
+    ended = (why if command == "why" else doctor)(["team/llm", "--kubeconfig", kubeconfig])
+
+    printed = capsys.readouterr()
+    assert ended == (0 if command == "why" else 3)
+    assert words in (printed.out if command == "why" else printed.err)
+
+
+def test_a_job_that_cannot_be_decoded_is_not_told_as_gone(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.patch(JOBS, "llm", {"spec": {"parallelism": "four"}}, namespace="team")
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    assert "The job itself exists and is not shown, since it cannot be read." in capsys.readouterr().out
+
+
+async def test_what_answers_and_knows_no_nodes_is_no_api_server() -> None:
+    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not know nodes"):
+        await read(Refusing(None, NO_KIND))
+
+
+async def test_a_job_whose_namespace_may_not_be_read_is_not_said_to_be_left_alone() -> None:
+    class WithoutNamespaces(Refusing):
+        async def list(self, resource: Resource, **asked: Any) -> ListPage:
+            if resource == JOBS:
+                body = {**a_job("llm"), "apiVersion": "batch/v1", "kind": "Job"}
+                body["metadata"] = {"name": "llm", "namespace": "team", "uid": "u", "resourceVersion": "1"}
+                return ListPage([msgspec.Raw(msgspec.json.encode(body))], "1")
+            return await super().list(resource, **asked)
+
+    found = find("team/llm", await read(WithoutNamespaces(NAMESPACES, NO_RIGHT)))
+
+    assert isinstance(found, Job)
+    assert found.consent is None
+    story = why_job(found, [], [], datetime.now(UTC))
+    assert "Whether it would be restarted after a fault is not known" in story.verdict.text
+    assert not any("auto-recovery" in command.run for command in story.commands)
+
+
+async def test_a_namespace_that_may_not_be_listed_is_not_told_as_missing() -> None:
+    snapshot = await read(Refusing(NAMESPACES, NO_RIGHT))
+
+    with pytest.raises(NotFound, match="no job or node 'team/llm' is among what you may read"):
+        find("team/llm", snapshot)
+
+
+@pytest.mark.parametrize("hidden", ["nodes", "nodehealths"])
+def test_nodes_that_may_not_be_read_are_not_told_as_gone_or_blind(hidden: str) -> None:
+    node = Node(name="node-3", uid="u", version="1")
+    nodes = {} if hidden == "nodes" else {"node-3": node}
+    report = {} if hidden == "nodehealths" else {"node-3": health(finding())}
+
+    shown = overview(nodes, report, [], [], datetime.now(UTC), hidden={hidden})
+    story = why_node(
+        "node-3", nodes.get("node-3"), report.get("node-3"), [], datetime.now(UTC), hidden={hidden}
+    )
+
+    text = str(shown) + told(story)
+    assert "no agent" not in text.lower()
+    assert "no Node object" not in text
+    assert "no such Node" not in text
+    assert "may not read" in told(story)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from recover.doctor.installation.objects import (
 from recover.doctor.installation.reader import Reader
 from recover.doctor.installation.rules import definitions, denied, policies
 from recover.kube.lease import LEASE
-from recover.lookup import CannotTell
 from recover.mode import STATE
 from recover.model import Gang
 from recover.modes import Mode
@@ -44,6 +43,7 @@ from recover.recipes.objects import seen as seen_recipe
 from recover.recipes.objects import settle
 from recover.resources import CONFIGMAPS, INCIDENTS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.settings import Settings
+from recover.snapshot import CannotTell
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
 

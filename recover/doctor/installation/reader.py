@@ -13,7 +13,7 @@ import msgspec
 from detectors.kubeapi import ApiError, KubeApi, ReplyLost, Resource
 from recover.doctor.installation.model import Part
 from recover.kube.rest import RestCluster
-from recover.lookup import CannotTell
+from recover.snapshot import CannotTell
 
 __all__ = ["Reader"]
 
@@ -100,7 +100,9 @@ class Reader:
             if part is None and (error.status == 429 or error.status >= 500):
                 raise CannotTell(f"the API server cannot answer {what}: {error}") from error
             if part is not None and not error.not_found:
-                self.unread.setdefault(part, f"{what} may not be read ({error.message or error.reason})")
+                failed = f"the API server failed to answer {what}"
+                why = f"{what} may not be read" if error.status == 403 else failed
+                self.unread.setdefault(part, f"{why} ({error.message or error.reason})")
         except ReplyLost as error:
             raise CannotTell(f"the API server does not answer: {error}") from error
         except msgspec.MsgspecError as error:

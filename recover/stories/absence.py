@@ -1,0 +1,46 @@
+"""Why a job that a Recovery names is not shown: it was deleted, or it could not be read. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from recover.api import GangRef
+
+__all__ = ["Absence"]
+
+
+class Absence(StrEnum):
+    DELETED = "deleted"
+    FORBIDDEN = "forbidden"
+    """The reader may not list jobs of that kind."""
+    NOT_SERVED = "not-served"
+    """The cluster does not know the kind: its CRD is gone, and each job of it."""
+    UNANSWERED = "unanswered"
+    """The API server failed to list that kind."""
+    UNDECODABLE = "undecodable"
+    """The job exists, and this version cannot read it."""
+    UNKNOWN_KIND = "unknown-kind"
+    """This version reads no jobs of that kind."""
+
+    def of(self, ref: GangRef) -> str:
+        """One sentence about that job."""
+        kind = f"{ref.kind} ({ref.api_version})"
+        match self:
+            case Absence.DELETED:
+                return "The job itself is gone."
+            case Absence.FORBIDDEN:
+                return (
+                    f"The job itself is not shown, since you may not list jobs of kind {ref.kind} there; "
+                    "it may well exist."
+                )
+            case Absence.NOT_SERVED:
+                return f"This cluster does not serve {kind}: its CRD is not installed, so the job is gone."
+            case Absence.UNANSWERED:
+                return (
+                    f"The job itself is not shown, since the API server failed to list jobs of kind "
+                    f"{ref.kind}; it may well exist."
+                )
+            case Absence.UNDECODABLE:
+                return "The job itself exists and is not shown, since it cannot be read."
+            case Absence.UNKNOWN_KIND:
+                return f"The job itself is not shown, since this version reads no jobs of kind {kind}."
