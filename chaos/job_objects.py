@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["indexed_job", "paddlejob", "pytorchjob", "replica_index", "resume_source"]
+__all__ = ["indexed_job", "jobset", "paddlejob", "pytorchjob", "replica_index", "resume_source"]
 
 Object = dict[str, Any]
 
@@ -38,6 +38,25 @@ def indexed_job(metadata: Object, pod: Object, *, ranks: int, backoff_limit: int
         "template": {"spec": {**pod, "restartPolicy": "Never"}},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def jobset(metadata: Object, pod: Object, *, ranks: int, max_restarts: int | None = None) -> Object:
+    """One Job of all ranks. Without `max_restarts` it has no failure policy: a failed Job fails it for
+    good."""
+    policy = {} if max_restarts is None else {"failurePolicy": {"maxRestarts": max_restarts}}
+    job = {
+        "parallelism": ranks,
+        "completions": ranks,
+        "backoffLimit": 0,
+        "template": {"spec": {**pod, "restartPolicy": "Never"}},
+    }
+    replicated = [{"name": "ranks", "replicas": 1, "template": {"spec": job}}]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
+        "spec": {"suspend": False, "replicatedJobs": replicated, **policy},
+    }
 
 
 def replica_index() -> Object:

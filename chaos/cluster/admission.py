@@ -19,6 +19,7 @@ __all__ = [
     "fill_in_pod",
     "nothing",
     "refuse_job",
+    "refuse_jobset",
     "refuse_kubeflow",
     "refuse_lease",
     "refuse_pod",
@@ -173,3 +174,18 @@ def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, An
         return None
 
     return refuse
+
+
+def refuse_jobset(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
+    """Its Jobs' templates may change only while it is suspended, and only in what places their pods. Source:
+    JobSet 0.11's validating webhook."""
+    jobs = new.get("spec", {}).get("replicatedJobs")
+    if not isinstance(jobs, list) or not jobs:
+        return "spec.replicatedJobs: Required value"
+    if old is None:
+        return None
+    before, after = (copy.deepcopy(body["spec"]["replicatedJobs"]) for body in (old, new))
+    if old["spec"].get("suspend") or new["spec"].get("suspend"):
+        for job in (*before, *after):
+            _drop_placement(job["template"]["spec"]["template"])
+    return None if before == after else "spec.replicatedJobs: Invalid value: field is immutable"

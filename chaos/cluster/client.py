@@ -92,8 +92,8 @@ class Client:
             while True:
                 woken.clear()
                 upto = self._store.version
-                if self.disturbance.watch_lag_s:
-                    await asyncio.sleep(self.disturbance.watch_lag_s)
+                if lag_s := self.disturbance.lag_s(resource):
+                    await asyncio.sleep(lag_s)
                 if not self.disturbance.partitioned:
                     for change in history.since(position):
                         if change.version > upto:
@@ -135,8 +135,11 @@ class Client:
         subresource: str = "",
         patch_type: PatchType = MergePatch,
     ) -> bytes:
+        versioned = bool(
+            ((body.get("metadata") or {}) if isinstance(body, dict) else {}).get("resourceVersion")
+        )
         return await self._write(
-            _Request("patch", resource, namespace, name, subresource),
+            _Request("patch", resource, namespace, name, subresource, versioned),
             lambda: self._store.patch(
                 resource, name, body, namespace=namespace, subresource=subresource, patch_type=patch_type
             ),
@@ -158,11 +161,13 @@ class Client:
 
     async def remove(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> bytes:
         """Delete with every option, and with the object's last state as the answer."""
-        request = _Request("delete", resource, namespace, name)
+        versioned = bool(options.resource_version)
+        request = _Request("delete", resource, namespace, name, versioned=versioned)
         return await self._write(request, lambda: self._store.delete(resource, name, options, namespace))
 
     async def _write(self, request: _Request, operation: Callable[[], Stored]) -> bytes:
         await self.disturbance.before(request.verb)
+        self.disturbance.admit(request.verb, request.resource, request.namespace, request.name)
         version = self._store.version
         refusal: ApiError | None = None
         raw = b""
@@ -181,6 +186,7 @@ class Client:
             subresource=request.subresource,
             status=refusal.status if refusal else request.success,
             changed=self._store.version != version,
+            versioned=request.versioned,
         )
         self._store.audit.append(entry)
         if self._store.before_reply is not None:
@@ -197,10 +203,16 @@ class _Request(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     subresource: str = ""
+    versioned: bool = False
 
     @property
     def success(self) -> int:
         return 201 if self.verb == "create" else 200
+
+
+def _names_version(body: Any) -> bool:
+    """Whether a merge patch says which version it was meant for."""
+    return isinstance(body, dict) and bool((body.get("metadata") or {}).get("resourceVersion"))
 
 
 def _within(namespace: str, matches: Matcher) -> Matcher:

@@ -5,30 +5,57 @@ before each request, after each write, and while it watches.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
-from detectors.kubeapi import ApiError, ReplyLost
+import msgspec
 
-__all__ = ["Disturbance"]
+from detectors.kubeapi import ApiError, ReplyLost, Resource
+
+__all__ = ["Disturbance", "StandingRefusal"]
 
 _REASONS = {403: "Forbidden", 409: "Conflict", 429: "TooManyRequests", 503: "ServiceUnavailable"}
+
+
+class StandingRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Writes that are refused as long as this stands, as by an admission webhook or a quota. It matches one
+    verb on the objects of one kind whose name contains `name`, in `namespace` or in all."""
+
+    why: str
+    verb: str
+    resource: Resource
+    name: str = ""
+    namespace: str = ""
+    status: int = 403
+
+    def matches(self, verb: str, resource: Resource, namespace: str, name: str) -> bool:
+        return (
+            (self.verb, self.resource) == (verb, resource)
+            and self.name in name
+            and self.namespace in ("", namespace)
+        )
 
 
 class Disturbance:
     """Tests set the fields at any time.
 
     refuse_with    statuses for the next requests, one each; nothing is applied
+    standing       refusals that are bound to objects, and stay until they are taken away
+    refused        how many requests were refused, by `why` or status
     lose_replies   how many of the next writes are applied while their answers are lost
     delay_s        each request arrives this late
     watch_lag_s    watch events arrive this late
+    lag_of_s       those of one kind arrive this late, if that is later
     """
 
     def __init__(self) -> None:
         self.refuse_with: deque[int] = deque()
+        self.standing: list[StandingRefusal] = []
+        self.refused: Counter[str] = Counter()
         self.lose_replies = 0
         self.delay_s = 0.0
         self.watch_lag_s = 0.0
+        self.lag_of_s: dict[Resource, float] = {}
         self.partitioned = False
         self.watch_era = 0
         self._watches: dict[object, Callable[[], None]] = {}
@@ -53,8 +80,23 @@ class Disturbance:
             raise ReplyLost(f"{what}: no route to the API server")
         if self.refuse_with:
             status = self.refuse_with.popleft()
-            reason = _REASONS.get(status, "InternalError")
-            raise ApiError(status, reason, "refused on purpose", 1.0 if status == 429 else None)
+            raise self._refusal(status, "refused on purpose", f"status {status}")
+
+    def admit(self, verb: str, resource: Resource, namespace: str, name: str) -> None:
+        """Raises ApiError where a refusal stands against this write."""
+        for refusal in self.standing:
+            if refusal.matches(verb, resource, namespace, name):
+                raise self._refusal(refusal.status, refusal.why, refusal.why)
+
+    def _refusal(self, status: int, message: str, counted_as: str) -> ApiError:
+        self.refused[counted_as] += 1
+        return ApiError(
+            status, _REASONS.get(status, "InternalError"), message, 1.0 if status == 429 else None
+        )
+
+    def lag_s(self, resource: Resource) -> float:
+        """How late watch events of that kind arrive."""
+        return max(self.watch_lag_s, self.lag_of_s.get(resource, 0.0))
 
     def after_write(self, what: str) -> None:
         """The way back. Raises ReplyLost, as set."""

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 
 from chaos.cluster.client import Client
 from chaos.cluster.containers import Exit, Runtime
@@ -23,8 +24,9 @@ __all__ = ["Kubelet"]
 
 
 class Kubelet:
-    """`devices` are the extended resources that the node offers, by name; `power_on` gets the boot id before
-    anything else; `watch_task` is told of each task, to see it fail.
+    """`devices` are the extended resources that the node offers, by name; `clock_lead_s` is how far its
+    clock is ahead of the others; `power_on` gets the boot id before anything else; `watch_task` is told of
+    each task, to see it fail.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Kubelet:
         *,
         devices: Mapping[str, int],
         settings: KubeletSettings,
+        labels: Mapping[str, str],
+        clock_lead_s: float,
         power_on: Callable[[str], None],
         watch_task: Callable[[asyncio.Task[None]], None],
     ) -> None:
@@ -46,6 +50,8 @@ class Kubelet:
         self._runtime = runtime
         self._devices = dict(devices)
         self._settings = settings
+        self._labels = dict(labels)
+        self._clock_lead = timedelta(seconds=clock_lead_s)
         self._power_on = power_on
         self._watch_task = watch_task
         self._workers: dict[str, PodWorker] = {}
@@ -57,6 +63,10 @@ class Kubelet:
     def boot_id(self) -> str:
         """New with each boot, and the same in each run of the same test."""
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.boot-{self.boots}.rekindle.dev"))
+
+    def now(self) -> datetime:
+        """By this machine's own clock."""
+        return self._store.now() + self._clock_lead
 
     # --- the machine --------------------------------------------------------------------------------------
 
@@ -89,14 +99,14 @@ class Kubelet:
         try:
             node = self._store.read(NODES, self.name).body
         except ApiError:
-            await self.api.create(NODES, {"metadata": {"name": self.name}})
+            await self.api.create(NODES, {"metadata": {"name": self.name, "labels": self._labels}})
             node = self._store.read(NODES, self.name).body
         ready = {
             "type": "Ready",
             "status": "True",
             "reason": "KubeletReady",
             "message": "kubelet is posting ready status",
-            "lastTransitionTime": stamp(self._store.now()),
+            "lastTransitionTime": stamp(self.now()),
         }
         quantities = {name: str(count) for name, count in self._devices.items()}
         quantities |= {"cpu": "64", "memory": "512Gi", "pods": "110"}
@@ -147,7 +157,7 @@ class Kubelet:
         if uid not in self._workers:
             if pod["status"]["phase"] in ("Succeeded", "Failed") and not deleted:
                 return
-            worker = PodWorker(self.name, pod, self._store, self.api, self._runtime, self._settings)
+            worker = PodWorker(self.name, pod, self._store, self.api, self._runtime, self._settings, self.now)
             self._workers[uid] = worker
             self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {meta['name']}")
             self._watch_task(self._tasks[uid])

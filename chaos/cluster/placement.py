@@ -11,7 +11,7 @@ from typing import Any
 
 from chaos.cluster.kinds import Object
 
-__all__ = ["GPU", "devices_of_node", "devices_of_pod", "refusal", "tolerates"]
+__all__ = ["GPU", "devices_of_node", "devices_of_pod", "preference", "refusal", "tolerates"]
 
 GPU = "nvidia.com/gpu"
 
@@ -49,6 +49,21 @@ def refusal(pod: Object, node: Object, free: Mapping[str, int]) -> str | None:
     missing = (name for name, count in sorted(devices_of_pod(pod).items()) if count > free.get(name, 0))
     short_of = next(missing, None)
     return f"Insufficient {short_of}" if short_of else None
+
+
+def preference(pod: Object, node: Object) -> tuple[int, int]:
+    """Smaller is better: soft taints first, which weigh more in the default scheduler than preferred
+    affinity."""
+    taints = [t for t in node.get("spec", {}).get("taints", []) if t["effect"] == "PreferNoSchedule"]
+    disliked = sum(1 for taint in taints if not tolerates(pod, taint))
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    labels, fields = node["metadata"].get("labels", {}), {"metadata.name": node["metadata"]["name"]}
+    wanted = sum(
+        int(term["weight"])
+        for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        if _meets(term["preference"], labels, fields)
+    )
+    return disliked, -wanted
 
 
 def tolerates(pod: Object, taint: Mapping[str, Any]) -> Object | None:

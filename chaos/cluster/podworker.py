@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Callable
+from datetime import datetime
 
 import msgspec
 
@@ -34,7 +36,8 @@ class KubeletSettings(msgspec.Struct, frozen=True):
 
 
 class PodWorker:
-    """`deleted` is set by the kubelet when it sees that the pod is to be deleted."""
+    """`deleted` is set by the kubelet when it sees that the pod is to be deleted; `now` is its machine's
+    clock."""
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class PodWorker:
         api: Client,
         runtime: Runtime,
         settings: KubeletSettings,
+        now: Callable[[], datetime],
     ) -> None:
         self.deleted = asyncio.Event()
         self._node = node
@@ -53,6 +57,7 @@ class PodWorker:
         self._api = api
         self._runtime = runtime
         self._settings = settings
+        self._now = now
         self._states = [_state_at_boot(pod, container) for container in pod["spec"]["containers"]]
 
     async def run(self) -> None:
@@ -74,7 +79,7 @@ class PodWorker:
             if state.ended is None:
                 await self._run_once(container, state)
             state.running = False
-            state.ended_at = state.ended_at or self._store.now()
+            state.ended_at = state.ended_at or self._now()
             assert state.ended is not None
             if self.deleted.is_set() or not restarts_after(policy, state.ended.code):
                 state.for_good = True
@@ -99,13 +104,13 @@ class PodWorker:
                 await self._report()
                 await self._pause(self._settings.config_retry_s)
                 continue
-            state.container_id, state.started_at, state.running = run.container_id, self._store.now(), True
+            state.container_id, state.started_at, state.running = run.container_id, self._now(), True
             if self.deleted.is_set():  # between the check above and the start
                 self._runtime.send(self._uid, signal.SIGTERM)
             await self._report()
             ended = await asyncio.shield(ending)  # it is the runtime's, and goes on when the node crashes
             break
-        state.ended, state.ended_at = ended, self._store.now()
+        state.ended, state.ended_at = ended, self._now()
 
     def _prepared(self, container: Object, restart: int) -> ContainerRun:
         environment = environment_of(self._pod, container, self._store)
@@ -143,7 +148,7 @@ class PodWorker:
         meta = self._pod["metadata"]
         try:
             current = self._store.read(PODS, meta["name"], meta["namespace"]).body
-            status = {**current["status"], **pod_status(current, self._states, self._store.now())}
+            status = {**current["status"], **pod_status(current, self._states, self._now())}
             await self._api.patch(
                 PODS,
                 meta["name"],

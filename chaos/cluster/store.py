@@ -35,7 +35,8 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """One mutating request, as answered. `changed` is False for a write that changed nothing."""
+    """One mutating request, as answered. `changed` is False for a write that changed nothing; `versioned`
+    says that it named the resourceVersion that it was meant for."""
 
     at: datetime
     user: str
@@ -46,6 +47,7 @@ class Audit(msgspec.Struct, frozen=True):
     subresource: str
     status: int
     changed: bool
+    versioned: bool = False
 
 
 def stamp(at: datetime) -> str:

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from typing import Protocol
 
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.kinds import Object
 
-__all__ = ["Behaviour", "VirtualRuntime", "VirtualTraining"]
+__all__ = ["LINGERS_S", "Behaviour", "VirtualRuntime", "VirtualTraining"]
 
+LINGERS_S = "test.rekindle.dev/lingers-s"
+"""Annotation on a pod: how long its containers go on after SIGTERM, as one that saves a checkpoint first."""
 CHECKPOINT_STEPS = 10
 """A training saves after so many steps."""
 
@@ -25,14 +28,19 @@ class Behaviour(Protocol):
 
 
 class VirtualRuntime:
-    """Every signal ends a container at once, as it does a program that does not catch it."""
+    """A signal ends a container at once, as it does a program that does not catch it. Where its pod has the
+    annotation LINGERS_S, SIGTERM ends it only after so many seconds."""
 
     def __init__(self, behaviour: Callable[[Object], Behaviour]) -> None:
         self._behaviour = behaviour
+        self._lingers_s: dict[str, float] = {}
         self._running: dict[str, dict[str, tuple[asyncio.Task[Exit], asyncio.Future[Exit]]]] = {}
 
     async def start(self, run: ContainerRun) -> asyncio.Future[Exit]:
         behaviour = self._behaviour(run.pod)
+        lingers_s = float(run.pod["metadata"].get("annotations", {}).get(LINGERS_S, 0))
+        if lingers_s:
+            self._lingers_s[run.uid] = lingers_s
         ending: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(behaviour.run(run, _unheard), name=f"container {run.uid}/{run.name}")
         self._running.setdefault(run.uid, {})[run.name] = (task, ending)
@@ -54,7 +62,11 @@ class VirtualRuntime:
             ending.set_result(task.result())
 
     def send(self, pod_uid: str, number: int) -> None:
-        self.kill(pod_uid, Exit.by_signal(number))
+        lingers_s = self._lingers_s.get(pod_uid, 0.0) if number == signal.SIGTERM else 0.0
+        if lingers_s:
+            asyncio.get_running_loop().call_later(lingers_s, self.kill, pod_uid, Exit.by_signal(number))
+        else:
+            self.kill(pod_uid, Exit.by_signal(number))
 
     def kill(self, pod_uid: str, ended: Exit) -> None:
         for task, ending in tuple(self._running.get(pod_uid, {}).values()):
@@ -64,6 +76,7 @@ class VirtualRuntime:
 
     def forget(self, node: str, pod: Object) -> None:
         """There are no files to remove."""
+        self._lingers_s.pop(pod["metadata"]["uid"], None)
 
 
 def _unheard(_: str) -> None:

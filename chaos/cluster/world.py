@@ -18,6 +18,7 @@ from chaos.cluster.containers import Exit, Runtime
 from chaos.cluster.controllers.base import Controller
 from chaos.cluster.controllers.garbage import GarbageCollector
 from chaos.cluster.controllers.jobs import JobController
+from chaos.cluster.controllers.jobsets import JobSetController
 from chaos.cluster.controllers.kubeflow import KubeflowController
 from chaos.cluster.controllers.kubeflow_kinds import PADDLE, PYTORCH
 from chaos.cluster.controllers.nodes import LifecycleSettings, NodeLifecycle
@@ -39,7 +40,8 @@ __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 
 class Shape(msgspec.Struct, frozen=True):
     """What to build. Every node offers its GPUs and, besides, `devices`: extended resources of any name.
-    Objects are validated against `crds`."""
+    Objects are validated against `crds`. By node name: `labels`, and how far its clock is ahead of the
+    others; `joining` nodes are off, and unknown to the API, until somebody boots them."""
 
     nodes: int = 5
     gpus_per_node: int = 1
@@ -48,6 +50,9 @@ class Shape(msgspec.Struct, frozen=True):
     seed: int = 0
     lifecycle: LifecycleSettings = LifecycleSettings()
     kubelet: KubeletSettings = KubeletSettings()
+    labels: Mapping[str, Mapping[str, str]] = {}
+    clock_leads_s: Mapping[str, float] = {}
+    joining: frozenset[str] = frozenset()
 
 
 class LocalCluster:
@@ -67,6 +72,7 @@ class LocalCluster:
             JobController(store),
             KubeflowController(store, PYTORCH),
             KubeflowController(store, PADDLE),
+            JobSetController(store),
             NodeLifecycle(store, shape.lifecycle),
             GarbageCollector(store),
         )
@@ -77,11 +83,14 @@ class LocalCluster:
                 runtime,
                 devices={GPU: shape.gpus_per_node, **shape.devices},
                 settings=shape.kubelet,
+                labels=shape.labels.get(name, {}),
+                clock_lead_s=shape.clock_leads_s.get(name, 0.0),
                 power_on=hosts[name].boot if name in hosts else _no_files,
                 watch_task=self._watch_task,
             )
             for name in node_names(shape.nodes)
         }
+        self._joining = shape.joining
         self._tasks: list[asyncio.Task[None]] = []
 
     # --- for tests, demo and scenarios --------------------------------------------------------------------
@@ -131,7 +140,8 @@ class LocalCluster:
             self._watch_task(task)
             self._tasks.append(task)
         for name in self._kubelets:
-            await self.boot_node(name)
+            if name not in self._joining:
+                await self.boot_node(name)
 
     def check(self) -> None:
         """Raises what has gone wrong inside so far: a part of the simulation that ended with an error."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from chaos.cluster.controllers.base import Controller, with_condition
 from chaos.cluster.kinds import Object
-from chaos.cluster.placement import devices_of_node, devices_of_pod, refusal
+from chaos.cluster.placement import devices_of_node, devices_of_pod, preference, refusal
 from chaos.cluster.store import MemoryCluster, stamp
 from detectors.kubeapi import ApiError, Resource
 from recover.resources import NODES, PODS
@@ -21,7 +21,8 @@ _Place = tuple[str, str]
 
 
 class Scheduler(Controller):
-    """Deterministic: pods by creation, nodes by devices in use (fewest first), then by name."""
+    """Deterministic: pods by creation, nodes by preference, by devices in use (fewest first), then by
+    name."""
 
     user = "scheduler"
     kinds = (NODES, PODS)
@@ -64,17 +65,17 @@ class Scheduler(Controller):
 
     async def _place(self, pod: Object, nodes: list[Object]) -> None:
         reasons: Counter[str] = Counter()
-        fitting: list[tuple[int, str]] = []
+        fitting: list[tuple[tuple[int, int], int, str]] = []
         for node in nodes:
             name = node["metadata"]["name"]
             used = self._in_use[name]
             why = refusal(pod, node, devices_of_node(node) - used)
             if why is None:
-                fitting.append((used.total(), name))
+                fitting.append((preference(pod, node), used.total(), name))
             else:
                 reasons[why] += 1
         if fitting:
-            await self._bind(pod, min(fitting)[1])
+            await self._bind(pod, min(fitting)[-1])
         else:
             await self._report(pod, _no_fit(len(nodes), reasons))
 
