@@ -7,9 +7,11 @@ msgspec.MsgspecError, which table.py reports and skips.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -213,6 +215,8 @@ class _Container(msgspec.Struct, rename="camel"):
 
 class _PodSpec(PodSpec, rename="camel", frozen=True):
     node_name: str = ""
+    priority: int = 0
+    termination_grace_period_seconds: int = 30
     scheduling_gates: list[dict[str, str]] = []
 
 
@@ -252,12 +256,28 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         accelerators=sum(
             _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
         ),
+        requests=_requested(containers, accelerators),
+        priority=wire.spec.priority,
+        grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=unplaced,
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec),
         environments=_environments(containers, accelerators),
     )
+
+
+def _requested(containers: list[_Container], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    total: Counter[str] = Counter()
+    for container in containers:
+        total.update(_counts({**container.resources.requests, **container.resources.limits}, names))
+    return _shared(tuple(sorted(total.items())))
+
+
+@lru_cache(maxsize=1024)
+def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Of 100,000 pods most ask for the same: they share one tuple."""
+    return requests
 
 
 def outsider(raw: bytes) -> Outsider:

@@ -123,8 +123,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Look for the common cause. The brake ends by itself when its window has passed.",
     ),
     Reason.NO_CAPACITY: Explanation(
-        "There are not enough healthy nodes for the whole gang.",
-        "Add or release nodes. The recovery goes on by itself once the gang fits.",
+        "There are not enough healthy nodes for the whole gang. A stopped gang is not started before all of "
+        "its ranks fit.",
+        "The message names the nodes that are out and why: add or release nodes. The gang starts by itself "
+        "once it fits. With a cluster autoscaler set placement.hold_without_room to false.",
     ),
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",

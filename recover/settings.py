@@ -20,6 +20,7 @@ __all__ = [
     "Lease",
     "LowerModes",
     "Maintenance",
+    "Placement",
     "Repairs",
     "Retention",
     "Settings",
@@ -98,6 +99,15 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of one gang, without progress of its steps."""
     recoveries_per_gang_max: Count = 48
     """In `timing.recovery_window_s`. Llama 3 405B saw 8.6 interruptions a day."""
+
+
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where stopped gangs are started again, and when."""
+
+    hold_without_room: bool = True
+    """A stopped gang is started only once all of its ranks fit on the nodes that are there, as far as their
+    accelerators tell. Set this to `false` with a cluster autoscaler, which adds nodes only for pods that
+    wait."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -276,6 +286,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names of chips are HAMi's; what it offers beside them counts memory and cores."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
+    placement: Placement = Placement()
     images: Images = Images()
     retention: Retention = Retention()
     lease: Lease = Lease()

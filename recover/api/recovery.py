@@ -220,6 +220,9 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     fruitless: Annotated[
         list[int], Meta(description="steps that an attempt began from and never moved on", max_length=16)
     ] = []
+    priority: Annotated[
+        int | None, Meta(description="of the ranks' pods: pods of a lower one make room for them")
+    ] = None
     leftovers: Annotated[
         list[Annotated[str, Meta(max_length=8)]],
         Meta(

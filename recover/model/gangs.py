@@ -26,6 +26,10 @@ class Template(msgspec.Struct, frozen=True):
     image_pull_secrets: tuple[str, ...] = ()
     avoided: tuple[str, ...] = ()
     """Host names that the template's required node affinity already keeps out."""
+    count: int = 0
+    """Ranks that are made from it; 0 where the framework's object does not say."""
+    node_selector: Mapping[str, str] = {}
+    priority_class: str = ""
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel"):

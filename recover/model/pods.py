@@ -67,6 +67,11 @@ class Pod(msgspec.Struct, frozen=True):
     deleting_since: datetime | None = None
     containers: tuple[Container, ...] = ()
     accelerators: int = 0
+    requests: tuple[tuple[str, int], ...] = ()
+    """What it takes of each accelerator resource of its node, as the scheduler counts it."""
+    priority: int = 0
+    grace_s: int = 30
+    """How long its own spec lets it take to end."""
     gated: bool = False
     unschedulable: str = ""
     """The scheduler's message, while it finds no place."""

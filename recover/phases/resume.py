@@ -14,6 +14,7 @@ from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
 from recover.phases.avoid import broken, closed
 from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
+from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
 from recover.resources import CONFIGMAPS
@@ -25,6 +26,8 @@ __all__ = ["environment", "resuming"]
 
 HELD_LOOK_AGAIN_S = 10.0
 """A hold may end by its own time, without any change."""
+PENDING_TOLD_S = 5.0
+"""The scheduler may need this long to see that the old pods' accelerators are free."""
 
 
 def resuming(ctx: Context) -> Step:
@@ -53,9 +56,19 @@ def resuming(ctx: Context) -> Step:
             status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
-    if ctx.status.reason == Reason.NO_CAPACITY and not ctx.status.message.startswith(_how_many(ctx, running)):
-        return Step(status=msgspec.structs.replace(ctx.status, message=_short(ctx, pods, running)))
-    return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
+    return _waiting(ctx, pods, running)
+
+
+def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
+    """Says within seconds why ranks wait, and again as their number changes."""
+    status, is_short = ctx.status, ctx.status.reason == Reason.NO_CAPACITY
+    told_in_s = PENDING_TOLD_S - (ctx.now - status.phases[-1].at).total_seconds()
+    is_news = not is_short and told_in_s <= 0 and any(pod.unschedulable for pod in pods)
+    if is_news or (is_short and not status.message.startswith(_how_many(ctx, running))):
+        message = _short(ctx, pods, running)
+        return Step(status=msgspec.structs.replace(status, reason=Reason.NO_CAPACITY, message=message))
+    waits = [left for left in (ctx.left_s(), told_in_s) if left is not None and left > 0]
+    return Step(writes=remove_scans(ctx), look_again_s=min(waits, default=None))
 
 
 def _start(ctx: Context) -> Step:
@@ -79,6 +92,9 @@ def _start(ctx: Context) -> Step:
     bad = broken(ctx)
     if bad and len(ctx.status.avoid_nodes) < AVOIDED_MAX:
         return Step(status=_kept_off(ctx, bad))
+    waiting = without_room(ctx, dict.fromkeys(ctx.status.avoid_nodes, "this recovery avoids it"))
+    if waiting is not None:
+        return waiting
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
     told = environment(ctx)
     instead = instead_of_start(ctx, mark, told)

@@ -9,6 +9,7 @@ import msgspec
 from recover import scan_pod
 from recover.actions import Action, Delete, Patch
 from recover.api import Phase, RecoveryStatus
+from recover.capacity import priority_of
 from recover.guard import Denied, may_touch
 from recover.model import Pod, PodPhase, VolumeKind
 from recover.phases.causes import first_cause
@@ -41,7 +42,10 @@ def planned(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
     cause = first_cause(ctx)
     status = msgspec.structs.replace(
-        ctx.status, causes=[cause], avoid_nodes=[cause.node] if cause.node else []
+        ctx.status,
+        causes=[cause],
+        avoid_nodes=[cause.node] if cause.node else [],
+        priority=priority_of(ctx.world, ctx.gang),
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
     within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)

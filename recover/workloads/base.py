@@ -90,11 +90,12 @@ def gang_of(
     suspended: bool,
     terminal: Terminal | None,
     size: int,
-    templates: Mapping[str, PodSpec],
+    templates: Mapping[str, tuple[PodSpec, int]],
     failures: int = 0,
     done_ranks: str = "",
 ) -> Gang:
-    """The Gang of a job, from what its framework's own fields say."""
+    """The Gang of a job, from what its framework's own fields say. Each template stands with the number of
+    pods that are made from it."""
     return Gang(
         ref=GangRef(
             api_version=resource.api_version,
@@ -117,7 +118,7 @@ def gang_of(
         size=size,
         foreign_owner=foreign_owner(meta),
         mark=mark_of(meta.annotations),
-        templates={name: template_of(spec) for name, spec in templates.items()},
+        templates={name: template_of(spec, count) for name, (spec, count) in templates.items()},
         definition=_definition(raw, resource) if may_recreate(meta.annotations) else b"",
     )
 

@@ -89,7 +89,7 @@ class Job(StopsAtOnce):
             suspended=job.spec.suspend,
             terminal=terminal_of(status.conditions, succeeded=_SUCCEEDED, failed=_FAILED),
             size=job.spec.ranks,
-            templates={"": job.spec.template.spec},
+            templates={"": (job.spec.template.spec, job.spec.ranks)},
             failures=status.failed,
             done_ranks=_done(job),
         )

@@ -96,7 +96,10 @@ class JobSet:
             suspended=spec.suspend,
             terminal=_terminal(jobset.status),
             size=sum(job.replicas * job.template.spec.pods for job in jobs),
-            templates={job.name: job.template.spec.template.spec for job in jobs},
+            templates={
+                job.name: (job.template.spec.template.spec, job.replicas * job.template.spec.pods)
+                for job in jobs
+            },
         )
         other = f"controller {spec.managed_by}" if spec.managed_by != _OWN_CONTROLLER else ""
         return msgspec.structs.replace(

@@ -82,7 +82,7 @@ class KubeflowJob(StopsAtOnce):
             suspended=policy.suspend,
             terminal=terminal_of(job.status.conditions, succeeded=("Succeeded",), failed=("Failed",)),
             size=sum(replica.replicas for replica in replicas.values()),
-            templates={role: replica.template.spec for role, replica in replicas.items()},
+            templates={role: (one.template.spec, one.replicas) for role, one in replicas.items()},
         )
         other = f"controller {policy.managed_by}" if policy.managed_by != _OWN_CONTROLLER else ""
         return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other)

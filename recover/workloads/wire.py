@@ -124,6 +124,8 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     tolerations: list[dict[str, Any]] = []
     affinity: dict[str, Any] = {}
     image_pull_secrets: list[PullSecret] = []
+    node_selector: dict[str, str] = {}
+    priority_class_name: str = ""
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
@@ -137,7 +139,7 @@ def queue_words(parallelism: int, completions: int | None) -> str:
     return f"works off {completions} completions, {parallelism} at a time, and is no gang"
 
 
-def template_of(spec: PodSpec) -> Template:
+def template_of(spec: PodSpec, count: int = 0) -> Template:
     return Template(
         volumes=volumes_of(spec),
         security_context=spec.security_context,
@@ -146,6 +148,9 @@ def template_of(spec: PodSpec) -> Template:
         containers=tuple(spec.containers),
         affinity=spec.affinity,
         avoided=_avoided(msgspec.convert(spec.affinity, Affinity)),
+        count=count,
+        node_selector=spec.node_selector,
+        priority_class=spec.priority_class_name,
     )
 
 

@@ -1,0 +1,285 @@
+"""Does a whole gang fit? The estimate never says no where the scheduler could say yes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from recover.api import Phase
+from recover.capacity import Room, room
+from recover.model import Mark, Pod, PodPhase, Quarantine, Taint, Template
+from recover.reasons import Reason
+from tests.acting import acts, advanced, look, only_recovery, recovering, start_pods, step
+from tests.builders import NOW, Worlds, cluster, gang
+
+GPU = "nvidia.com/gpu"
+CONTAINER = {"name": "train", "resources": {"limits": {GPU: 8}}}
+
+
+def template(**changes: Any) -> Template:
+    return msgspec.structs.replace(Template(containers=(CONTAINER,)), **changes)
+
+
+def machines(nodes: int, *, ranks: int = 3, of: Template | None = None) -> Worlds:
+    """Nodes of eight GPUs, and a gang with a rank on each of the first ones."""
+    world = cluster(nodes)
+    for name in world.nodes:
+        world.change_node(
+            name,
+            labels={"kubernetes.io/hostname": name, "pool": "a" if name < "n3" else "b"},
+            allocatable={GPU: 8},
+            capacity={GPU: 8, "nvidia.com/mig-1g.10gb": 0},
+        )
+    return world.running(gang(ranks=ranks, templates={"Worker": of or template()}))
+
+
+def occupied(world: Worlds, name: str, **changes: Any) -> Worlds:
+    """Another gang's pod takes all of that node."""
+    pod = Pod(
+        namespace="other",
+        name=f"other-{name}",
+        uid=f"other-{name}",
+        version="1",
+        owner_uid="other",
+        node=name,
+        phase=PodPhase.RUNNING,
+        requests=((GPU, 8),),
+    )
+    world.pods.setdefault("other", {})[pod.uid] = msgspec.structs.replace(pod, **changes)
+    return world
+
+
+def estimate(world: Worlds, **given: Any) -> Room:
+    return room(world.world(), world.gangs["llm-uid"], world.now, **given)
+
+
+def test_a_gang_fits_where_it_runs() -> None:
+    assert estimate(machines(3)).fits
+
+
+def test_without_one_of_three_nodes_one_rank_has_no_place_and_the_reason_is_given() -> None:
+    found = estimate(machines(3), without={"n1": "xid-79 is open there"})
+
+    assert found.missing == 1
+    assert found.words == "1 of 3 ranks has no place (nvidia.com/gpu: 8 each). Out: n1: xid-79 is open there"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"ready": False}, "not ready"),
+        ({"unschedulable": True}, "cordoned"),
+        (
+            {
+                "unschedulable": True,
+                "quarantine": Quarantine(incident="i", fault="nvlink", at=NOW, cordoned=True),
+            },
+            "quarantined (nvlink)",
+        ),
+        ({"taints": (Taint(key="maintenance", effect="NoSchedule"),)}, "taint maintenance:NoSchedule"),
+        ({"taints": (Taint(key="gone", effect="NoExecute", value="x"),)}, "taint gone=x:NoExecute"),
+        ({"taints": (Taint(key="rekindle.dev/spare", effect="NoSchedule"),)}, "a spare in reserve"),
+        ({"allocatable": {GPU: 7}}, "only 7 of its 8 nvidia.com/gpu are allocatable"),
+    ],
+)
+def test_a_node_that_takes_no_rank_is_named_with_its_reason(change: dict[str, Any], why: str) -> None:
+    found = estimate(machines(3).change_node("n2", **change))
+
+    assert (found.missing, found.out) == (1, (("n2", why),))
+
+
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"key": "maintenance", "operator": "Exists"}, True),
+        ({"key": "maintenance", "operator": "Equal", "value": "now"}, True),
+        ({"key": "maintenance", "value": "now", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "maintenance", "value": "later"}, False),
+        ({"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}, False),
+    ],
+)
+def test_a_taint_that_the_ranks_tolerate_keeps_none_out(toleration: dict[str, Any], fits: bool) -> None:
+    world = machines(3, of=template(tolerations=(toleration,)))
+    world.change_node("n2", taints=(Taint(key="maintenance", effect="NoSchedule", value="now"),))
+
+    assert estimate(world).fits is fits
+
+
+def test_a_taint_that_only_prefers_others_keeps_none_out() -> None:
+    world = machines(3).change_node("n2", taints=(Taint(key="x", effect="PreferNoSchedule"),))
+
+    assert estimate(world).fits
+
+
+@pytest.mark.parametrize(
+    ("changes", "fits"),
+    [
+        ({}, False),
+        ({"phase": PodPhase.SUCCEEDED}, True),
+        ({"deleting_since": NOW}, True),
+        ({"priority": -1}, True),
+        ({"node": ""}, True),
+        ({"requests": ()}, True),
+    ],
+)
+def test_what_others_hold_is_not_free_unless_it_ends_or_makes_room(
+    changes: dict[str, Any], fits: bool
+) -> None:
+    world = occupied(machines(4), "n3", **changes)
+
+    assert estimate(world, without={"n1": "broken"}).fits is fits
+
+
+def test_of_a_gang_whose_priority_is_only_known_by_name_every_pod_may_make_room() -> None:
+    world = occupied(machines(4, of=template(priority_class="production")), "n3")
+    world.pods["llm-uid"].clear()
+
+    assert estimate(world, without={"n1": "broken"}).fits
+    assert not estimate(world, without={"n1": "broken"}, priority=0).fits
+
+
+def test_selectors_and_affinity_of_the_template_are_heeded_and_ours_of_before_is_not() -> None:
+    def term(operator: str, *names: str) -> dict[str, Any]:
+        one = {"key": "kubernetes.io/hostname", "operator": operator, "values": list(names)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [one]}]}
+        return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    assert not estimate(machines(6, ranks=4, of=template(node_selector={"pool": "a"}))).fits
+    assert estimate(machines(6, ranks=3, of=template(node_selector={"pool": "a"}))).fits
+    assert not estimate(machines(3, of=template(affinity=term("NotIn", "n1")))).fits
+    assert not estimate(machines(3, of=template(affinity=term("In", "n0", "n1")))).fits
+    ours = machines(3, of=template(affinity=term("NotIn", "n1")))
+    ours.change_gang(mark=Mark(recovery="r", attempt=1, did="resumed", avoided=("n1",)))
+    assert estimate(ours).fits
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        Template(),
+        template(containers=({"resources": {"limits": {"example.com/fpga": 1}}},)),
+        template(containers=({"resources": {"limits": {GPU: "1k"}}},)),
+        template(containers=({"resources": None},)),
+    ],
+)
+def test_what_nobody_knows_counts_as_fitting(of: Template) -> None:
+    assert estimate(machines(3, ranks=3, of=of), without={"n0": "", "n1": "", "n2": ""}).fits
+
+
+def test_templates_that_ask_for_the_same_share_the_places() -> None:
+    world = machines(3)
+    roles = {"Master": template(count=1), "Worker": template(count=3)}
+    world.change_gang(templates=roles, size=4)
+
+    assert estimate(world).words.startswith("1 of 4 ranks has no place")
+
+
+# --- held until there is room -----------------------------------------------------------------------------
+
+
+def struck(nodes: int = 3) -> Worlds:
+    """One node of a gang of three has lost its GPU and is cordoned."""
+    world = machines(nodes)
+    recovering(world.finding(on="n1"))
+    assert world.nodes["n1"].unschedulable
+    return world
+
+
+def held(world: Worlds) -> Worlds:
+    advanced(world, Phase.BLOCKED)
+    assert world.gangs["llm-uid"].suspended
+    return world
+
+
+def test_a_gang_that_does_not_fit_is_not_started_and_says_which_ranks_lack_a_place_and_why() -> None:
+    world = held(struck())
+
+    status = only_recovery(world).status
+    assert (status.reason, world.now - NOW) == (Reason.NO_CAPACITY, timedelta())
+    assert "1 of 3 ranks has no place" in status.message
+    assert "n1" in status.message
+    assert status.message.endswith("It starts by itself as soon as it fits")
+    assert acts(look(world)) == []
+
+
+def test_it_starts_by_itself_as_soon_as_it_fits() -> None:
+    world = held(struck())
+    world.nodes["n9"] = msgspec.structs.replace(world.nodes["n0"], name="n9", uid="n9-uid")
+
+    assert step(world.later(3600)) == ["recovery-resuming"]
+    assert "start-gang" in step(world)
+    start_pods(world.later(2))
+    step(world)
+    assert only_recovery(world).status.phase is Phase.VERIFYING
+
+
+def test_the_message_follows_what_is_out_and_nothing_is_written_for_what_merely_comes_and_goes() -> None:
+    world = held(occupied(occupied(struck(5), "n3"), "n4"))
+    assert "2 other node(s) are in use" in only_recovery(world).status.message
+    world.pods["other"].popitem()
+    world.change_node("n4", ready=False)
+
+    assert step(world) == ["recovery-blocked"]
+    assert "n4: not ready" in only_recovery(world).status.message
+    assert step(world) == []
+
+
+def test_where_an_autoscaler_needs_pending_pods_the_gang_is_started_all_the_same() -> None:
+    world = struck()
+    placement = msgspec.structs.replace(world.settings.placement, hold_without_room=False)
+    world.settings = msgspec.structs.replace(world.settings, placement=placement)
+    advanced(world, Phase.RESUMING)
+
+    assert "start-gang" in step(world)
+
+
+def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None:
+    world = held(struck())
+    other = gang("bert", ranks=3, templates={"Worker": template()})
+    world.gangs[other.ref.uid] = other
+    world.change_node("n1", unschedulable=False, taints=(), quarantine=None)
+    world.health["n1"] = world.health["n0"]
+    assert estimate(world).fits
+
+    recovery = only_recovery(world)
+    ref = msgspec.structs.replace(recovery.spec.gang, name="bert", uid="bert-uid")
+    started = msgspec.structs.replace(
+        recovery,
+        metadata=msgspec.structs.replace(recovery.metadata, name="its"),
+        spec=msgspec.structs.replace(recovery.spec, gang=ref),
+        status=msgspec.structs.replace(
+            recovery.status,
+            phase=Phase.RESUMING,
+            phases=[msgspec.structs.replace(recovery.status.phases[-1], phase=Phase.RESUMING, at=world.now)],
+        ),
+    )
+    world.recoveries["ml/its"] = started
+    mark = Mark(recovery="its", attempt=1, did="resumed")
+    world.change_gang("bert", mark=mark)
+
+    assert estimate(world).missing == 3
+    assert estimate(world.later(61)).fits
+
+
+def test_ranks_that_wait_after_the_start_are_reported_within_seconds_in_the_schedulers_words() -> None:
+    world = machines(8, of=Template())
+    recovering(world.finding(on="n1"))
+    advanced(world, Phase.RESUMING)
+    assert "start-gang" in step(world)
+    start_pods(world, running=False)
+
+    assert step(world.later(2)) == []
+    again = look(world).look_again_s
+    assert again is not None
+    assert again <= 3
+    assert step(world.later(again)) == ["recovery-resuming"]
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.RESUMING, Reason.NO_CAPACITY)
+    assert status.message.startswith("0 of 3 ranks run")
+    assert "0/8 nodes are available: 1 Insufficient nvidia.com/gpu" in status.message
+    assert step(world) == []
