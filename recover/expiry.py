@@ -23,11 +23,15 @@ from recover.settings import Retention
 __all__ = ["expire"]
 
 AT_ONCE_MAX = 100
-"""Deletions in one look, so that a large backlog never holds up what matters."""
+"""Deletions of one kind in one look, so that a large backlog never holds up what matters."""
+
+REST_AGAIN_S = 5.0
+"""Until the next look while more is to go: 20 deletions a second, which no API server notices."""
 
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
-    """What to delete now. Looked at again after `look_again_s`, since age comes without any change."""
+    """What to delete now, and when to look again: soon while more is to go, otherwise after `look_again_s`,
+    since age comes without any change."""
     standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
     closed = [
         (incident.status.closed_at, incident.metadata)
@@ -42,13 +46,15 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
         for r in world.recoveries.values()
         if not r.active and r.metadata.uid not in needed
     ]
-    deletions = [
-        *_orphans(world, limits, now),
-        *_expired(INCIDENTS, closed, len(world.incidents), limits, now),
-        *_expired(RECOVERIES, over, len(world.recoveries), limits, now),
+    to_go = [
+        list(_orphans(world, limits, now)),
+        list(_expired(INCIDENTS, closed, len(world.incidents), limits, now)),
+        list(_expired(RECOVERIES, over, len(world.recoveries), limits, now)),
     ]
+    is_more = any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
     return Plan(
-        chains=tuple((deletion,) for deletion in deletions[:AT_ONCE_MAX]), look_again_s=limits.look_again_s
+        chains=tuple((deletion,) for deletions in to_go for deletion in deletions[:AT_ONCE_MAX]),
+        look_again_s=REST_AGAIN_S if is_more else limits.look_again_s,
     )
 
 
@@ -89,7 +95,8 @@ def _expired(
     too_many = total - limits.objects_max
     horizon = now - timedelta(days=limits.days)
     for number, (ended, meta) in enumerate(sorted(dated, key=lambda one: (one[0], one[1].name))):
-        if number < too_many or ended < horizon:
+        is_going = meta.deletion_timestamp is not None  # a finalizer may hold it, which must hold up no other
+        if (number < too_many or ended < horizon) and not is_going:
             yield Delete(
                 what=f"expire-{resource.kind.lower()}",
                 resource=resource,

@@ -85,8 +85,11 @@ class Table(Generic[T]):
             self.absorb(bytes(event.object))
             return
         found = self._identify(bytes(event.object))
-        if found is not None:
-            self._forget(*found)
+        if found is None:
+            return
+        key, version = found
+        if version >= self._versions.get(key, 0):  # a read may overtake the watch: the name is another's now
+            self._forget(key, version)
 
     def absorb(self, raw: bytes) -> str:
         """Takes an object unless a newer version, or its deletion, is known. Returns its key, or nothing

@@ -138,3 +138,34 @@ def test_beyond_the_cap_the_oldest_go_first_and_a_backlog_goes_in_portions() -> 
 
     assert some == ["i000", "i001", "i002"]
     assert len(many) == AT_ONCE_MAX
+
+
+def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:
+    """10,000 nodes that were cut off for a moment leave 10,000 Incidents."""
+    world = cluster(nodes=2)
+    for number in range(15_000):
+        _incident(world, f"i{number:05}", days_old=0.01, phase=IncidentPhase.CLOSED)
+    took_s = 0.0
+    while len(world.incidents) > Retention().objects_max:
+        found = expire(world.world(), Retention(), NOW)
+        for action in found.actions:
+            del world.incidents[action.name]  # type: ignore[union-attr]
+        assert found.look_again_s is not None
+        took_s += found.look_again_s if len(world.incidents) > Retention().objects_max else 0
+    assert took_s < 1800
+    assert expire(world.world(), Retention(), NOW).look_again_s == Retention().look_again_s
+
+
+def test_objects_that_a_finalizer_holds_and_those_of_another_kind_hold_up_no_deletion() -> None:
+    world = cluster()
+    for number in range(AT_ONCE_MAX * 2):
+        _incident(world, f"i{number:03}", days_old=40, phase=IncidentPhase.CLOSED)
+    for number in range(AT_ONCE_MAX):
+        name = f"i{number:03}"
+        going = msgspec.structs.replace(world.incidents[name].metadata, deletion_timestamp=NOW)
+        world.incidents[name] = msgspec.structs.replace(world.incidents[name], metadata=going)
+    _recovery(world, 1, days_old=40)
+
+    gone = _gone(world)
+
+    assert gone == [*(f"i{number}" for number in range(AT_ONCE_MAX, AT_ONCE_MAX * 2)), "recovery-1"]

@@ -82,6 +82,20 @@ def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
     assert rows.rows == {"ml/x": "made anew"}
 
 
+def test_a_deletion_older_than_what_is_known_takes_nothing_away() -> None:
+    """A read may overtake the watch: the object was deleted, and another of its name was created."""
+    rows, changes = table()
+    rows.absorb(item("x", 3, "old"))
+    rows.absorb(item("x", 9, "new"))
+    rows.apply(event("DELETED", "x", 7))
+
+    assert rows.rows == {"ml/x": "new"}
+    assert changes[-1] == ("ml/x", "old", "new")
+
+    rows.apply(event("DELETED", "x", 10))
+    assert rows.rows == {}
+
+
 def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itself() -> None:
     rows, changes = table()
     for name, version in (("same", 3), ("gone", 4), ("new", 12)):
