@@ -27,6 +27,7 @@ __all__ = [
     "living",
     "no_trouble",
     "nodes_of",
+    "on",
     "paddlejob",
     "patched",
     "pods_of",
@@ -82,10 +83,11 @@ def pytorchjob(
     labels: Mapping[str, str] = OPTED_IN,
     annotations: Mapping[str, str] = {},
     finalizers: Sequence[str] = (),
+    pod: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
-    """A master and its workers."""
+    """A master and its workers; `pod` goes into the spec of each pod."""
     meta = {"annotations": {"dying": dying} if dying else {}, "finalizers": list(finalizers)}
-    template = {"metadata": meta, "spec": {"containers": [_container("pytorch", 8)]}}
+    template = {"metadata": meta, "spec": {"containers": [_container("pytorch", 8)], **pod}}
     master = {"replicas": 1, "restartPolicy": restart_policy, "template": template}
     return {
         "apiVersion": PYTORCHJOBS.api_version,
@@ -115,6 +117,13 @@ def paddlejob(
         "metadata": {"name": name, "labels": dict(labels)},
         "spec": {"paddleReplicaSpecs": {"Worker": replica}},
     }
+
+
+def on(*hosts: str) -> dict[str, Any]:
+    """A pod's spec that leaves it only these nodes."""
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
 def _container(name: str, gpus: int) -> dict[str, Any]:

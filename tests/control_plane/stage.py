@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.children import Child, spawn
+from chaos.children import Child
 from detectors.contract import (
     Coverage,
     CoverageState,
@@ -41,10 +40,11 @@ from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, R
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
+from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane
-from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights, token
+from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights
 
-__all__ = ["NAMESPACE", "RealStage", "raised", "start_controller"]
+__all__ = ["NAMESPACE", "RealStage", "gpu_node", "raised"]
 
 NAMESPACE = "ml"
 LIMIT_S = 90.0
@@ -97,6 +97,26 @@ class RealStage:
 
         await self.until(f"{node} NotReady", is_silent)
 
+    async def boots(self, node: str, boot_id: str) -> None:
+        """It is there again, in another boot; KWOK takes it up again if it had died. If the node has said
+        anything of its health before, it begins anew with that."""
+        info = {"status": {"nodeInfo": {"bootID": boot_id}}}
+        path = NODES.path(node, subresource="status")
+        await self.api.request("PATCH", path, body=info, content_type=MergePatch)
+        await self.patch(NODES, node, {"metadata": {"labels": {"type": "kwok"}}})
+        if (await self.health(node)).boot_id:
+            await self.covered(node)
+
+    async def uncordons(self, node: str) -> None:
+        """A person gives the node back, as `kubectl uncordon` does."""
+        await self.api.request(
+            "PATCH",
+            NODES.path(node),
+            body={"spec": {"unschedulable": None}},
+            content_type=MergePatch,
+            params={"fieldManager": "kubectl-uncordon"},
+        )
+
     async def health(self, node: str) -> NodeHealthStatus:
         return msgspec.convert(await self.get(NODEHEALTHS, node), NodeHealth).status
 
@@ -116,7 +136,7 @@ class RealStage:
         rows = [
             Coverage(source=s, state=CoverageState.COVERED, since=now()) for s in (Source.KMSG, Source.NVML)
         ]
-        await self.publish(node, boot_id=boot, coverage=rows)
+        await self.publish(node, boot_id=boot, coverage=rows, findings=[], pods=[])
 
     async def xid_79(self, node: str) -> None:
         """Its first GPU falls off the bus, and the kernel writes so."""
@@ -243,10 +263,16 @@ def gpu_node(name: str, boot_id: str = "") -> dict[str, Any]:
 
 @asynccontextmanager
 async def raised(
-    plane: ControlPlane, *, nodes: int, settings: Sequence[str], agents: int = AGENTS_MAX
+    plane: ControlPlane,
+    *,
+    nodes: int,
+    settings: Sequence[str],
+    agents: int = AGENTS_MAX,
+    reporting: bool = True,
 ) -> AsyncIterator[RealStage]:
-    """Nodes n1, n2, ..., of which the first `agents` have a real one. However the block ends, the processes
-    are ended and what was made is removed."""
+    """Nodes n1, n2, ..., of which the first `agents` have a real one; without `reporting` nobody says
+    anything of the others' health. However the block ends, the processes are ended and what was made is
+    removed."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         await install_crds(api)
@@ -266,28 +292,13 @@ async def raised(
         stack.push_async_callback(stage.end_agents)
         await asyncio.gather(*(stage.start_agent(plane, hosts[name], name) for name in hosts))
         await stage.until("node in service with its NodeHealth, each", lambda: _are_known(stage, names))
-        for name in names[agents:]:
+        for name in names[agents:] if reporting else ():
             await stage.covered(name)
         await stage.until("agent that reads its kernel log, each", lambda: _all_covered(stage))
         if not agents:  # nothing took time: Kubernetes tells whole seconds, and the mode began in this one
             await asyncio.sleep(1 - now().microsecond / 1e6)
         async with kubelets(api, stage.agents):
             yield stage
-
-
-async def start_controller(
-    api: KubeApi, plane: ControlPlane, settings: Sequence[str], identity: str = CONTROLLER_NAME
-) -> Child:
-    """With a token of its ServiceAccount, as its pod would be given one. Under the same identity it is the
-    pod's container started again, and leads at once."""
-    file = plane.folder / f"{identity}.token"
-    file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
-    command = [sys.executable, "-m", "detectors.cli", "controller", "--listen", "127.0.0.1:0"]
-    command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
-    command += ["--identity", identity]
-    for setting in settings:
-        command += ["--set", setting]
-    return await spawn("controller", command, plane.folder / f"{identity}.log")
 
 
 async def _are_known(stage: RealStage, names: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from tests.control_plane.cases import (
     living,
     no_trouble,
     nodes_of,
+    on,
     pods_of,
     recovered,
     recoveries,
@@ -41,13 +41,6 @@ OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshut
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 CLAIM = {"name": "scratch", "persistentVolumeClaim": {"claimName": "scratch"}}
-
-
-def on(*hosts: str) -> dict[str, Any]:
-    """A pod's spec that leaves it only these nodes."""
-    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
 async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_is_never_stopped(

@@ -27,9 +27,10 @@ from tests.chart.helm import CHART, NAMESPACE, Helm
 from tests.control_plane.build import cached
 from tests.control_plane.cases import indexed_job
 from tests.control_plane.clean import CRDS, install_crds
+from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ADMIN, ControlPlane, started
 from tests.control_plane.rights import CONTROLLER_NAME, ROLES
-from tests.control_plane.stage import gpu_node, start_controller
+from tests.control_plane.stage import gpu_node
 
 pytestmark = pytest.mark.control_plane
 

@@ -27,8 +27,9 @@ from tests.control_plane.cases import (
     uids,
     writes_to,
 )
+from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import AuditedWrite, ControlPlane, Program
-from tests.control_plane.stage import NAMESPACE, RealStage, now, raised, start_controller
+from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
 
 pytestmark = pytest.mark.control_plane
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError, MergePatch
+from detectors.kubeapi import ApiError
 from detectors.resource import Resource
 from recover.resources import JOBS, PODS
 from tests.control_plane.cases import (
@@ -28,7 +26,8 @@ from tests.control_plane.cases import (
     writes_to,
 )
 from tests.control_plane.plane import AuditedWrite, ControlPlane
-from tests.control_plane.rights import CONTROLLER_USER
+from tests.control_plane.refusing import refusing
+from tests.control_plane.rights import CONTROLLER_NAME
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
@@ -36,14 +35,8 @@ pytestmark = pytest.mark.control_plane
 WIDE = ("mode=recover", "budgets.quarantined_percent_max=100")
 
 
-def cluster_wide(group: str, kind: str, plural: str) -> Resource:
-    return Resource(group, "v1", plural, kind, namespaced=False)
-
-
-ADMISSION = "admissionregistration.k8s.io"
-POLICIES = cluster_wide(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
-BINDINGS = cluster_wide(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
-PRIORITIES = cluster_wide("scheduling.k8s.io", "PriorityClass", "priorityclasses")
+WORDS = "jobs are changed by their owners only"
+PRIORITIES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 
 async def test_a_gang_that_a_more_urgent_pod_has_displaced_comes_back_to_the_same_nodes(
@@ -118,55 +111,14 @@ async def test_a_policy_that_refuses_the_stop_is_told_in_its_words_and_the_gang_
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, indexed_job("llm"))
         since = control_plane.audit_position()
-        async with refusing(stage):
+        async with refusing(stage, control_plane, JOBS, WORDS, name="llm", namespace=NAMESPACE):
             await stage.xid_79(old[0]["spec"]["nodeName"])
             recovery = await stage.until("word of the refusal", lambda: of_reason(stage, "StopRefused"))
             await asyncio.sleep(1)  # each change anywhere in the cluster would be a try
 
-        assert "jobs are changed by their owners only" in recovery["status"]["message"]
+        assert WORDS in recovery["status"]["message"]
         assert len([w for w in control_plane.audited(since) if is_refused(w)]) <= 2
         await recovered(stage, "llm", old)
-
-
-@asynccontextmanager
-async def refusing(stage: RealStage) -> AsyncIterator[None]:
-    """A policy of the cluster keeps our controller off all jobs. Begins when it is in force."""
-    rules = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["UPDATE"]}]
-    probing = "'probe' in object.metadata.labels"
-    denied = {
-        "expression": f"!({probing} || request.userInfo.username == '{CONTROLLER_USER}')",
-        "message": "jobs are changed by their owners only",
-    }
-    policy = {"matchConstraints": {"resourceRules": rules}, "validations": [denied]}
-    binding = {"policyName": "owners-only", "validationActions": ["Deny"]}
-    await stage.create(POLICIES, {"metadata": {"name": "owners-only"}, "spec": policy})
-    await stage.create(BINDINGS, {"metadata": {"name": "owners-only"}, "spec": binding})
-    try:
-        await stage.until("policy in force", lambda: is_in_force(stage))
-        yield
-    finally:
-        await stage.api.request("DELETE", BINDINGS.path("owners-only"))
-        await stage.api.request("DELETE", POLICIES.path("owners-only"))
-        await stage.until("end of the policy", lambda: is_over(stage))
-
-
-async def is_in_force(stage: RealStage) -> bool:
-    try:
-        probe = {"metadata": {"labels": {"probe": ""}}}
-        await stage.api.request(
-            "PATCH",
-            JOBS.path("llm", NAMESPACE),
-            body=probe,
-            content_type=MergePatch,
-            params={"dryRun": "All"},
-        )
-    except ApiError as error:
-        return error.status == 422
-    return False
-
-
-async def is_over(stage: RealStage) -> bool:
-    return not await is_in_force(stage)
 
 
 async def of_reason(stage: RealStage, reason: str) -> Any:
@@ -174,7 +126,7 @@ async def of_reason(stage: RealStage, reason: str) -> Any:
 
 
 def is_refused(write: AuditedWrite) -> bool:
-    is_ours = write.user.username == CONTROLLER_USER
+    is_ours = write.user_agent.startswith(f"{CONTROLLER_NAME}/")
     return is_ours and (write.object_ref.resource, write.response_status.code) == ("jobs", 422)
 
 

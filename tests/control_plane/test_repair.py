@@ -17,9 +17,10 @@ from detectors.kubeapi import ApiError, MergePatch
 from detectors.validation.report import Check, Outcome, ValidationReport, encode
 from recover.resources import EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.cases import indexed_job, no_trouble, trained, uids
+from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import SYSTEM
-from tests.control_plane.stage import NAMESPACE, RealStage, raised, start_controller
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 

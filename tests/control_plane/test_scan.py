@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import MergePatch
 from detectors.resource import Resource
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
 from recover.resources import NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
 from tests.control_plane.plane import ControlPlane
+from tests.control_plane.scans import SCANS, answered, says_kubelet, scan_of, with_checkpoints
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
@@ -32,19 +31,7 @@ SHORT_S = 8.0
 
 def checkpointing_job(**annotations: str) -> dict[str, Any]:
     """One rank, whose checkpoints lie on NFS."""
-    container = {
-        "name": "train",
-        "image": "none",
-        "resources": {"limits": {"nvidia.com/gpu": "8"}},
-        "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
-    }
-    volume = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}
-    return indexed_job(
-        "llm",
-        ranks=1,
-        annotations={"rekindle.dev/checkpoint": "/checkpoints", **annotations},
-        pod={"containers": [container], "volumes": [volume]},
-    )
+    return with_checkpoints(indexed_job("llm", ranks=1, annotations=annotations))
 
 
 @asynccontextmanager
@@ -82,26 +69,6 @@ async def restricted(stage: RealStage) -> AsyncIterator[None]:
         yield
     finally:
         await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: None}}})
-
-
-async def scan_of(stage: RealStage) -> Any:
-    """Once its gate is lifted."""
-    scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
-    return next((scan for scan in scans if not scan["spec"].get("schedulingGates")), None)
-
-
-async def says_kubelet(stage: RealStage, phase: str, state: dict[str, Any]) -> None:
-    """Of the scan's container, once KWOK has brought it up."""
-
-    async def is_up() -> Any:
-        scan = await scan_of(stage)
-        return scan if scan and scan["status"].get("containerStatuses") else None
-
-    scan = await stage.until("scan that is up", is_up)
-    container = {"name": "scan", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
-    status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
-    path = PODS.path(scan["metadata"]["name"], NAMESPACE, "status")
-    await stage.api.request("PATCH", path, body={"status": status}, content_type=MergePatch)
 
 
 async def unverified(stage: RealStage) -> tuple[str, float]:
@@ -153,14 +120,10 @@ async def test_a_quota_without_room_for_the_scan_is_told_by_its_name_and_figures
 async def test_a_quota_that_was_full_of_the_old_pods_lets_the_scan_in_when_they_have_ended(
     control_plane: ControlPlane,
 ) -> None:
-    chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
     async with trains(control_plane) as (stage, pod), quota(stage, pods="1"):
         await stage.xid_79(pod["spec"]["nodeName"])
 
-        ended = {
-            "terminated": {"exitCode": 0, "message": encode_message(ScanMessage(chosen=chosen)).decode()}
-        }
-        await says_kubelet(stage, "Succeeded", ended)
+        await answered(stage, 90)
 
         assert await stage.until("choice", lambda: step_chosen(stage)) == 90
 
@@ -226,4 +189,4 @@ async def test_a_scan_that_may_write_is_gone_before_the_gang_may_write_there_aga
 
         assert "it was still reading on n" in why
         assert took_s >= SHORT_S
-        assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
+        assert await stage.all(PODS, NAMESPACE, SCANS) == []

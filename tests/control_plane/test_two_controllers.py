@@ -22,9 +22,10 @@ from recover.controller_command import EXIT_LEASE_LOST
 from recover.kube.lease import LEASE
 from recover.resources import INCIDENTS, LEASES
 from tests.control_plane.cases import cordons, indexed_job, recoveries, trained, uids
+from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM
-from tests.control_plane.stage import RealStage, raised, start_controller
+from tests.control_plane.stage import RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
