@@ -33,6 +33,7 @@ __all__ = ["Chain", "Change", "least", "repeats"]
 _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
+_VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {Severity.INFO: 0, Severity.PENDING: 1, Severity.FATAL: 2}
 
 
@@ -116,7 +117,7 @@ class Chain:
         if draft.clears:
             return self._clear(draft, line)
         known = self._open.get((draft.code, draft.subject))
-        if known is not None and abs(line.at - known.last_seen) < self._repeat:  # the clock may be set back
+        if known is not None and self._repeats(known, draft, line):
             known.last_seen = max(known.last_seen, line.at)
             if known.finding in self._findings:
                 return self._repeated(known.finding, draft, line)
@@ -136,9 +137,17 @@ class Chain:
             window = self._repeat if named else self._consequence
             if finding.code == draft.code or abs(line.at - finding.first_seen) >= window:
                 continue
-            if (draft.verdict and _is_hardware(finding)) or named or _gravity(draft) <= _gravity(finding):
+            if (draft.verdict and _says_what_broke(finding)) or _gravity(draft) <= _gravity(finding):
                 return finding
         return None
+
+    def _repeats(self, known: _Open, draft: Draft, line: KernelLine) -> bool:
+        """A graver line of the same code is news: an NVLink code may be harmless first and fatal later. A
+        verdict raises the finding that it repeats."""
+        if abs(line.at - known.last_seen) >= self._repeat:  # the clock may be set back
+            return False
+        finding = self._findings.get(known.finding)
+        return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
     def _opened(self, draft: Draft, line: KernelLine) -> Change:
         finding = Finding(
@@ -222,6 +231,11 @@ def _is_hardware(item: Draft | Finding) -> bool:
     return item.origin is not Origin.TENANT and item.fault is not Fault.APPLICATION
 
 
+def _says_what_broke(finding: Finding) -> bool:
+    """Such a finding is raised by a verdict. One whose class takes no node out would hide the verdict."""
+    return _is_hardware(finding) and finding.fault not in _VAGUE
+
+
 def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
     """Evidence on the hardware before any application's, then by severity; a final verdict last."""
     return _is_hardware(item), _GRAVITY[item.severity], item.final
@@ -240,12 +254,12 @@ def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
 
 
 def repeats(findings: Iterable[Finding]) -> frozenset[str]:
-    """Ids of those that neither begin nor end a row of the same code on the same subject: they tell no more
-    than that it went on."""
-    rows: dict[tuple[str, Subject], list[str]] = {}
+    """Ids of those that neither begin nor end a row of the same code and severity on the same subject: they
+    say only that it went on."""
+    rows: dict[tuple[str, Severity, Subject], list[str]] = {}
     for finding in findings:
         if finding.cleared_at is None:
-            rows.setdefault((finding.code, finding.subject), []).append(finding.id)
+            rows.setdefault((finding.code, finding.severity, finding.subject), []).append(finding.id)
     return frozenset(id_ for ids in rows.values() for id_ in ids[1:-1])
 
 

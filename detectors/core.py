@@ -76,7 +76,6 @@ class AgentCore:
         self._host = HostFacts(boot_id=boot_id)
         self._holders = Holders()
         self._free_device_bytes: int | None = None
-        self._driver_version = ""
         self._chain = Chain(settings.chain, boot_id)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -120,7 +119,9 @@ class AgentCore:
         if status.boot_id != self.boot_id:
             return
         devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
-        self._host = msgspec.structs.replace(self._host, devices=devices)
+        self._host = msgspec.structs.replace(
+            self._host, devices=devices, driver_version=status.driver_version
+        )
         self._chain.restore(status.findings, status.folded)
         self._holders.restore(status.devices)
         self._pods.restore(status.pods)
@@ -149,13 +150,14 @@ class AgentCore:
         NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
         the same GPU.
         """
-        before = self._devices(), self._driver_version
+        before = self._devices(), self._host.driver_version
         shown = tuple(devices)
         places = {parse_pci(device.pci) for device in shown}
         broken = {parse_pci(pci) for pci in self._chain.broken_devices} - places
         lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
-        self._host = msgspec.structs.replace(self._host, devices=(*shown, *lost)[:DEVICES_MAX])
-        self._driver_version = driver_version
+        self._host = msgspec.structs.replace(
+            self._host, devices=(*shown, *lost)[:DEVICES_MAX], driver_version=driver_version
+        )
         if parents is not None:
             self._holders.parents(parents)
         if before != (self._devices(), driver_version):
@@ -277,7 +279,7 @@ class AgentCore:
         return NodeHealthStatus(
             boot_id=self.boot_id,
             agent_version=__version__,
-            driver_version=self._driver_version,
+            driver_version=self._host.driver_version,
             observed_at=now,
             devices=list(self._devices()),
             coverage=[self._coverage[source] for source in Source if source in self._coverage],

@@ -54,6 +54,8 @@ class HostFacts(msgspec.Struct, frozen=True):
 
     boot_id: str = ""
     devices: tuple[Device, ...] = ()
+    driver_version: str = ""
+    """Of the GPU driver; empty where it is not known."""
 
     def subject(self, pci_text: str, *, gpu_instance: int | None = None) -> Subject:
         """The device at an address as the kernel wrote it; without an inventory it still has its address."""

@@ -20,6 +20,7 @@ import recover.doctor.installation
 import recover.settings
 import recover.telemetry
 from docs import admission, chart
+from docs.catalogue import catalogue_page
 from docs.dashboard import dashboard
 from docs.recipes import recipes_page
 from docs.shipped import shipped_file
@@ -64,6 +65,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
+        REFERENCE / "xid.md": catalogue_page(),
         CATALOGUE / "signatures.toml": signatures_file(),
         DOCTOR / "shipped.yaml": shipped_file(),
         chart.CHART / "README.md": chart.readme(),

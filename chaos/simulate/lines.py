@@ -20,7 +20,7 @@ __all__ = [
 
 class KernelText(msgspec.Struct, frozen=True):
     """`hardware` is the truth that the checks hold the controller to: False where a tenant provokes the line
-    at will. `cordons` is False where the node stays of use."""
+    at will, or the vendor says to ignore it. `cordons` is False where the node stays of use."""
 
     text: str
     hardware: bool
@@ -46,8 +46,7 @@ NVLINK_ERROR = KernelText(
 ROW_REMAPPED = KernelText(
     "NVRM: Xid ({pci}): 63, pid=2187734, name=python, Row Remapper: New row (0x0000000e9b9107e0) marked for "
     "remapping, reset gpu to activate.",
-    hardware=True,
-    cordons=False,
+    hardware=False,
 )
 CONTAINED = KernelText(
     "NVRM: Xid ({pci}): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No",

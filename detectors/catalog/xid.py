@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from detectors.catalog.load import packaged_rows
+from detectors.catalog.nvlink import NvLinkBits, packaged_nvlink_bits
+from detectors.catalog.nvlink5 import NvLink5Table
 from detectors.contract import Fault, Origin, Remedy, Severity
 
 __all__ = ["RecoveryAction", "XidCatalog", "XidRow"]
@@ -50,16 +52,26 @@ class RecoveryAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 class XidCatalog:
     """Rows by code. Every code has a row: an unknown one is never healthy."""
 
-    def __init__(self, rows: Iterable[XidRow], actions: Iterable[RecoveryAction]) -> None:
+    def __init__(
+        self,
+        rows: Iterable[XidRow],
+        actions: Iterable[RecoveryAction],
+        nvlink5: NvLink5Table,
+        nvlink_bits: tuple[NvLinkBits, ...],
+    ) -> None:
         self._rows = {row.code: row for row in rows}
         self._actions = {action.value: action for action in actions}
+        self.nvlink5 = nvlink5
+        """Sub-codes of 144-150."""
+        self.nvlink_bits = nvlink_bits
+        """Bits of the registers that 74 shows."""
 
     @staticmethod
     def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
         """Raises `detectors.strict.BadValueError` for a bad row of the package's own file."""
         rows = packaged_rows(_FILE, "xid", XidRow)
         actions = packaged_rows(_FILE, "recovery_action", RecoveryAction)
-        return XidCatalog([*rows, *extra], actions)
+        return XidCatalog([*rows, *extra], actions, NvLink5Table.packaged(), packaged_nvlink_bits())
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import msgspec
 
-from detectors.catalog.xid import XidCatalog
+from detectors.catalog.nvlink5 import driver_major
+from detectors.catalog.xid import XidCatalog, XidRow
 from detectors.contract import Origin, Remedy, Severity
 from detectors.facts import Draft, HostFacts, KernelLine
+from detectors.rules import nvlink
 
 __all__ = ["HEADS", "XidLine", "match", "parse"]
 
@@ -24,7 +26,8 @@ _ADDRESS_CHARS_MAX = 64
 _INSTANCE_DIGITS_MAX = 4
 _RECOVERY_ACTION = 154
 _CONTAINMENT = (94, 95)
-_NVLINK5 = range(144, 151)
+_NVLINK5_WORKFLOW = "WORKFLOW_NVLINK5_ERR"
+_NVLINK_WORKFLOW = "WORKFLOW_NVLINK_ERR"
 _CAUSE = " caused by previous Xid "
 
 
@@ -83,13 +86,14 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
             clears=action.clears,
         )
     row = catalog.row(fields.code)
+    severity, remedy = _decoded(row, fields, host, catalog)
     return Draft(
         code=f"xid-{row.code}",
         fault=row.fault,
         origin=row.origin,
-        severity=_severity(row.severity, fields),
+        severity=severity,
         subject=subject,
-        remedy=_remedy(row.remedy, fields),
+        remedy=remedy,
         final=row.final,
         caused_by=f"xid-{fields.caused_by}" if fields.caused_by is not None else "",
     )
@@ -134,11 +138,21 @@ def _recovery_value(text: str) -> int | None:
         return None
 
 
-def _severity(severity: Severity, fields: XidLine) -> Severity:
-    """NVLink5 lines say whether they are fatal. The last word of it counts: an earlier one is of the name."""
-    if fields.code in _NVLINK5 and fields.text.rfind(" Nonfatal ") > fields.text.rfind(" Fatal "):
-        return Severity.PENDING
-    return severity
+def _decoded(row: XidRow, fields: XidLine, host: HostFacts, catalog: XidCatalog) -> tuple[Severity, Remedy]:
+    """The severity and remedy of the row, or what the line's own words say more exactly.
+
+    Only rows with NVIDIA's own workflow are decoded: a user's row for the same code is taken as it stands.
+    """
+    if row.vendor_action == _NVLINK_WORKFLOW:
+        shown = nvlink.register_severity(nvlink.registers(fields.text), catalog.nvlink_bits)
+        return shown or row.severity, Remedy.NONE if shown is Severity.INFO else row.remedy
+    if row.vendor_action != _NVLINK5_WORKFLOW:
+        return row.severity, _remedy(row.remedy, fields)
+    line = nvlink.parse(fields.text)
+    plain = row.severity if line is not None and line.is_fatal else Severity.PENDING
+    major = driver_major(host.driver_version)
+    known = nvlink.decode(row.code, line, catalog.nvlink5, major=major) if line is not None else None
+    return (known.severity, known.remedy) if known is not None else (plain, row.remedy)
 
 
 def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:

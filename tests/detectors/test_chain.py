@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
 from detectors.chain import Chain, Change
-from detectors.contract import FINDINGS_MAX, Finding, Remedy, Severity
+from detectors.contract import FINDINGS_MAX, Fault, Finding, Origin, Remedy, Severity
 from detectors.facts import HostFacts, KernelLine
 from detectors.settings import Chain as ChainSettings
 
@@ -275,3 +275,36 @@ def test_the_same_lines_make_the_same_findings(lines: list[tuple[str, float, str
         runs.append((log.chain.findings, log.chain.folded))
 
     assert runs[0] == runs[1]
+
+
+def test_a_verdict_is_not_lost_in_a_finding_whose_class_takes_no_node_out() -> None:
+    """Xid 61 is of class unknown. Raised by the verdict, it would stay so, and the dead GPU in service."""
+    log = Log()
+    log.says("61, pid=1, name=p, something", 0)
+    log.says("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 1)
+
+    assert [(f.code, f.fault, f.severity) for f in log.chain.findings] == [
+        ("xid-61", Fault.UNKNOWN, Severity.PENDING),
+        ("xid-154", Fault.DEVICE_RESET, Severity.FATAL),
+    ]
+
+
+def test_a_program_that_provokes_a_context_switch_timeout_hides_no_verdict() -> None:
+    log = Log()
+    log.says("109, pid=1, name=p, Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005", 0)
+    log.says("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 1)
+
+    assert [(f.origin, f.fault) for f in log.chain.findings] == [
+        (Origin.TENANT, Fault.APPLICATION),
+        (Origin.DRIVER, Fault.DEVICE_RESET),
+    ]
+
+
+def test_a_graver_line_that_names_a_weaker_one_as_its_cause_stands_by_itself() -> None:
+    log = Log()
+    log.says("145, RLW_RSPCOL Nonfatal XC0 i0 Link 00 (0x00000005 0x00000001 0x0)", 0)
+    log.says(
+        "95, pid=7062, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No caused by previous Xid 145", 1
+    )
+
+    assert [f.severity for f in log.chain.findings] == [Severity.INFO, Severity.FATAL]

@@ -1,0 +1,86 @@
+"""What the register words of NVLink lines mean: Xids 144-150 (NVLink5) and 74 (before). Called by rules.xid.
+
+NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`, n a digit, link -1 where none.
+Before: `NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)`.
+Source: NVIDIA Xid catalogue R595, WORKFLOW_NVLINK5_ERR and WORKFLOW_NVLINK_ERR.
+
+Only the last part of a line is read: a process name stands before it, and may hold a comma.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.catalog.nvlink import NvLinkBits
+from detectors.catalog.nvlink5 import NvLink5Row, NvLink5Table
+from detectors.contract import Severity
+
+__all__ = ["NvLink5Line", "decode", "parse", "register_severity", "registers"]
+
+_WORDS = {"Fatal": True, "Nonfatal": False}
+_HEX = frozenset("0123456789abcdefABCDEF")
+_AFTER_UNIT = 5
+"""`Fatal XC0 i0 Link 03`: so many tokens follow the unit's name, which may itself hold a space."""
+_REGISTERS = 7
+_ON_LINK = "NVLink: fatal error detected on link "
+
+
+class NvLink5Line(msgspec.Struct, frozen=True):
+    units: frozenset[str]
+    """A unit that two drivers name differently may be printed with both names: `TLW_RX/TLW_RX_PIPE1`."""
+    is_fatal: bool
+    words: tuple[int, ...]
+
+
+def parse(text: str) -> NvLink5Line | None:
+    """Reads the text after the process; None where it has another form. `words` is empty where none are."""
+    head, _, rest = text.rpartition(", ")[2].partition(" (")
+    tokens = head.split(" ")
+    unit, after = " ".join(tokens[:-_AFTER_UNIT]), tokens[-_AFTER_UNIT:]
+    if not unit or after[0] not in _WORDS or after[3] != "Link":
+        return None
+    words, closed, _ = rest.partition(")")
+    return NvLink5Line(
+        units=frozenset(unit.split("/")),
+        is_fatal=_WORDS[after[0]],
+        words=_numbers(words.split(" ")) if closed else (),
+    )
+
+
+def decode(xid: int, line: NvLink5Line, table: NvLink5Table, *, major: int | None) -> NvLink5Row | None:
+    """The sub-code's row. None where no row fits, or where the row contradicts the driver's own word."""
+    if len(line.words) < 2:
+        return None
+    row = table.decode(xid, line.units, line.words[0], line.words[1], major=major)
+    if row is None or (row.vendor_severity and _WORDS[row.vendor_severity] is not line.is_fatal):
+        return None
+    return row
+
+
+def registers(text: str) -> tuple[int, ...]:
+    """The seven register words of an Xid 74 line, or none where it has another form."""
+    _, found, rest = text.rpartition(_ON_LINK)
+    words, closed, _ = rest.partition("(")[2].partition(")")
+    numbers = _numbers(words.split(", ")) if found and closed else ()
+    return numbers if len(numbers) == _REGISTERS else ()
+
+
+def register_severity(words: tuple[int, ...], rows: tuple[NvLinkBits, ...]) -> Severity | None:
+    """How grave the gravest bit is; None where no bit is set, or one that no row explains."""
+    severities = []
+    for number, word in enumerate(words, start=1):
+        for bit in (n for n in range(word.bit_length()) if word >> n & 1):
+            row = next((row for row in rows if row.register == number and bit in row.bits), None)
+            if row is None:
+                return None
+            severities.append(row.severity)
+    order = (Severity.FATAL, Severity.PENDING, Severity.INFO)
+    return next((severity for severity in order if severity in severities), None)
+
+
+def _numbers(words: list[str]) -> tuple[int, ...]:
+    """Hexadecimal words of at most 32 bits; none at all where one is something else."""
+    digits = [word.removeprefix("0x") for word in words]
+    if any(not 0 < len(word) <= 8 or not _HEX.issuperset(word) for word in digits):
+        return ()
+    return tuple(int(word, 16) for word in digits)

@@ -1,0 +1,93 @@
+"""The page of the catalogue: what each Xid, each NVLink sub-code and each register bit means to Rekindle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detectors.catalog.load import packaged_rows
+from detectors.catalog.nvlink import packaged_nvlink_bits
+from detectors.catalog.nvlink5 import NvLink5Table
+from detectors.catalog.xid import RecoveryAction, XidRow
+from docs.structs import one_line
+
+__all__ = ["catalogue_page"]
+
+_HEAD = """\
+# NVIDIA Xid codes
+
+Generated from `detectors/catalog/*.toml` by `make docs`; each row there names its source, and
+`settings.catalogue` of the chart adds rows of your own, which win.
+
+- *severity*: `info` is recorded and never acted upon; `pending` means that work goes on, and Rekindle acts at
+  the next checkpoint; `fatal` means that work on the device is lost.
+- *origin*: a program can provoke a code of origin `tenant` at will. Such a code restarts that program's own
+  job at most, and never takes a node out.
+- A code that is not listed is of class `unknown`, severity `pending`: never healthy, and a person decides.
+"""
+
+
+def catalogue_page() -> str:
+    lines = [
+        _HEAD,
+        "## Codes",
+        "",
+        "| Xid | meaning | class | origin | severity | remedy | NVIDIA's action | decision |",
+        "|---|---|---|---|---|---|---|---|",
+        *_codes(),
+        "",
+        "## Recovery action (Xid 154)",
+        "",
+        "The driver's own verdict. It raises the finding of the device that it follows, or stands by itself.",
+        "",
+        "| value | text | class | severity | remedy |",
+        "|---|---|---|---|---|",
+        *_actions(),
+        "",
+        "## NVLink5 sub-codes (Xid 144-150)",
+        "",
+        "Read from the words of a line: `UNIT Fatal|Nonfatal XC0 i0 Link 03 (INTRINFO ERRORSTATUS ...)`.",
+        "A line that no row fits, or whose row contradicts the driver's own word, is `fatal` where the",
+        "driver says Fatal, and otherwise `pending`.",
+        "",
+        "| sub-code | before R575 | since R575 | NVIDIA's action | investigate | severity |",
+        "|---|---|---|---|---|---|",
+        *_nvlink5(),
+        "",
+        "## Register bits of Xid 74",
+        "",
+        "The gravest bit that is set decides. Where a line shows no registers, where no bit is set, or one",
+        "that has no row, Xid 74 is `fatal`.",
+        "",
+        "| register | bits | meaning | severity |",
+        "|---|---|---|---|",
+        *_bits(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _codes() -> Iterator[str]:
+    for row in packaged_rows("xid.toml", "xid", XidRow):
+        decided = one_line(row.reason.partition("Decided: ")[2] or row.reason)
+        yield (
+            f"| {row.code} | {one_line(row.meaning)} | {row.fault} | {row.origin} | {row.severity} | "
+            f"{row.remedy} | {row.vendor_action} | {decided} |"
+        )
+
+
+def _actions() -> Iterator[str]:
+    for row in packaged_rows("xid.toml", "recovery_action", RecoveryAction):
+        yield f"| {row.value} | {row.text} | {row.fault} | {row.severity} | {row.remedy} |"
+
+
+def _nvlink5() -> Iterator[str]:
+    for row in NvLink5Table.packaged().rows:
+        yield (
+            f"| {row.name} | `{row.layout_before_r575}` | `{row.layout_r575}` | {row.vendor_action} | "
+            f"{row.investigate} | {row.severity} |"
+        )
+
+
+def _bits() -> Iterator[str]:
+    for row in packaged_nvlink_bits():
+        bits = ", ".join(str(bit) for bit in row.bits)
+        yield f"| {row.register} | {bits} | {one_line(row.meaning)} | {row.severity} |"
