@@ -53,6 +53,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "leave": {
         Exit.GOOD: "nothing of ours is left on any node",
         Exit.BAD: "something is, or a restart or repair is under way and nothing was changed",
+        Exit.NO_ANSWER: "the cluster does not answer, or Rekindle is not installed there",
     },
     "validate": {Exit.GOOD: "no check has failed (one that could not run has not)", Exit.BAD: "one has"},
     "reset-devices": {Exit.GOOD: "the GPUs were reset", Exit.BAD: "they were not"},

@@ -5,23 +5,23 @@ leave_command.py carries it out, while no controller works.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from recover.actions import Patch
-from recover.api import Incident, Recovery
+from recover.api import GangRef, Incident, Recovery, RecoveryStatus
 from recover.decode import QUARANTINE, UNHEALTHY
 from recover.keys import WRITTEN_BY_US
 from recover.model import Gang, Node, Taint
 from recover.repair.state import WORKING
-from recover.resources import NODES
+from recover.resources import NODES, PYTORCHJOBS
 from recover.spare_nodes import SPARE, spare_of
 from recover.taints import as_written
 from recover.workloads.patches import environment_of
 
-__all__ = ["Undo", "environments", "under_way", "undo"]
+__all__ = ["Undo", "Unfinished", "environments", "started_by", "under_way", "undo"]
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -76,23 +76,77 @@ def _words(node: Node, taints: list[Taint], names: list[str], *, cordoned: bool)
         yield "it stays cordoned: whose cordon that is cannot be read"
 
 
+class Unfinished(msgspec.Struct, frozen=True):
+    """Something that a controller has begun and nobody would finish without one."""
+
+    words: str
+    needs: str
+    """What a person can do about it."""
+    blocks: bool
+    """Leaving now would do harm: a job would stay stopped, or a node in the middle of a repair. Otherwise it
+    is waited for, and then named."""
+
+
 def under_way(
     gangs: Iterable[Gang], recoveries: Iterable[Recovery], incidents: Iterable[Incident]
-) -> list[str]:
-    """What nobody would finish, once no controller is there, one sentence each: jobs that a recovery has
-    stopped and not started yet, and nodes on which a repair does something. What was given up is its people's
-    already."""
-    active = {(r.metadata.namespace, r.metadata.name) for r in recoveries if r.active}
-    stopped = sorted(str(gang.ref) for gang in gangs if _is_stopped(gang, active))
-    repaired = sorted(
-        (incident.spec.node, incident.status.repair.phase)
-        for incident in incidents
-        if incident.status.repair is not None and incident.status.repair.phase in WORKING
+) -> list[Unfinished]:
+    """Jobs whose recovery has not ended yet, and nodes on which a repair does something. What was given up is
+    its people's already."""
+    by_place = {(gang.ref.kind, gang.ref.namespace, gang.ref.name): gang for gang in gangs}
+    found = []
+    for recovery in recoveries:
+        ref = recovery.spec.gang
+        if recovery.active:
+            found.append(_unfinished(recovery, by_place.get((ref.kind, ref.namespace, ref.name))))
+    for incident in incidents:
+        repair = incident.status.repair
+        if repair is not None and repair.phase in WORKING:
+            found.append(
+                Unfinished(
+                    f"node {incident.spec.node} is being repaired, in phase {repair.phase}",
+                    f"wait for its end; rekindle why node/{incident.spec.node} tells of it",
+                    blocks=True,
+                )
+            )
+    return sorted(found, key=lambda one: (not one.blocks, one.words))
+
+
+def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
+    ref, status = recovery.spec.gang, recovery.status
+    name, space = recovery.metadata.name, recovery.metadata.namespace
+    if gang is None and status.recreation is not None and status.recreation.definition:
+        return Unfinished(
+            f"{ref} was deleted to be made again, and only Recovery {name} has its definition",
+            f"kubectl get recovery -n {space} {name} -o jsonpath={{.status.recreation.definition}} | "
+            "kubectl create -f - makes it",
+            blocks=True,
+        )
+    if gang is not None and _was_stopped_by(gang, name):
+        return Unfinished(
+            f"{ref} was stopped for a restart and is not started yet" + _said(status),
+            f"{started_by(ref)} starts it without Rekindle",
+            blocks=True,
+        )
+    return Unfinished(
+        f"{ref} is being recovered, in phase {status.phase}" + _said(status),
+        f"it goes on without Rekindle, and nobody sees whether it trains again: rekindle why -n {space} "
+        f"{ref.kind.lower()}/{ref.name} tells the rest",
+        blocks=False,
     )
-    return [
-        *(f"{job} was stopped for a restart and is not started yet" for job in stopped),
-        *(f"node {node} is being repaired, in phase {phase}" for node, phase in repaired),
-    ]
+
+
+def _said(status: RecoveryStatus) -> str:
+    why = f"{status.reason}: {status.message}".strip(": ")
+    return f" ({' '.join(why.split())})" if why else ""
+
+
+def started_by(ref: GangRef) -> str:
+    """The command by which a person starts a job that was suspended."""
+    spec: dict[str, Any] = {"suspend": False}
+    if ref.api_version.startswith(f"{PYTORCHJOBS.group}/"):
+        spec = {"runPolicy": spec}
+    patch = msgspec.json.encode({"spec": spec}).decode()
+    return f"kubectl patch {ref.kind.lower()} -n {ref.namespace} {ref.name} --type merge -p '{patch}'"
 
 
 def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:
@@ -105,8 +159,6 @@ def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:
     return sorted(place for place, active in named.items() if not active)
 
 
-def _is_stopped(gang: Gang, active: Collection[tuple[str, str]]) -> bool:
+def _was_stopped_by(gang: Gang, recovery: str) -> bool:
     mark = gang.mark
-    if not gang.suspended or mark is None or mark.did != "stopped":
-        return False
-    return (gang.ref.namespace, mark.recovery) in active
+    return gang.suspended and mark is not None and mark.did == "stopped" and mark.recovery == recovery

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +16,14 @@ import structlog
 from chaos.cluster.store import MemoryCluster
 from detectors.kubeapi import ApiError, ReplyLost
 from detectors.resource import Resource
-from recover import leave_command
+from recover import leave_command, leave_requests
 from recover.api import GangRef, RecoverySpec
 from recover.decode import QUARANTINE, REPAIR_OF, SCAN_OF
 from recover.kube.cluster import Cluster, ListPage
 from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
 from recover.leave_command import CannotLeaveError, run
+from recover.leave_look import CONTROLLER, DEPLOYMENTS
 from recover.leaving import Undo, undo
 from recover.model import Mark, Node, Quarantine
 from recover.objects import body
@@ -33,6 +35,10 @@ from tests.recover.served import served
 SYSTEM = "rekindle-system"
 FAULTY = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
 POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "none"}]}
+STOPPED = (
+    "Job ml/llm was stopped for a restart and is not started yet; kubectl patch job -n ml llm --type merge "
+    """-p '{"spec":{"suspend":false}}' starts it without Rekindle"""
+)
 NOTE = Quarantine(incident="n1-device-lost-1", fault="device-lost", at=NOW, cordoned=True)
 
 
@@ -148,7 +154,7 @@ def test_a_controller_that_goes_on_is_named_by_its_lease(
     assert run(["--kubeconfig", kubeconfig]) == 1
 
     assert capsys.readouterr().err.startswith(
-        "rekindle leave: not done within 2 s: a controller still holds the lease "
+        "rekindle leave: not done within 2 s: by-hand still holds the lease "
         "rekindle-system/rekindle-controller"
     )
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
@@ -166,9 +172,8 @@ def test_while_a_job_is_being_restarted_nothing_is_changed(
     assert run(["--kubeconfig", kubeconfig]) == 1
 
     assert capsys.readouterr().err.splitlines() == [
-        "rekindle leave: Job ml/llm was stopped for a restart and is not started yet",
-        "rekindle leave: nothing was changed: without a controller nobody would finish it. Wait, and run it "
-        "again",
+        f"rekindle leave: {STOPPED}",
+        "rekindle leave: nothing was changed: without a controller nobody would finish it",
     ]
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body.get("spec")
@@ -188,7 +193,7 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
     assert run(["--kubeconfig", kubeconfig]) == 1
 
     assert capsys.readouterr().err.splitlines() == [
-        "rekindle leave: Job ml/llm was stopped for a restart and is not started yet",
+        f"rekindle leave: {STOPPED}",
         "rekindle leave: the controllers have ended in the middle of it: start them again (helm upgrade), "
         "wait, and run this again",
     ]
@@ -248,7 +253,7 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
         return await real(cluster, resource, **asked)
 
     monkeypatch.setattr(RestCluster, "list", at_first_not)
-    monkeypatch.setattr(leave_command, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(leave_requests, "LOOK_AGAIN_S", 0.01)
 
     assert run(["--kubeconfig", kubeconfig]) == 0
     assert next(answers, None) is None
@@ -258,13 +263,13 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
 def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds_the_lease(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leave_command, "DEADLINE_S", 0.5)
+    monkeypatch.setattr(leave_command, "ANSWER_S", 0.5)
 
-    assert run(["--server", "http://127.0.0.1:1"]) == 1
+    assert run(["--server", "http://127.0.0.1:1"]) == 3
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("rekindle leave: asks again: GET /apis/")
-    assert told[-1].startswith("rekindle leave: not done within 0.5 s: the API server gave no usable answer")
+    assert told[0].startswith("rekindle leave: asks again: GET /api")
+    assert told[1:] == ["rekindle leave: the API server gave no usable answer for 0.5 s; nothing was changed"]
 
 
 async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers() -> None:
@@ -277,6 +282,173 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
 
     with pytest.raises(CannotLeaveError, match="the lease was not kept: no renewal was answered"):
         await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
+
+
+def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The namespaces with a Deployment of the controller, a kind that the in-memory cluster does not have."""
+    spaces = {namespace}
+    unhindered = RestCluster.get, RestCluster.list, RestCluster.delete
+
+    def deployment(space: str) -> bytes:
+        return msgspec.json.encode({"metadata": {"name": CONTROLLER, "namespace": space}})
+
+    async def get(cluster: RestCluster, resource: Resource, name: str, space: str = "") -> bytes:
+        if resource != DEPLOYMENTS or space not in spaces:
+            return await unhindered[0](cluster, resource, name, space)
+        return deployment(space)
+
+    async def every(cluster: RestCluster, resource: Resource, **asked: Any) -> ListPage:
+        if resource != DEPLOYMENTS:
+            return await unhindered[1](cluster, resource, **asked)
+        return ListPage([msgspec.Raw(deployment(space)) for space in sorted(spaces)], "1")
+
+    async def delete(cluster: RestCluster, resource: Resource, name: str, **asked: Any) -> None:
+        if resource == DEPLOYMENTS:
+            spaces.remove(asked["namespace"])
+        else:
+            await unhindered[2](cluster, resource, name, **asked)
+
+    monkeypatch.setattr(RestCluster, "get", get)
+    monkeypatch.setattr(RestCluster, "list", every)
+    monkeypatch.setattr(RestCluster, "delete", delete)
+    return spaces
+
+
+def test_a_dry_run_prints_what_a_removal_does_and_writes_nothing(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controllers = controller_in(SYSTEM, monkeypatch)
+    before = store.version
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 0
+
+    rehearsed = capsys.readouterr().out.splitlines()
+    assert (store.version, controllers) == (before, {SYSTEM}), "something was written"
+    assert run(["--kubeconfig", kubeconfig]) == 0
+    assert rehearsed[:-1] == [f"{line} (dry run)" for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert rehearsed[0] == "deployment rekindle-controller deleted (dry run)"
+    assert rehearsed[-1] == "nothing was changed (dry run)"
+
+
+def test_a_dry_run_says_what_would_keep_it(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restarting(store)
+    before = store.version
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 1
+
+    printed = capsys.readouterr()
+    assert store.version == before
+    assert printed.out.startswith("waits up to 60 s: Job ml/llm was stopped for a restart")
+    assert printed.err.splitlines() == [
+        f"rekindle leave: {STOPPED}",
+        "rekindle leave: without --dry-run it would wait for that up to 60 s, and then refuse",
+    ]
+
+
+def test_a_recovery_that_has_started_its_job_again_is_waited_for_and_then_named(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarting(store)
+    store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
+    status = {"phase": "Resuming", "reason": "NoCapacity", "message": "2 of 4 ranks wait for a node"}
+    store.patch(RECOVERIES, "job-llm-1", {"status": status}, namespace="ml", subresource="status")
+    monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.5)
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr()
+    words = "Job ml/llm is being recovered, in phase Resuming (NoCapacity: 2 of 4 ranks wait for a node)"
+    assert printed.out.startswith(f"waits: {words}\n")
+    assert f"rekindle leave: {words}; it goes on without Rekindle" in printed.err
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[tuple[MemoryCluster, str]]:
+    """A cluster that has never seen Rekindle, but for a namespace of its name."""
+    cluster = MemoryCluster(lambda: datetime.now(UTC))
+    cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
+    cluster.create(NODES, {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}})
+    with served(cluster, tmp_path) as path:
+        yield cluster, path
+
+
+@pytest.mark.parametrize("namespace", [SYSTEM, "elsewhere"])
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["real", "dry"])
+def test_where_rekindle_is_not_installed_it_says_so_at_once(
+    bare: tuple[MemoryCluster, str], namespace: str, dry: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, kubeconfig = bare
+    before, begun = store.version, time.monotonic()
+
+    assert run([*dry, "--kubeconfig", kubeconfig, "--set", f"namespace={namespace}"]) == 3
+
+    told = capsys.readouterr().err
+    assert told.startswith("rekindle leave: Rekindle is not installed there: ")
+    assert namespace in told
+    assert store.version == before
+    assert time.monotonic() - begun < 10
+
+
+def test_marks_without_their_namespace_are_named_with_what_to_do(
+    bare: tuple[MemoryCluster, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, kubeconfig = bare
+    store.patch(NODES, "n1", {"spec": {"taints": [FAULTY]}})
+
+    assert run(["--kubeconfig", kubeconfig, "--set", "namespace=gone"]) == 1
+
+    told = capsys.readouterr().err
+    assert "there is no namespace gone" in told
+    assert "n1 still carry what Rekindle wrote" in told
+    assert "kubectl create namespace gone" in told
+
+
+def test_a_controller_in_another_namespace_is_named(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller_in("gpu-ops", monkeypatch)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert "run this with --set namespace=gpu-ops" in capsys.readouterr().err
+    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
+
+
+def test_a_missing_right_is_told_before_anything_is_changed(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unhindered = RestCluster.create
+
+    async def reviewing(cluster: RestCluster, resource: Resource, body: Any, *rest: str) -> bytes:
+        if resource.kind != "SelfSubjectAccessReview":
+            return await unhindered(cluster, resource, body, *rest)
+        allowed = body["spec"]["resourceAttributes"]["resource"] not in ("nodes", "leases")
+        return msgspec.json.encode({"status": {"allowed": allowed}})
+
+    monkeypatch.setattr(RestCluster, "create", reviewing)
+    before = store.version
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert capsys.readouterr().err == (
+        "rekindle leave: nothing was changed: this account may not patch leases in namespace "
+        "rekindle-system, patch nodes\n"
+    )
+    assert store.version == before
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recover import decode
+from recover.api import Phase, Recreation
 from recover.decode import QUARANTINE, RELEASED, UNHEALTHY
 from recover.keys import WRITTEN_BY_US
 from recover.leaving import under_way, undo
@@ -160,10 +161,30 @@ def test_only_a_job_whose_restart_is_under_way_is_waited_for() -> None:
     resumed = msgspec.structs.replace(stopped, mark=msgspec.structs.replace(mark, did="resumed"))
     started = msgspec.structs.replace(stopped, suspended=False)
 
-    found = under_way([job, stopped, resumed, started], [recovery], [])
-
-    assert found == [f"{job.ref} was stopped for a restart and is not started yet"]
+    assert [one.blocks for one in under_way([stopped], [recovery], [])] == [True]
+    for other in (job, resumed, started):
+        (found,) = under_way([other], [recovery], [])
+        assert not found.blocks, "it is waited for, and keeps nobody"
+        assert found.words == f"{job.ref} is being recovered, in phase Planned"
     assert under_way([stopped], [], []) == [], "its people have been told long ago"
+    (found,) = under_way([stopped], [recovery], [])
+    assert found.words == f"{job.ref} was stopped for a restart and is not started yet"
+    assert found.needs == (
+        "kubectl patch pytorchjob -n ml llm --type merge -p "
+        '\'{"spec":{"runPolicy":{"suspend":false}}}\' starts it without Rekindle'
+    )
+
+
+def test_a_job_that_only_its_recovery_can_make_again_keeps_rekindle() -> None:
+    recovery = only_recovery(recovering(cluster(nodes=8).running(gang()).finding(on="n1")))
+    kept = Recreation(attempt=1, why="its framework has failed it for good", definition="{}")
+    status = msgspec.structs.replace(recovery.status, phase=Phase.RESUMING, recreation=kept)
+
+    (found,) = under_way([], [msgspec.structs.replace(recovery, status=status)], [])
+
+    assert found.blocks
+    assert f"only Recovery {recovery.metadata.name} has its definition" in found.words
+    assert "jsonpath={.status.recreation.definition} | kubectl create -f -" in found.needs
 
 
 @pytest.mark.parametrize("phase", RepairPhase)
@@ -177,4 +198,5 @@ def test_only_a_node_on_which_a_repair_does_something_is_waited_for(phase: Repai
     found = under_way([], [], [incident, repaired])
 
     works = phase in (RepairPhase.RESETTING, RepairPhase.REBOOTING, RepairPhase.VALIDATING)
-    assert found == ([f"node n1 is being repaired, in phase {phase}"] if works else [])
+    assert [one.words for one in found] == ([f"node n1 is being repaired, in phase {phase}"] if works else [])
+    assert all(one.blocks for one in found)
