@@ -20,7 +20,9 @@ from recover.modes import Mode
 from recover.settings import Budgets
 from recover.stories.annotations import misread_on_job
 
-__all__ = ["ended", "hold", "lowered", "misread", "mode", "namespace", "opted_in", "owner"]
+__all__ = ["NOT_OPTED_IN", "ended", "hold", "lowered", "misread", "mode", "namespace", "opted_in", "owner"]
+
+NOT_OPTED_IN = "not-opted-in"
 
 _MEANS = {
     OptIn.OBSERVE: "an Incident says what would be done, and nothing is done",
@@ -38,7 +40,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
     if not own:
         unknown = Part.NAMESPACE in case.unread
         yield Finding(
-            name="not-opted-in",
+            name=NOT_OPTED_IN,
             severity=Severity.RISKS if unknown else Severity.FAILS,
             what="the job does not ask to be restarted"
             + (", and whether its namespace does is not known" if unknown else ", nor does its namespace"),
@@ -50,7 +52,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
         if value.strip().lower() != OptIn.ENABLED:
             verb = "label" if field == "labels" else "annotate"
             yield Finding(
-                name="not-opted-in",
+                name=NOT_OPTED_IN,
                 severity=Severity.FAILS,
                 what=_asked(value, word),
                 where=case.at(f"metadata.{field}[{AUTO_RECOVERY}]", value),

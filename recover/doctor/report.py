@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from recover.doctor.checks import CHECKS
+from recover.doctor.consent import NOT_OPTED_IN
 from recover.doctor.model import C, Case, Check, Finding, Severity
 from recover.stories.words import Command, Line, Section, Story, Tone, counted, one_line
 
@@ -124,13 +125,32 @@ def tone(report: Examined) -> Tone:
 
 
 def _verdict(report: Report) -> Line:
+    refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
+    if refused is None:
+        return Line(f"{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report))
+    others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
+    rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "Apart from that, at a fault")
+    return Line(f"{_not_enabled(refused)} {rest}; {report.checks}.", tone(report))
+
+
+def _not_enabled(refused: Finding) -> str:
+    """The job's own word beats its namespace's; where it has none, its namespace may have it instead."""
+    unsaid = not refused.where.value
+    unless = ", unless its namespace enables it" if unsaid and refused.severity is not Severity.FAILS else ""
+    instead = ", or the same annotation on its namespace" if unsaid else ""
+    return (
+        f"Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault{unless}. "
+        f"To enable it: {one_line(refused.fix)}{instead}."
+    )
+
+
+def _at_a_fault(report: Report, when: str) -> str:
     fails, risks, advice = (report.count(severity) for severity in Severity)
     if not report.findings:
-        return Line(f"Nothing was found that would not work at a fault; {report.checks}.", Tone.GOOD)
+        return f"{when} nothing was found that would not work"
     found = [
         f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
         f"{risks} may fail or cost time" if risks else "",
         f"{advice} to consider" if advice else "",
     ]
-    text = ", ".join(part for part in found if part)
-    return Line(f"At a fault {text}; {report.checks}.", tone(report))
+    return f"{when} {', '.join(part for part in found if part)}"

@@ -51,7 +51,7 @@ def test_a_manifest_that_is_all_right_ends_with_0_and_says_what_was_not_checked(
 
     printed = capsys.readouterr()
     assert printed.out.startswith(
-        "Job team/llm\nNothing was found that would not work at a fault; 16 checks passed, 7 not made.\n"
+        "Job team/llm\nAt a fault nothing was found that would not work; 16 checks passed, 7 not made.\n"
     )
     assert (
         "  - mode, lowered, namespace, checkpoint-claim, known-issues-of-nodes, agents, steps: "
@@ -72,6 +72,38 @@ def test_a_finding_is_told_with_its_place_what_follows_and_the_fix(
         "      then: an Incident says what happened, and the job is left alone\n"
         "      fix: metadata.labels: {rekindle.dev/auto-recovery: enabled}\n"
     ) in capsys.readouterr().out
+
+
+WITHOUT_CONSENT = JOB.replace("{rekindle.dev/auto-recovery: enabled}", "{}")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "exit_status", "said"),
+    [
+        (
+            WITHOUT_CONSENT,
+            0,
+            "Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault, "
+            "unless its namespace enables it. To enable it: metadata.annotations: "
+            '{rekindle.dev/auto-recovery: "enabled"}, or the same annotation on its namespace. '
+            "Apart from that, at a fault nothing was found",
+        ),
+        (
+            NO_CONSENT,
+            1,
+            "Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault. To "
+            "enable it: metadata.labels: {rekindle.dev/auto-recovery: enabled}. Apart from that, at a fault "
+            "nothing was found",
+        ),
+    ],
+    ids=["nothing said", "disabled"],
+)
+def test_a_job_that_is_not_enabled_is_told_so_first_and_what_to_write_where(
+    manifest: str, exit_status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["-f", write(tmp_path, manifest)]) == exit_status
+
+    assert capsys.readouterr().out.startswith(f"Job team/llm\n{said}")
 
 
 def test_a_consent_that_is_no_word_of_ours_is_told_with_the_words_that_are(
