@@ -161,7 +161,7 @@ class _Reader:
             return Lack.FORBIDDEN
         if error.not_found and resource in (NODES, NAMESPACES):
             raise CannotTell(
-                f"what answers there is no Kubernetes API server: it does not know {resource.plural}"
+                "what answers there is no Kubernetes API server: it does not serve its own kinds"
             ) from error
         if error.not_found and resource in _OURS:
             raise CannotTell(

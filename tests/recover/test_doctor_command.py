@@ -372,7 +372,11 @@ class ApiServer(ThreadingHTTPServer):
     ("asked", "api_server", "words"),
     [
         (["llm"], KnowsNothing, "this cluster does not know "),
-        (["llm"], NoApiServer, "what answers there is no Kubernetes API server: it does not know nodes"),
+        (
+            ["llm"],
+            NoApiServer,
+            "what answers there is no Kubernetes API server: it does not serve its own kinds",
+        ),
         ([], KnowsNothing, "Rekindle is not installed in this cluster. To install it:"),
         (["llm"], Forbids, "you may list nothing of what Rekindle writes: nodehealths left out: "),
     ],

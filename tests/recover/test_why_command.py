@@ -397,7 +397,7 @@ def test_a_job_that_cannot_be_decoded_is_not_told_as_gone(
 
 
 async def test_what_answers_and_knows_no_nodes_is_no_api_server() -> None:
-    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not know nodes"):
+    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not serve its own kinds"):
         await read(Refusing(None, NO_KIND))
 
 
