@@ -71,7 +71,7 @@ _DEFINITIONS = (
         "incident",
         "inc",
         (
-            Column("Fault", ".spec.fault"),
+            Column("Fault", ".status.fault"),
             Column("Node", ".spec.node"),
             Column("Job", ".spec.gang.name"),
             Column("Blame", ".status.blame"),

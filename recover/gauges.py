@@ -65,7 +65,7 @@ def _nodes_for_people(world: World) -> Iterator[str]:
 def _incidents(metrics: Metrics, world: World) -> None:
     found = [i for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN]
     records = [record for incident in found for record in incident.status.actions]
-    _fill(metrics.incidents, Counter(incident.spec.fault for incident in found))
+    _fill(metrics.incidents, Counter(incident.fault for incident in found))
     _fill(metrics.not_done, Counter(r.reason for r in records if r.outcome is not Outcome.DONE))
 
 

@@ -13,11 +13,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault, key
-from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
+from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery, RecoveryStatus
 from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
+from recover.decode import UNHEALTHY
 from recover.diagnose.model import Diagnosis, Harm
 from recover.model import Gang, Node, World
 from recover.modes import InForce, Mode
+from recover.policy import QuarantineLevel
 from recover.reasons import Reason
 from recover.settings import Budgets, Settings
 
@@ -33,6 +35,7 @@ __all__ = [
     "attempts_limit",
     "attempts_without_progress",
     "is_brake",
+    "is_out_of_service",
     "may_touch",
     "reached",
 ]
@@ -84,30 +87,31 @@ class Guard:
         self._window_s = settings.timing.recovery_window_s
         self._now = now
         self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
-        quarantined = {n.name for n in self._nodes if n.quarantine is not None}
+        quarantined = {n.name for n in self._nodes if is_out_of_service(n)}
         self._quarantined = quarantined | set(world.taking)
         self._recent = self._recent_quarantines() + len(self._quarantined - quarantined)
         self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
 
     def _recent_quarantines(self) -> int:
+        """Told by the Incidents, and by the nodes' own notes where an Incident is not written yet."""
         hour_ago = self._now - timedelta(hours=1)
         done = {
-            (incident.metadata.name, record.target)
-            for incident in self._world.incidents.values()
-            for record in incident.status.actions
-            if record.action == QUARANTINE_NODE and record.outcome is Outcome.DONE and record.at > hour_ago
+            (name, incident.spec.node)
+            for name, incident in self._world.incidents.items()
+            if incident.status.cordoned_at is not None and incident.status.cordoned_at > hour_ago
         }
         marked = {
             (node.quarantine.incident, node.name)
             for node in self._world.nodes.values()
-            if node.quarantine is not None and node.quarantine.at > hour_ago
+            if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
         }
         return len(done | marked)
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
-    def may_quarantine(self, node: Node, diagnosis: Diagnosis) -> Verdict:
-        """Asks, and on Allowed takes the budget."""
+    def may_quarantine(self, node: Node, diagnosis: Diagnosis, level: QuarantineLevel) -> Verdict:
+        """Asks, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
+        fewer pods (PreferNoSchedule) uses no place of a broken one."""
         mode = in_force_on(self._world, node)
         if diagnosis.seen_at < mode.acting_since:
             return _stale(diagnosis.seen_at, mode)
@@ -118,6 +122,8 @@ class Guard:
             return Denied(Reason.HELD, why)
         if self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
+        if level is not QuarantineLevel.CORDON:
+            return Allowed()
         exhausted = self._exhausted(node)
         if exhausted:
             return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
@@ -160,7 +166,7 @@ class Guard:
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
         mode = in_force_for(self._world, gang)
-        if seen_at < mode.acting_since:
+        if seen_at < mode.acting_since and not _is_younger(harm.born_at, mode):
             return _stale(seen_at, mode)
         if isinstance(touch, Denied):
             return touch
@@ -184,6 +190,19 @@ class Guard:
                 f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
             )
         return Allowed()
+
+
+def is_out_of_service(node: Node) -> bool:
+    """By our quarantine, so that it takes no pods."""
+    note = node.quarantine
+    tainted = any((taint.key, taint.effect) == (UNHEALTHY, "NoSchedule") for taint in node.taints)
+    return note is not None and (note.cordoned or tainted)
+
+
+def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
+    """A pod that was created since the mode began failed since then, whatever its node's clock says.
+    Kubernetes tells whole seconds."""
+    return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
 
 
 def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
@@ -291,7 +310,9 @@ def is_brake(incident: Incident) -> bool:
 
 
 def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
-    """The fault classes that struck too many nodes within the window, and brakes still in force."""
+    """The fault classes that struck too many nodes within the window, and brakes still in force. A node is
+    counted by what its findings show now, and from when its strongest one was shown: an older Incident that
+    is still open there hides nothing."""
     window = timedelta(seconds=limits.brake_window_s)
     accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
     found = {}
@@ -302,10 +323,11 @@ def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: date
             if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
                 found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
         elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
-            struck.setdefault(spec.fault, {})[spec.node] = spec.detected_at
+            struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
     for diagnosis in diagnoses:
-        if diagnosis.node and diagnosis.blame is Blame.NODE and diagnosis.detected_at > now - window:
-            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = diagnosis.detected_at
+        struck_at = diagnosis.struck_at or diagnosis.detected_at
+        if diagnosis.node and diagnosis.blame is Blame.NODE and struck_at > now - window:
+            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = struck_at
     for fault, nodes in struck.items():
         share = 100 * len(nodes) / max(1, accelerated)
         if len(nodes) >= limits.brake_nodes_min and share > limits.brake_percent:

@@ -25,9 +25,10 @@ from recover.api import (
     Outcome,
 )
 from recover.diagnose.model import Diagnosis, fingerprint
-from recover.guard import BRAKE, RESTART_GANG, Brake, is_brake
+from recover.guard import BRAKE, QUARANTINE_NODE, RESTART_GANG, Brake, is_brake
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
+from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason
 from recover.repair.state import RepairPhase
 from recover.resources import INCIDENTS, NODES
@@ -119,15 +120,27 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
     return IncidentStatus(
         phase=IncidentPhase.OPEN,
         summary=diagnosis.summary,
+        fault=diagnosis.fault,
         blame=blame,
         blamed_node=diagnosis.node if blame is Blame.NODE else "",
         evidence=_timed(before.evidence, diagnosis.evidence),
         suspects=list(diagnosis.suspects),
         victims=list(victims.values())[:VICTIMS_MAX],
         actions=merged_records(before.actions, records),
+        members=before.members,
+        cordoned_at=_cordoned_at(before, diagnosis, records),
         superseded_by=before.superseded_by,
         repair=before.repair,
     )
+
+
+def _cordoned_at(
+    before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
+) -> datetime | None:
+    level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
+    if before.cordoned_at is not None or level is not QuarantineLevel.CORDON:
+        return before.cordoned_at
+    return next((r.at for r in records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None)
 
 
 def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:

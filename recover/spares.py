@@ -13,12 +13,11 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.contract import Finding, Origin, Severity
 from recover.actions import Action, Emit, Plan
 from recover.api import ActionRecord, IncidentPhase, Outcome
 from recover.consent import frozen, held, in_force_on
 from recover.decode import UNHEALTHY
-from recover.diagnose.goes_on import shown_at
+from recover.evidence import open_findings
 from recover.incidents import merged_records, update
 from recover.model import Node, World
 from recover.modes import Mode
@@ -51,7 +50,8 @@ def keep_spares(world: World, now: datetime) -> Plan:
     needs = _needs(world, spares, avoided)
     serving, over = _lent(spares, needs, avoided)
     ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
-    lifted = dict(_chosen(world, [need for need in needs.values() if need.name not in serving], ours))
+    unserved = [need for need in needs.values() if need.name not in serving]
+    lifted = dict(_chosen(world, unserved, ours, now))
     returned = [spare for spare in over if spare in ours]
     busy = {spare.name for spare in (*lifted.values(), *returned)}
     kept = (spare.keep(now) for spare in ours if spare.name not in busy)
@@ -65,7 +65,7 @@ def keep_spares(world: World, now: datetime) -> Plan:
 
 def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
     """In mode observe: what would be done for a node that would be taken out."""
-    spare = next((one for one in _free(world, _spares(world)) if _fits(world, one, node)), None)
+    spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
     if spare is None:
         return []
     message = f"would let {spare.name} take pods in place of {node.name}"
@@ -148,20 +148,22 @@ def _may_touch(world: World, node: Node, now: datetime) -> bool:
     return in_force_on(world, node).mode is not Mode.OBSERVE and not frozen(node, now)
 
 
-def _chosen(world: World, needs: Iterable[_Need], spares: Iterable[Spare]) -> Iterator[tuple[str, Spare]]:
+def _chosen(
+    world: World, needs: Iterable[_Need], spares: Iterable[Spare], now: datetime
+) -> Iterator[tuple[str, Spare]]:
     """For each need that can be served, by the name of its node, a spare of its own."""
     free: list[Spare] | None = None
     for need in needs:
         if need.node is None:
             continue
-        free = _free(world, spares) if free is None else free
+        free = _free(world, spares, now) if free is None else free
         found = next((s for s in free if _fits(world, s, need.node) and not _declined(s, need)), None)
         if found is not None:
             free.remove(found)
             yield need.name, found
 
 
-def _free(world: World, spares: Iterable[Spare]) -> list[Spare]:
+def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
     """In reserve, sound, and nobody runs there: one may have been given back while its gang runs on."""
     failing = {i.spec.node for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN}
     return [
@@ -170,30 +172,20 @@ def _free(world: World, spares: Iterable[Spare]) -> list[Spare]:
         if spare.in_reserve
         and not spare.incident
         and spare.name not in failing
-        and _is_sound(world, spare.node)
+        and _is_sound(world, spare.node, now)
         and not _is_used(world, spare.name)
     ]
 
 
-def _is_sound(world: World, node: Node) -> bool:
-    health = world.health.get(node.name)
-    findings = health.status.findings if health is not None else []
+def _is_sound(world: World, node: Node, now: datetime) -> bool:
     takes_pods = node.ready and not node.unschedulable and node.quarantine is None
-    return takes_pods and not any(_counts(finding, node) for finding in findings)
+    return takes_pods and not open_findings(node, world.health.get(node.name), node.released_at, now)
 
 
 def _is_used(world: World, node: str) -> bool:
     owners = world.gangs_on.get(node, frozenset())
     pods = (pod for uid in owners for pod in world.pods_of.get(uid, {}).values())
     return any(pod.node == node and not pod.ended for pod in pods)
-
-
-def _counts(finding: Finding, node: Node) -> bool:
-    """It is open, of this boot, and not what a tenant may provoke or a person has answered."""
-    if finding.severity is Severity.INFO or finding.origin is Origin.TENANT or finding.cleared_at is not None:
-        return False
-    is_of_this_boot = not node.boot_id or finding.boot_id == node.boot_id
-    return is_of_this_boot and (node.released_at is None or shown_at(finding) > node.released_at)
 
 
 def _fits(world: World, spare: Spare, out: Node) -> bool:

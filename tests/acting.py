@@ -12,7 +12,7 @@ import msgspec
 
 from detectors.contract import Edge, ObjectMeta
 from recover.actions import Action, Create, Delete, Patch, Plan
-from recover.api import Incident, Phase, Recovery, RecoveryStatus
+from recover.api import Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.decode import QUARANTINE, RELEASED, REPAIR_OF, SCAN_OF
 from recover.model import Container, Pod, PodPhase, Quarantine, Taint
 from recover.objects import builtins, merged
@@ -159,9 +159,10 @@ def _apply(world: Worlds, action: Action) -> None:
         case Patch(resource=resource) if resource == RECOVERIES:
             key = f"{action.namespace}/{action.name}"
             old = world.recoveries[key]
-            new = merged(builtins(old.status), action.body["status"])
+            new = merged(builtins(old.status), action.body.get("status", {}))
+            spec = msgspec.convert(merged(builtins(old.spec), action.body.get("spec", {})), RecoverySpec)
             status = msgspec.convert(new, RecoveryStatus)
-            world.recoveries[key] = msgspec.structs.replace(old, status=status)
+            world.recoveries[key] = msgspec.structs.replace(old, spec=spec, status=status)
         case Patch(resource=resource) if resource == INCIDENTS:
             before = world.incidents[action.name]
             new = merged(builtins(before.status), action.body["status"])

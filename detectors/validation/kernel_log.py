@@ -17,7 +17,8 @@ from pathlib import Path
 
 from detectors import rules
 from detectors.chain import Chain
-from detectors.contract import Fault, Finding, Origin, Severity
+from detectors.contract import Finding, Severity
+from detectors.evidence import is_open
 from detectors.extra import Catalogues
 from detectors.facts import HostFacts, KernelLine
 from detectors.settings import Catalogue
@@ -72,7 +73,7 @@ def run(node: Node) -> Result:
                     chain.add(draft, line)
     except OSError as error:
         raise CannotRunError(f"{path}: {error.strerror or error}") from error
-    fatal = [finding for finding in chain.findings if _counts(finding)]
+    fatal = [f for f in chain.findings if is_open(f) and f.severity is Severity.FATAL]
     if fatal:
         more = f" and {len(fatal) - _SHOWN_MAX} more" if len(fatal) > _SHOWN_MAX else ""
         return failed(f"{since}: {'; '.join(map(_told, fatal[:_SHOWN_MAX]))}{more}{foreign}{unused}")
@@ -82,16 +83,6 @@ def run(node: Node) -> Result:
 
 def _new_chain() -> Chain:
     return Chain(ChainSettings(), "")
-
-
-def _counts(finding: Finding) -> bool:
-    """What a program can cause by itself says nothing about the device."""
-    return (
-        finding.cleared_at is None
-        and finding.severity is Severity.FATAL
-        and finding.origin is not Origin.TENANT
-        and finding.fault is not Fault.APPLICATION
-    )
 
 
 def _told(finding: Finding) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from recover.api.incident import (
     ActionRecord,
-    Blame,
     Evidence,
     Incident,
     IncidentPhase,
@@ -37,7 +36,7 @@ from recover.api.recovery import (
     Totals,
     Witness,
 )
-from recover.api.shared import Condition, GangRef
+from recover.api.shared import Blame, Condition, GangRef
 
 __all__ = [
     "ACTIVE_PHASES",

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
-from recover.api.shared import GangRef, Wire
+from recover.api.shared import Blame, GangRef, Wire
 from recover.repair.state import Repair
 
 __all__ = [
@@ -23,14 +23,6 @@ __all__ = [
     "Outcome",
     "Suspect",
 ]
-
-
-class Blame(StrEnum):
-    """Who is to blame, once settled."""
-
-    NODE = "node"
-    APPLICATION = "application"
-    UNKNOWN = "unknown"
 
 
 class IncidentPhase(StrEnum):
@@ -75,7 +67,7 @@ class ActionRecord(Wire, frozen=True, kw_only=True):
 class IncidentSpec(Wire, frozen=True, kw_only=True):
     """What broke; does not change."""
 
-    fault: Fault
+    fault: Annotated[Fault, Meta(description="class of the first evidence; status.fault is the present one")]
     node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
     gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
     detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
@@ -85,12 +77,22 @@ class IncidentSpec(Wire, frozen=True, kw_only=True):
 class IncidentStatus(Wire, frozen=True, kw_only=True):
     phase: IncidentPhase = IncidentPhase.OPEN
     summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
+    fault: Annotated[
+        Fault | None, Meta(description="worst class that the evidence shows by now; empty: that of the spec")
+    ] = None
     blame: Blame = Blame.UNKNOWN
     blamed_node: Annotated[str, Meta(max_length=253)] = ""
     evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
     suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
     victims: Annotated[list[GangRef], Meta(max_length=32)] = []
     actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
+    cordoned_at: Annotated[
+        datetime | None, Meta(description="when its node was taken out of service; hourly limits count this")
+    ] = None
+    members: Annotated[
+        list[Annotated[str, Meta(max_length=253)]],
+        Meta(description="of a fault on many nodes: the nodes that were not acted on", max_length=4096),
+    ] = []
     superseded_by: Annotated[str, Meta(max_length=253)] = ""
     closed_at: datetime | None = None
     unanswered: Annotated[
@@ -108,3 +110,8 @@ class Incident(Wire, frozen=True, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: IncidentSpec
     status: IncidentStatus = IncidentStatus()
+
+    @property
+    def fault(self) -> Fault:
+        """The worst class that the evidence shows by now."""
+        return self.status.fault or self.spec.fault

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
-from recover.api.shared import Condition, GangRef, Wire
+from recover.api.shared import Blame, Condition, GangRef, Wire
 
 __all__ = [
     "ACTIVE_PHASES",
@@ -61,8 +61,22 @@ class Cause(Wire, frozen=True, kw_only=True):
     fault: Fault
     attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
     at: datetime
-    node: Annotated[str, Meta(description="the blamed node, if any", max_length=253)] = ""
+    node: Annotated[str, Meta(description="the blamed or suspected node, if any", max_length=253)] = ""
     summary: Annotated[str, Meta(max_length=512)] = ""
+    finding: Annotated[
+        str,
+        Meta(description="id of the node's worst finding; empty for a gang's own trouble", max_length=63),
+    ] = ""
+    blame: Annotated[Blame, Meta(description="who was to blame when triage decided")] = Blame.UNKNOWN
+    error: Annotated[
+        str,
+        Meta(description="first error of an application failure: its code, or exit-1", max_length=63),
+    ] = ""
+
+    def covers(self, incident: str, finding: str) -> bool:
+        """This cause already stands for that fault. A finding that is worse than the one before it is another
+        cause. Rekindle before 0.2 kept no findings: such a cause stands for all of its Incident."""
+        return self.incident == incident and self.finding in ("", finding)
 
 
 class PhaseTime(Wire, frozen=True, kw_only=True):
@@ -172,7 +186,7 @@ class RecipeUse(Wire, frozen=True, kw_only=True):
 
 
 class RecoverySpec(Wire, frozen=True, kw_only=True):
-    """Which gang, and what started it; does not change."""
+    """Which gang, and what started it. Only `causes` grows: triage appends to it, the recovery takes up."""
 
     gang: GangRef
     number: Annotated[int, Meta(description="the job's n-th recovery", ge=1)]
@@ -184,6 +198,10 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
     nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
     gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
+    causes: Annotated[
+        list[Cause],
+        Meta(description="every fault for which triage has decided to restart this gang", max_length=64),
+    ] = []
 
 
 class Recreation(Wire, frozen=True, kw_only=True):
@@ -262,7 +280,15 @@ class Recovery(Wire, frozen=True, kw_only=True):
     @property
     def cause_names(self) -> set[str]:
         """The Incidents that it was opened for, or has taken up."""
-        return {self.spec.incident, *(cause.incident for cause in self.status.causes)}
+        causes = (*self.spec.causes, *self.status.causes)
+        return {self.spec.incident, *(cause.incident for cause in causes)}
+
+    def has_cause(self, incident: str, finding: str) -> bool:
+        """It was opened for that fault, or triage has told it of it."""
+        causes = (*self.spec.causes, *self.status.causes)
+        if not causes:  # just opened, by a version that kept no causes here
+            return self.spec.incident == incident
+        return any(cause.covers(incident, finding) for cause in causes)
 
     @property
     def nodes(self) -> list[str]:

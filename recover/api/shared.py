@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Condition", "GangRef", "Wire"]
+__all__ = ["Blame", "Condition", "GangRef", "Wire"]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """Camel case on the wire, as all of Kubernetes."""
+
+
+class Blame(StrEnum):
+    """Who is to blame, once settled."""
+
+    NODE = "node"
+    APPLICATION = "application"
+    UNKNOWN = "unknown"
 
 
 class GangRef(Wire, frozen=True, kw_only=True):

@@ -65,22 +65,35 @@ def _down(world: World) -> frozenset[str]:
 def _with_failures(
     world: World, fault: Diagnosis, states: Mapping[str, GangState], settings: Settings
 ) -> Diagnosis:
-    """With the gangs whose failure it explains, and when that was."""
+    """With the gangs whose failure it explains, and when that was. A suspicion harms no other dead gang."""
     harms = []
     for harm in fault.harms:
         state = states.get(harm.gang.ref.uid)
         is_dead = state is not None and state.dead and not _is_spent(world, fault, harm)
         if state is not None and is_dead and _explains(fault, state, settings):
-            harm = msgspec.structs.replace(harm, explained=True, failed_at=state.failed_at)
-        harms.append(harm)
+            harm = msgspec.structs.replace(
+                harm, explained=True, failed_at=state.failed_at, born_at=state.born_at
+            )
+        is_doubtful = harm.is_suspicion and harm.dead and not harm.explained
+        if not is_doubtful or _preceded_stop(world, fault, harm, settings):
+            harms.append(harm)
     return msgspec.structs.replace(fault, harms=tuple(harms))
 
 
+def _preceded_stop(world: World, fault: Diagnosis, harm: Harm, settings: Settings) -> bool:
+    """The gang is stopped, or about to be, for a failure that the suspicion was shown close to."""
+    recovery = world.active_recovery(harm.gang.ref.uid)
+    if recovery is None or not is_down(recovery, harm.gang):
+        return False
+    causes = recovery.status.causes or recovery.spec.causes
+    at = max((cause.at for cause in causes), default=recovery.spec.detected_at)
+    return shown_around(fault, at, settings.timing)
+
+
 def _is_spent(world: World, fault: Diagnosis, harm: Harm) -> bool:
-    """The gang was started anew for it already. What befell it since needs a cause of its own: one acts
-    once."""
+    """The gang was started again for it already. A later failure needs a cause of its own: one acts once."""
     return any(
-        resumed_at(recovery) is not None and fault.name in recovery.cause_names
+        resumed_at(recovery) is not None and recovery.has_cause(fault.name, fault.finding)
         for recovery in world.history(harm.gang.ref.uid)
     )
 

@@ -62,6 +62,13 @@ class GangState(msgspec.Struct, frozen=True):
         return min((loss.at for loss in self.losses), default=self.stalled_at)
 
     @property
+    def born_at(self) -> datetime | None:
+        """Since when all pods that show the trouble exist; None where the API server does not tell."""
+        created = [loss.created for loss in self.losses] or [pod.created for pod in self.pods]
+        known = [at for at in created if at is not None]
+        return min(known) if known and len(known) == len(created) else None
+
+    @property
     def failed_at(self) -> datetime | None:
         """The same, where it is certain: `at` is only a guess for a loss of which nobody tells the time."""
         is_certain = all(loss.at == loss.told_at for loss in self.losses)
@@ -121,7 +128,6 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
-        fault=incident.spec.fault,
         detected_at=incident.spec.detected_at,
         seen_at=incident.spec.detected_at if known else found.seen_at,
     )
@@ -158,8 +164,9 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
         suspects=()
         if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
         else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
-        harms=(Harm(gang=gang, due=now, dead=True),),
+        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=blind,
+        error=(first.error or first.code) if fault is Fault.APPLICATION else "",
     )
 
 
@@ -191,6 +198,6 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
         gang=gang,
         evidence=(Evidence(at=at, origin=Origin.TENANT, code="stalled"),),
         suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n, _ in blind),
-        harms=(Harm(gang=gang, due=now, dead=True),),
+        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=dict(blind),
     )

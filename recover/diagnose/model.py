@@ -32,6 +32,10 @@ class Loss(msgspec.Struct, frozen=True):
     """Its container was started again in the same pod: elastic training may go on."""
     propagated: bool = False
     """Its log says that another rank was gone first."""
+    error: str = ""
+    """Code of the first error in its log, where its agent has read one."""
+    created: datetime | None = None
+    """When its pod was created."""
 
 
 class Harm(msgspec.Struct, frozen=True):
@@ -45,13 +49,19 @@ class Harm(msgspec.Struct, frozen=True):
     """The fault explains why it failed, so that is no fault of its own."""
     failed_at: datetime | None = None
     """When that was, if anybody tells."""
+    born_at: datetime | None = None
+    """When the pod that failed was created: its failure is never older than that."""
+    is_suspicion: bool = False
+    """No finding that harms the gang is a proof: a dead gang is harmed only where it explains the failure."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One fault with its evidence. `name` is the Incident's, the same at every look."""
+    """One fault with its evidence. `name` is the Incident's, the same at every look; what is decided follows
+    the other fields, which say what the evidence shows now."""
 
     name: str
     fault: Fault
+    """The class of the strongest evidence, whatever the open Incident was opened for."""
     severity: Severity
     detected_at: datetime
     """The Incident's, which what comes later joins."""
@@ -64,6 +74,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
     settles_at: datetime | None = None
     node: str = ""
     boot_id: str = ""
+    finding: str = ""
+    """Id of the node's strongest finding. A stronger one that joins the Incident is another cause."""
+    struck_at: datetime | None = None
+    """When that finding was first shown, where it is younger than the Incident: the brake counts by it."""
+    error: str = ""
+    """The first error of an application failure, by which its attempts are counted."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()

@@ -8,17 +8,22 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
+from detectors.evidence import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_node
-from recover.diagnose.goes_on import as_of, is_shown_after, shown_at
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.diagnose.ranks import is_down, ranks
+from recover.evidence import answered_at, incidents_by_node, is_proof, open_findings, strength
+from recover.goes_on import as_of, shown_at
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.settings import Timing
 
-__all__ = ["node_faults", "not_ready"]
+__all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
+
+EVIDENCE_MAX = 16
+"""Of an Incident."""
 
 
 def node_faults(
@@ -26,7 +31,7 @@ def node_faults(
 ) -> Iterator[Diagnosis]:
     """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
     more: dead by themselves, or stopped by us."""
-    by_node = _incidents_by_node(world)
+    by_node = incidents_by_node(world)
     for name, health in world.health.items():
         node = world.nodes.get(name)
         if node is None or not health.status.findings:
@@ -47,8 +52,8 @@ def _of_node(
     timing: Timing,
     now: datetime,
 ) -> Diagnosis | None:
-    answered = _answered(node, incidents)
-    findings = [_classed(f) for f in health.status.findings if _acts(f, node, health, answered, now)]
+    answered = answered_at(node, incidents)
+    findings = [_classed(f) for f in open_findings(node, health, answered, now)]
     if not findings:
         return None
     return _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
@@ -62,32 +67,13 @@ def _classed(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)
 
 
-def _incidents_by_node(world: World) -> dict[str, list[Incident]]:
-    found: dict[str, list[Incident]] = {}
-    for incident in world.incidents.values():
-        if incident.spec.node:
-            found.setdefault(incident.spec.node, []).append(incident)
-    return found
-
-
-def _answered(node: Node, incidents: list[Incident]) -> datetime | None:
-    """The last release of the node, or close of an Incident of it: what was shown before no longer acts. One
-    that closed only because its Node object was deleted answers nothing: the machine may be the same."""
-    ends = [
-        i.status.closed_at for i in incidents if i.spec.fault is not Fault.HOST and not i.status.unanswered
-    ]
-    return max((end for end in (*ends, node.released_at) if end is not None), default=None)
-
-
-def _acts(finding: Finding, node: Node, health: NodeHealth, answered: datetime | None, now: datetime) -> bool:
-    """Tenant evidence, another boot's, a cleared one and one from before a release or close never act."""
-    if finding.severity is Severity.INFO or finding.cleared_at is not None:
-        return False
-    if finding.origin is Origin.TENANT or finding.fault is Fault.APPLICATION:
-        return False
-    if finding.boot_id != health.status.boot_id or (node.boot_id and finding.boot_id != node.boot_id):
-        return False
-    return answered is None or is_shown_after(finding, answered, now)
+def comes_due(world: World, now: datetime) -> Iterator[datetime]:
+    """When findings that a clock ahead of ours has dated into the future come of age: until then a release,
+    or the close of an Incident, may hide them."""
+    for health in world.health.values():
+        for finding in health.status.findings:
+            if finding.last_seen > now and is_open(finding):
+                yield max(finding.first_seen, now) if finding.first_seen > now else finding.last_seen
 
 
 def _diagnosis(
@@ -107,27 +93,30 @@ def _diagnosis(
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
     first = _first_of_the_worst(findings)
     after = answered if first.id in went_on else None
-    settles_at = None if any(f.final for f in findings) else _settles_at(findings, timing)
+    is_final = any(f.final and strength(f) == strength(first) for f in findings)
+    settles_at = None if is_final else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at
     hardware = _is_hardware(first)
-    detected_at = open_one.spec.detected_at if open_one else first.first_seen
     return Diagnosis(
         name=open_one.metadata.name if open_one else _name(node, first, incidents, after),
-        fault=open_one.spec.fault if open_one else first.fault,
+        fault=first.fault,
         severity=first.severity,
-        detected_at=detected_at,
-        seen_at=max(shown_at(f) for f in findings if f.severity is first.severity),
+        detected_at=open_one.spec.detected_at if open_one else first.first_seen,
+        seen_at=max(shown_at(f) for f in findings if strength(f) == strength(first)),
         summary=_summary(node, first, findings, after),
         blame=Blame.NODE if hardware else Blame.UNKNOWN,
         settled=settled,
         settles_at=settles_at,
         node=node.name,
         boot_id=first.boot_id,
-        evidence=tuple(_evidence(node, f) for f in findings[:16]),
+        finding=first.id,
+        struck_at=first.first_seen,
+        evidence=tuple(_evidence(node, f) for f in _shown(findings)),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, is_dead, _due(its, settled, settles_at, timing, now), now)
+            _harm(gang, is_dead, due, now, is_suspicion=not any(map(is_proof, its)))
             for gang, is_dead, its in _victims(world, node, findings, dead)
+            for due in [_due(world, node, gang, its, settles_at, timing, now)]
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
     )
@@ -168,8 +157,14 @@ def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
 
 
 def _first_of_the_worst(findings: list[Finding]) -> Finding:
-    fatal = next((f for f in findings if f.severity is Severity.FATAL), None)
-    return fatal or findings[0]
+    """Findings are in the order of their time."""
+    return max(findings, key=strength)
+
+
+def _shown(findings: list[Finding]) -> list[Finding]:
+    """As many as an Incident keeps, in the order of their time; the strongest ones among them."""
+    kept = sorted(findings, key=strength, reverse=True)[:EVIDENCE_MAX]
+    return [finding for finding in findings if finding in kept]
 
 
 def _is_hardware(finding: Finding) -> bool:
@@ -177,19 +172,29 @@ def _is_hardware(finding: Finding) -> bool:
 
 
 def _due(
+    world: World,
+    node: Node,
+    gang: Gang,
     findings: list[Finding],
-    settled: bool,
     settles_at: datetime | None,
     timing: Timing,
     now: datetime,
 ) -> datetime | None:
-    """When a gang that lives is stopped for the findings that harm it."""
+    """When a gang that lives is stopped for the findings that harm it. One that came to a node that was
+    degraded already has the whole grace from its arrival."""
     first = _first_of_the_worst(findings)
     if not _is_hardware(first):
         return None
     if first.severity is Severity.PENDING:
-        return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)
-    return now if settled or settles_at is None else settles_at
+        since = max([first.first_seen, *_arrivals(world, node, gang)])
+        return since + timedelta(seconds=timing.checkpoint_grace_s)
+    return now if settles_at is None or now >= settles_at else settles_at
+
+
+def _arrivals(world: World, node: Node, gang: Gang) -> Iterator[datetime]:
+    for pod in world.pods(gang.ref.uid):
+        if pod.node == node.name and pod.created is not None and not pod.ended:
+            yield pod.created
 
 
 def _victims(
@@ -225,11 +230,13 @@ def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
     return sorted(gangs.values(), key=lambda gang: str(gang.ref))
 
 
-def _harm(gang: Gang, is_dead: bool, due: datetime | None, now: datetime) -> Harm:
+def _harm(
+    gang: Gang, is_dead: bool, due: datetime | None, now: datetime, *, is_suspicion: bool = False
+) -> Harm:
     """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
     if is_dead:
-        return Harm(gang=gang, due=now, dead=True)
-    return Harm(gang=gang, due=due, dead=False)
+        return Harm(gang=gang, due=now, dead=True, is_suspicion=is_suspicion)
+    return Harm(gang=gang, due=due, dead=False, is_suspicion=is_suspicion)
 
 
 def _evidence(node: Node, finding: Finding) -> Evidence:

@@ -11,6 +11,7 @@ from detectors.catalog.log_errors import packaged_log_errors
 from detectors.contract import Edge, PodProgress
 from recover.api import Phase, Recovery
 from recover.diagnose.model import Loss
+from recover.goes_on import CLOCKS_APART
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
@@ -29,8 +30,6 @@ __all__ = [
     "trains_on",
 ]
 
-_CLOCKS_APART = timedelta(minutes=1)
-"""Between two machines that are kept in time, by far the most."""
 _SIGTERM = 143
 """Exit code of an orderly stop."""
 _BY_KUBELET = {
@@ -89,7 +88,7 @@ def _is_of_before(pod: Pod, gang: Gang) -> bool:
     before its status tells of the start."""
     if not pod.ended or pod.created is None or gang.started_at is None:
         return False
-    return pod.created < gang.started_at - _CLOCKS_APART
+    return pod.created < gang.started_at - CLOCKS_APART
 
 
 def ranks(world: World, gang: Gang) -> list[Pod]:
@@ -151,6 +150,8 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     failed = [c for c in pod.containers if c.exit_code not in (None, 0)]
     ended = min(failed, key=lambda c: c.beside, default=None)
 
+    progress = world.progress(pod)
+
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
         return Loss(
             pod=pod.name,
@@ -161,7 +162,9 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             code=code,
             restarts=ended.restarts if ended else 0,
             in_place=in_place,
-            propagated=_propagated(world.progress(pod)),
+            propagated=_propagated(progress),
+            error=progress.first_error.code if progress is not None and progress.first_error else "",
+            created=pod.created,
         )
 
     if _was_told_to_end(pod):
@@ -215,7 +218,8 @@ def _propagated_codes() -> frozenset[str]:
 def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:
     """A gang with a lost rank is dead. Only one single container that restarted in place may be elastic
     training: it is lost once `in_place_grace_s` has passed without steps from the new instance."""
-    lost = [loss for loss in lost if not _unsettled(loss, timing, now)]
+    has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
+    lost = [loss for loss in lost if not _unsettled(loss, timing, now, has_succeeded=has_succeeded)]
     if not lost:
         return False
     if len(lost) > 1 or not lost[0].in_place:
@@ -247,8 +251,12 @@ def trains_on(world: World, pods: list[Pod], lost: list[Loss], timing: Timing) -
     return any((progress.first_step_at or progress.at) > after for progress, _ in read)
 
 
-def _unsettled(loss: Loss, timing: Timing, now: datetime) -> bool:
-    return loss.code == "deleted" and _is_fresh(loss, timing.deleted_settle_s, now)
+def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool) -> bool:
+    """It may be the end of a training that succeeded: its framework deletes the other ranks, and those that
+    lose a master which has ended well fail by themselves, a moment before the job's status tells."""
+    if loss.code == "deleted":
+        return _is_fresh(loss, timing.deleted_settle_s, now)
+    return has_succeeded and _is_fresh(loss, timing.in_place_grace_s, now)
 
 
 def _is_fresh(loss: Loss, within_s: float, now: datetime) -> bool:
@@ -256,7 +264,7 @@ def _is_fresh(loss: Loss, within_s: float, now: datetime) -> bool:
     for: it would not come, or not for hours."""
     if loss.told_at is None:
         return False
-    return -_CLOCKS_APART < now - loss.told_at < timedelta(seconds=within_s)
+    return -CLOCKS_APART < now - loss.told_at < timedelta(seconds=within_s)
 
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.api import Cause, Incident, IncidentPhase, Outcome
-from recover.guard import RESTART_GANG
+from recover.api import Cause, Incident
 from recover.phases.context import AVOIDED_MAX, CAUSES_MAX, Context
 
 __all__ = ["corrected_causes", "first_cause", "fresh_causes"]
@@ -13,7 +12,9 @@ __all__ = ["corrected_causes", "first_cause", "fresh_causes"]
 
 def first_cause(ctx: Context) -> Cause:
     spec = ctx.spec
-    return Cause(
+    if spec.causes:
+        return spec.causes[0]
+    return Cause(  # opened by a version that kept no causes there
         incident=spec.incident,
         fault=spec.fault,
         attempt=1,
@@ -24,29 +25,14 @@ def first_cause(ctx: Context) -> Cause:
 
 
 def fresh_causes(ctx: Context) -> list[Cause]:
-    """Open incidents that triage has decided shall restart this gang, and that did not yet.
-
-    A job that was deleted and made again has another uid: what befell the old one is not its concern.
-    """
-    known = {
-        name
-        for recovery in ctx.world.history(ctx.gang.ref.uid)
-        for name in (recovery.spec.incident, *(cause.incident for cause in recovery.status.causes))
-    }
-    target = str(ctx.gang.ref)
-    found = [
-        incident
-        for name, incident in ctx.world.incidents.items()
-        if name not in known
-        and incident.status.phase is IncidentPhase.OPEN
-        and any(victim.uid == ctx.gang.ref.uid for victim in incident.status.victims)
-        and any(
-            record.action == RESTART_GANG and record.target == target and record.outcome is Outcome.DONE
-            for record in incident.status.actions
-        )
+    """What triage has told this recovery since, and it has not taken up yet."""
+    taken = {(cause.incident, cause.finding) for cause in ctx.status.causes}
+    fresh = [cause for cause in ctx.spec.causes if (cause.incident, cause.finding) not in taken]
+    return [
+        msgspec.structs.replace(cause, attempt=ctx.status.attempt)
+        for cause in fresh
+        if not _is_crowded_out(ctx, cause)
     ]
-    causes = [_cause(ctx, i) for i in sorted(found, key=lambda i: (i.spec.detected_at, i.metadata.name))]
-    return [cause for cause in causes if not _is_crowded_out(ctx, cause)]
 
 
 def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
@@ -67,16 +53,3 @@ def _corrected(cause: Cause, incident: Incident | None) -> Cause:
         return cause
     status = incident.status
     return msgspec.structs.replace(cause, node=status.blamed_node, summary=status.summary)
-
-
-def _cause(ctx: Context, incident: Incident) -> Cause:
-    spec, status = incident.spec, incident.status
-    suspect = status.suspects[0].node if status.suspects else ""
-    return Cause(
-        incident=incident.metadata.name,
-        fault=spec.fault,
-        attempt=ctx.status.attempt,
-        at=spec.detected_at,
-        node=status.blamed_node or spec.node or suspect,
-        summary=status.summary,
-    )

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import NodeHealth
+from detectors.contract import Finding, NodeHealth
 from recover.actions import Action, Emit
 from recover.api import ActionRecord, Incident
+from recover.evidence import open_findings
 from recover.guard import Guard
 from recover.model import Node, World
 from recover.modes import InForce
@@ -73,6 +74,11 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def health(self) -> NodeHealth | None:
         return self.world.health.get(self.node.name)
+
+    @property
+    def found(self) -> list[Finding]:
+        """What is broken now, in this boot, and no release has answered."""
+        return open_findings(self.node, self.health, self.node.released_at, self.now)
 
     @property
     def reboots_from_outside(self) -> bool:

@@ -7,9 +7,9 @@ pod as a whole. A guess would fail the validation of every shared node, so what 
 from __future__ import annotations
 
 from detectors.contract import NodeHealth, SubjectKind
+from detectors.evidence import is_open
 from detectors.facts import parse_pci
 from recover.model import Node
-from recover.repair.ladder import open_findings
 
 __all__ = ["devices_expected"]
 
@@ -29,19 +29,21 @@ _PARTS = frozenset({"tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidi
 def devices_expected(node: Node, health: NodeHealth | None) -> int:
     """0 where nobody can tell. Of the agent's inventory and the label the larger counts: the broken device
     may have left the first, and the second is old after a card was added."""
-    known = max(_listed(node, health), _built_in(node))
+    known = max(_listed(health), _built_in(node))
     return known or (0 if _is_shared(node) else node.capacity.get(_WHOLE, 0))
 
 
-def _listed(node: Node, health: NodeHealth | None) -> int:
+def _listed(health: NodeHealth | None) -> int:
     """By the agent, with those that it has found broken and lists no more."""
     if health is None or not health.status.devices:
         return 0
     listed = {parse_pci(device.pci) for device in health.status.devices}
     broken = {
         parse_pci(finding.subject.pci)
-        for finding in open_findings(node, health)
-        if finding.subject.kind is SubjectKind.DEVICE
+        for finding in health.status.findings
+        if is_open(finding)
+        and finding.boot_id == health.status.boot_id
+        and finding.subject.kind is SubjectKind.DEVICE
     }
     return len(health.status.devices) + len(broken - listed - {None})
 

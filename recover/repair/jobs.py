@@ -53,7 +53,7 @@ def variables(incident: Incident, repair: Repair) -> dict[str, str]:
     return {
         "REKINDLE_NODE": incident.spec.node,
         "REKINDLE_INCIDENT": incident.metadata.name,
-        "REKINDLE_FAULT": str(incident.spec.fault),
+        "REKINDLE_FAULT": str(incident.fault),
         "REKINDLE_DEVICES": ",".join(repair.devices),
         "REKINDLE_EXPECTED_DEVICES": str(repair.devices_expected),
     }

@@ -6,14 +6,14 @@ nothing, the fault class (recover/policy/faults.toml). Of several findings the o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity, SubjectKind
+from detectors.contract import Finding, Remedy, SubjectKind
 from recover.api import Incident
-from recover.diagnose.goes_on import shown_at
-from recover.model import Node, World
+from recover.model import World
 from recover.policy import Ladder, policies
 from recover.repair.state import Repair, RepairPhase, StepKind
 
@@ -23,7 +23,6 @@ __all__ = [
     "first_rung",
     "more_asked",
     "next_rung",
-    "open_findings",
 ]
 
 _RISING: tuple[StepKind | None, ...] = (StepKind.RESET, StepKind.REBOOT, None)
@@ -43,21 +42,23 @@ _BY_LADDER: dict[Ladder, StepKind | None] = {
 }
 
 
-def first_rung(incident: Incident, node: Node, health: NodeHealth | None, *, again: bool) -> StepKind | None:
-    """Where the ladder begins; None where only a person can help. `again`: the node was repaired and given
-    back not long ago. Then a reset is not tried first: it did not last, or less than a reboot is hopeless."""
-    asked = [_asked(finding) for finding in open_findings(node, health)]
-    rung = max(asked, key=_RISING.index) if asked else _BY_LADDER[policies()[incident.spec.fault].repair]
+def first_rung(incident: Incident, found: Sequence[Finding], *, again: bool) -> StepKind | None:
+    """Where the ladder begins for these open findings; None where only a person can help.
+
+    `again`: the node was repaired and returned not long ago, and did not stay sound. Then no reset is tried
+    first.
+    """
+    asked = [_asked(finding) for finding in found]
+    rung = max(asked, key=_RISING.index) if asked else _BY_LADDER[policies()[incident.fault].repair]
     return next_rung(rung) if again and rung is StepKind.RESET else rung
 
 
-def more_asked(repair: Repair, node: Node, health: NodeHealth | None) -> Repair:
+def more_asked(repair: Repair, found: Sequence[Finding]) -> Repair:
     """With what is open now: while a repair waits, more may break, and need more. Never with less."""
-    found = open_findings(node, health)
     if not found:
         return repair
     rung = max([repair.rung, *map(_asked, found)], key=_RISING.index)
-    return msgspec.structs.replace(repair, rung=rung, devices=broken_devices(node, health))
+    return msgspec.structs.replace(repair, rung=rung, devices=broken_devices(found))
 
 
 def next_rung(rung: StepKind | None) -> StepKind | None:
@@ -70,26 +71,8 @@ def _asked(finding: Finding) -> StepKind | None:
     return _BY_LADDER[policies()[finding.fault].repair]
 
 
-def open_findings(node: Node, health: NodeHealth | None) -> list[Finding]:
-    """What is broken now, in this boot; a tenant's word asks for nothing, nor does what the node's last
-    release has answered."""
-    if health is None:
-        return []
-    return [
-        f
-        for f in health.status.findings
-        if f.cleared_at is None
-        and f.severity is not Severity.INFO
-        and f.origin is not Origin.TENANT
-        and f.fault is not Fault.APPLICATION
-        and f.boot_id == health.status.boot_id
-        and (node.released_at is None or shown_at(f) > node.released_at)
-    ]
-
-
-def broken_devices(node: Node, health: NodeHealth | None) -> list[str]:
+def broken_devices(found: Sequence[Finding]) -> list[str]:
     """UUIDs; empty where one of them is not known, or the node as a whole is broken: then all are meant."""
-    found = open_findings(node, health)
     if any(f.subject.kind is not SubjectKind.DEVICE or not f.subject.device for f in found):
         return []
     return sorted({f.subject.device for f in found})[:64]

@@ -56,7 +56,7 @@ def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot
         "{node}": incident.spec.node,
         "{id}": step.job,
         "{incident}": incident.metadata.name,
-        "{fault}": str(incident.spec.fault),
+        "{fault}": str(incident.fault),
     }
     body = _filled(made.body, words)
     metadata = body.get("metadata") or {}

@@ -20,8 +20,8 @@ from recover.actions import Action, Plan
 from recover.api import ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
 from recover.consent import frozen, in_force_on
 from recover.decode import REPAIR_OF
-from recover.diagnose.goes_on import shown_at
-from recover.guard import Guard
+from recover.goes_on import shown_at
+from recover.guard import QUARANTINE_NODE, Guard
 from recover.incidents import merged_records, update
 from recover.model import World
 from recover.modes import Mode
@@ -33,7 +33,6 @@ from recover.repair.ladder import (
     broken_devices,
     earlier_repairs,
     first_rung,
-    open_findings,
 )
 from recover.repair.limits import Limits
 from recover.repair.outside import Means
@@ -125,10 +124,18 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
         status,
         repair=look.repair or status.repair,
         actions=merged_records(before, list(look.records)),
+        cordoned_at=status.cordoned_at or _cordoned_at(look),
         phase=IncidentPhase.CLOSED if look.closes else status.phase,
         closed_at=ctx.now if look.closes else status.closed_at,
     )
     yield from _update(ctx.incident, changed)
+
+
+def _cordoned_at(look: Look) -> datetime | None:
+    """A silent node is taken out only now, by its repair."""
+    return next(
+        (r.at for r in look.records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None
+    )
 
 
 def _update(incident: Incident, status: IncidentStatus) -> Iterator[Action]:
@@ -151,10 +158,10 @@ def _begin(ctx: Context) -> Look:
         return Look(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
     limits = ctx.settings.repair
     earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
-    rung = first_rung(ctx.incident, ctx.node, ctx.health, again=bool(earlier))
+    rung = first_rung(ctx.incident, ctx.found, again=bool(earlier))
     begun = Repair(
         rung=rung,
-        devices=broken_devices(ctx.node, ctx.health),
+        devices=broken_devices(ctx.found),
         devices_expected=devices_expected(ctx.node, ctx.health),
         message=f"{ctx.node.name} is to be repaired",
         phases=[RepairPhaseTime(phase=RepairPhase.WAITING, at=ctx.now)],
@@ -164,7 +171,7 @@ def _begin(ctx: Context) -> Look:
     if len(earlier) >= limits.repairs_per_node_max:
         days = limits.repairs_window_s / 86400
         why = f"{ctx.node.name} was repaired {len(earlier)} times in {days:g} days and has failed again"
-        return handed_over(ctx, Reason.KEEPS_FAILING, why, then_release(ctx.incident.spec.fault, ctx.node))
+        return handed_over(ctx, Reason.KEEPS_FAILING, why, then_release(ctx.incident.fault, ctx.node))
     return needs_person(ctx) if rung is None else Look(repair=begun)
 
 
@@ -172,7 +179,7 @@ def _last_seen(ctx: Context) -> datetime:
     """When the node showed it last: what comes later joins the open Incident, and what goes on its
     evidence."""
     seen = [e.at for e in ctx.incident.status.evidence if e.origin is not Origin.TENANT]
-    went_on = [shown_at(finding) for finding in open_findings(ctx.node, ctx.health)]
+    went_on = [shown_at(finding) for finding in ctx.found]
     return max([ctx.incident.spec.detected_at, *seen, *(at for at in went_on if at <= ctx.now)])
 
 
@@ -219,7 +226,7 @@ def _stepped_in(ctx: Context) -> Look | None:
             ctx,
             Reason.NOT_IN_REPAIR_MODE,
             f"The mode is {ctx.mode.mode}{ctx.mode.because} since the repair of {name} began",
-            then_release(ctx.incident.spec.fault, ctx.node),
+            then_release(ctx.incident.fault, ctx.node),
         )
     return None
 

@@ -82,7 +82,7 @@ def _take_out(ctx: Context) -> Look:
         settled=True,
         node=ctx.node.name,
     )
-    verdict = ctx.guard.may_quarantine(ctx.node, diagnosis)
+    verdict = ctx.guard.may_quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
     words = nodes.words(QuarantineLevel.CORDON, diagnosis)

@@ -18,13 +18,13 @@ from recover.api import ActionRecord, Blame, Outcome
 from recover.consent import frozen
 from recover.diagnose.model import Diagnosis, Harm
 from recover.guard import Denied
-from recover.plan import restart
 from recover.reasons import EventReason, Reason
 from recover.repair.context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
 from recover.repair.state import StepKind
 from recover.repair.words import move_pods, then_release
+from recover.restarts import Restarts
 
 __all__ = ["MOVE_GANG", "in_the_way", "needs_person", "wait"]
 
@@ -40,7 +40,7 @@ class InTheWay(msgspec.Struct, frozen=True):
 
 
 def wait(ctx: Context) -> Look:
-    ctx = msgspec.structs.replace(ctx, repair=more_asked(ctx.repair, ctx.node, ctx.health))
+    ctx = msgspec.structs.replace(ctx, repair=more_asked(ctx.repair, ctx.found))
     rung = ctx.repair.rung
     if rung is None:
         return needs_person(ctx)
@@ -68,7 +68,7 @@ def wait(ctx: Context) -> Look:
 
 def needs_person(ctx: Context) -> Look:
     why = f"Neither a reset nor a reboot is known to mend this: {ctx.incident.status.summary}"
-    return handed_over(ctx, Reason.NEEDS_PERSON, why, then_release(ctx.incident.spec.fault, ctx.node))
+    return handed_over(ctx, Reason.NEEDS_PERSON, why, then_release(ctx.incident.fault, ctx.node))
 
 
 def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
@@ -130,7 +130,7 @@ def _moves(ctx: Context, rung: StepKind) -> tuple[list[Action], list[ActionRecor
     harms = tuple(Harm(gang=gang, due=due, dead=False) for gang in gangs)
     diagnosis = Diagnosis(
         name=ctx.incident.metadata.name,
-        fault=ctx.incident.spec.fault,
+        fault=ctx.incident.fault,
         severity=Severity.PENDING,
         detected_at=ctx.incident.spec.detected_at,
         seen_at=began,
@@ -141,12 +141,10 @@ def _moves(ctx: Context, rung: StepKind) -> tuple[list[Action], list[ActionRecor
         boot_id=ctx.node.boot_id,
         harms=harms,
     )
-    writes: list[Action] = []
-    records: list[ActionRecord] = []
-    started: set[str] = set()
-    for harm in harms:
-        if ctx.world.active_recovery(harm.gang.ref.uid) is None:
-            writes += restart(ctx.world, diagnosis, harm, ctx.guard, records, started, ctx.now)
+    restarts = Restarts(ctx.world, ctx.guard, ctx.now)
+    still = (harm for harm in harms if ctx.world.active_recovery(harm.gang.ref.uid) is None)
+    records = [restarts.consider(diagnosis, harm) for harm in still]
+    writes = [action for chain in restarts.chains() for action in chain]
     told = [r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=MOVE_GANG) for r in records]
     return writes, told, [due] if harms else []
 

@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.validation.report import Outcome
 from recover.consent import frozen
-from recover.diagnose.goes_on import shown_at
+from recover.goes_on import shown_at
 from recover.model import Gang, Refusal
 from recover.reasons import Reason
 from recover.repair import jobs, outside
@@ -27,7 +27,7 @@ from recover.repair.context import (
     moved,
     waiting,
 )
-from recover.repair.ladder import next_rung, open_findings
+from recover.repair.ladder import next_rung
 from recover.repair.state import (
     CheckRecord,
     Repair,
@@ -202,7 +202,7 @@ def _found_since(ctx: Context) -> list[str]:
     return sorted(
         {
             finding.code
-            for finding in open_findings(ctx.node, health)
+            for finding in ctx.found
             if reset_at is None
             or shown_at(finding) > reset_at
             or (mended and finding.subject.device not in mended)
@@ -286,7 +286,7 @@ def _to_do(ctx: Context, last: RepairStep) -> str:
         return see_to_that(ctx.node)
     if last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.FAILED and not ctx.repair.checks:
         return look_at_job(last.job, ctx.node)
-    return then_release(ctx.incident.spec.fault, ctx.node)
+    return then_release(ctx.incident.fault, ctx.node)
 
 
 def _failed(step: RepairStep) -> str:

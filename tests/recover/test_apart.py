@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from detectors.contract import Severity
-from recover import advice, plan
+from recover import advice, plan, restarts
 from recover.api import IncidentPhase, Phase
 from recover.diagnose import gangs
 from tests.acting import advanced, recovering, step
@@ -69,7 +69,7 @@ def test_the_incident_of_a_node_that_cannot_be_judged_any_more_stays_open() -> N
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(gangs, "losses"), (gangs, "_lost_ranks"), (plan, "restart"), (plan, "_blind")]
+    ("module", "name"), [(gangs, "losses"), (gangs, "_lost_ranks"), (restarts, "_taken_up"), (plan, "_blind")]
 )
 def test_a_gang_that_cannot_be_judged_keeps_no_other_down(
     module: Any, name: str, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,7 @@
 """A fault that goes on is one finding as long as its agent sees no pause: when was it shown last? Pure.
 
-A release, a closed Incident and the beginning of a mode answer what was shown before them. A repetition after
-that is news, though it only adds to a count and a time.
+A release, a closed Incident and the beginning of a mode answer the findings that were shown before them. A
+repetition after that is news, though it only adds to a count and a time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import msgspec
 
 from detectors.contract import Finding
 
-__all__ = ["SETTLED", "as_of", "is_shown_after", "shown_at"]
+__all__ = ["CLOCKS_APART", "SETTLED", "as_of", "is_shown_after", "shown_at"]
 
+CLOCKS_APART = timedelta(minutes=1)
+"""Between two machines that are kept in time, by far the most."""
+_LEAD = timedelta(seconds=5)
+"""A clock that is kept in time is ahead by less, and one that is ahead by more is not trusted."""
 SETTLED = timedelta(seconds=60)
 """Consequences of one fault come within this time and move its last time, too; a longer pause than this, and
 it is another finding (`repeat_s` of the agents). So what is told later than this was shown anew."""
@@ -25,8 +29,12 @@ def shown_at(finding: Finding) -> datetime:
 
 
 def is_shown_after(finding: Finding, end: datetime, now: datetime) -> bool:
-    """A clock that runs ahead must not make a finding look newer than the `end` that answered it."""
-    return end < finding.first_seen <= now or (end < shown_at(finding) and finding.last_seen <= now)
+    """A clock that runs ahead must not make a finding look newer than the `end` that answered it. One that is
+    dated a moment ahead is newer all the same, unless `end` was a moment ago, too."""
+    first, last = finding.first_seen, finding.last_seen
+    if first > now:
+        return first - now <= _LEAD < first - end
+    return end < first or (end < shown_at(finding) and last <= now)
 
 
 def as_of(finding: Finding, end: datetime | None) -> Finding:

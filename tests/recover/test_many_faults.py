@@ -1,0 +1,47 @@
+"""The fleet brake counts what the findings show now, and no list that is capped loses a cause."""
+
+from __future__ import annotations
+
+from detectors.contract import Fault, Severity
+from recover.api import Phase
+from recover.phases import advance
+from tests.acting import acts, apply, end_pods, recovering, start_pods
+from tests.builders import cluster, gang
+
+
+def test_the_brake_counts_nodes_that_had_an_open_incident_before_the_mass_fault() -> None:
+    """Its time is the Incident's, of days ago."""
+    world = cluster(nodes=100)
+    for i in range(30):
+        world.finding(on=f"n{i}", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+        recovering(world)
+        world.later(3600)
+    for i in range(30):
+        world.finding(on=f"n{i}", code="xid-95", fault=Fault.MEMORY_DEGRADED)
+
+    assert [i for i in world.decide().incidents if i.metadata.name.startswith("fleet-brake")]
+
+
+def test_of_56_small_jobs_under_recovery_on_a_node_all_take_its_fault_up() -> None:
+    """MIG: seven devices on each of eight GPUs. An Incident keeps 32 victims and 24 records."""
+    world = cluster(nodes=100)
+    names = [f"j{i:02}" for i in range(56)]
+    for name in names:
+        world.running(gang(name, ranks=1), first_node=0)
+    recovering(world.finding(on="n0"))
+    for key in list(world.recoveries):
+        name = world.recoveries[key].spec.gang.name
+        while world.recoveries[key].status.phase is not Phase.VERIFYING:
+            found = advance(world.recoveries[key], world.world(), world.settings, world.now)
+            apply(world, found)
+            if "stop-gang" in acts(found):
+                end_pods(world, name)
+            if "start-gang" in acts(found):
+                start_pods(world, name, first_node=1)
+    world.later(30).finding(on="n1")
+    for _ in range(3):
+        recovering(world)
+        for key in list(world.recoveries):
+            apply(world, advance(world.recoveries[key], world.world(), world.settings, world.now))
+    left = [r.spec.gang.name for r in world.recoveries.values() if r.status.attempt == 1]
+    assert left == []
