@@ -87,6 +87,8 @@ class _Agent:
         self._settings = options.settings
         self._core = core
         self._metrics = metrics
+        self.kernel_log_read = False
+        """What it held when we came has been read, or it is known that it cannot be."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
@@ -109,7 +111,8 @@ class _Agent:
 
     @property
     def ready(self) -> bool:
-        return self.publisher.ready
+        """The controller takes our readiness for a sign that the kernel log is read: not before it is."""
+        return self.publisher.ready and self.kernel_log_read
 
     async def work(self) -> None:
         """Reads nothing before it knows where an earlier run stopped: nothing could be published anyway."""
@@ -132,6 +135,8 @@ class _Agent:
         self.publisher.wake()
 
     def cover(self, source: Source, state: CoverageState, why: str = "") -> None:
+        if source is Source.KMSG and state is CoverageState.BLIND:
+            self.kernel_log_read = True
         self._metrics.source_covered.labels(source).set(state is CoverageState.COVERED)
         self._core.cover(source, state, datetime.now(UTC), why=why)
         self.changed()
@@ -217,6 +222,9 @@ class _KernelEvents:
 
     def covered(self) -> None:
         self._agent.cover(Source.KMSG, CoverageState.COVERED)
+
+    def caught_up(self) -> None:
+        self._agent.kernel_log_read = True
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.KMSG, CoverageState.BLIND, why)

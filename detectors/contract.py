@@ -35,6 +35,7 @@ __all__ = [
     "Device",
     "DevicePod",
     "Edge",
+    "Family",
     "Fault",
     "Finding",
     "FoldedFindings",
@@ -147,6 +148,21 @@ class Source(StrEnum):
     NVML = "nvml"
     PODS = "pods"
     LOGS = "logs"
+
+
+class Family(StrEnum):
+    """A kind of faults that a rule may read. Until a rule reads a family's lines, its faults are not seen,
+    however well the source itself is read."""
+
+    GPU_XID = "gpu-xid"
+    GPU_DRIVER = "gpu-driver"
+    NVSWITCH_SXID = "nvswitch-sxid"
+    NETWORK = "network"
+    PCIE = "pcie"
+    HOST_MEMORY = "host-memory"
+    STORAGE = "storage"
+    OOM = "oom"
+    HOST = "host"
 
 
 class CoverageState(StrEnum):
@@ -268,6 +284,14 @@ class Coverage(_Wire, frozen=True, kw_only=True):
     state: CoverageState
     since: datetime
     why: Annotated[str, Meta(description="the error, for a blind source", max_length=256)] = ""
+    families: Annotated[
+        list[Family],
+        Meta(
+            description="kinds of faults that the agent's rules read from it; empty where no rule does, and "
+            "from an older agent, which does not say so",
+            max_length=16,
+        ),
+    ] = []
 
 
 class LogError(_Wire, frozen=True, kw_only=True):
@@ -332,6 +356,14 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     agent_version: Annotated[str, Meta(max_length=32)] = ""
     driver_version: Annotated[str, Meta(max_length=32)] = ""
     observed_at: Annotated[datetime | None, Meta(description="time of this write")] = None
+    refresh_s: Annotated[
+        float,
+        Meta(
+            description="the agent writes at least this often, also when nothing changes; 0: only changes, "
+            "and the readiness of its pod says whether it lives",
+            ge=0,
+        ),
+    ] = 0.0
     devices: Annotated[list[Device], Meta(max_length=DEVICES_MAX)] = []
     coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []

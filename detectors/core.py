@@ -127,8 +127,12 @@ class AgentCore:
         self._pods.restore(status.pods)
         if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
             self._sequence = max(self._sequence, status.kmsg.sequence)
-            # read on from there without a gap, the kernel log was covered all the while
-            self._coverage = {entry.source: entry for entry in status.coverage if entry.source is Source.KMSG}
+            # Read on from there without a gap, the kernel log was covered all the while.
+            self._coverage = {
+                entry.source: entry
+                for entry in status.coverage
+                if entry.source is Source.KMSG and entry.families == rules.FAMILIES
+            }
 
     def was_open(self, ref: PodRef) -> bool:
         """Whether an earlier run of this agent published a container as not ended."""
@@ -186,7 +190,10 @@ class AgentCore:
         why = cut(why, _WHY_BYTES_MAX)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
-            self._coverage[source] = Coverage(source=source, state=state, since=now, why=why)
+            families = rules.FAMILIES if source is Source.KMSG else []
+            self._coverage[source] = Coverage(
+                source=source, state=state, since=now, why=why, families=families
+            )
             self._mark(Dirty.EDGE)
 
     def kernel_line(self, line: KernelLine) -> bool:
@@ -281,6 +288,7 @@ class AgentCore:
             agent_version=__version__,
             driver_version=self._host.driver_version,
             observed_at=now,
+            refresh_s=self._settings.publishing.idle_refresh_s,
             devices=list(self._devices()),
             coverage=[self._coverage[source] for source in Source if source in self._coverage],
             findings=self._chain.findings,

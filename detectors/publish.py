@@ -1,4 +1,5 @@
-"""Builds the status patch and writes it: edges at once, counts within ten minutes, nothing twice.
+"""Builds the status patch and writes it: edges at once, counts within ten minutes, and the same again only
+where its age must show that the agent lives.
 
 Between core and the API. What is sent is always the whole latest status, so a lost or refused write loses no
 edge: the next one carries it. The reply brings this node's spec.
@@ -152,6 +153,8 @@ class Publisher:
         due_s = (self._answered_at_s or 0.0) + self._core.ask_every_s(datetime.now(UTC))
         if self._core.dirty is Dirty.COARSE:
             due_s = min(due_s, self._written_at_s + self._settings.refresh_s)
+        if self._settings.idle_refresh_s:
+            due_s = min(due_s, self._written_at_s + self._settings.idle_refresh_s)
         return max(0.0, due_s - now_s)
 
     async def _spread(self) -> None:
@@ -162,9 +165,17 @@ class Publisher:
                 await asyncio.sleep(rest_s)
 
     def _owes_write(self) -> bool:
-        if self._core.dirty is Dirty.COARSE:
-            return time.monotonic() - self._written_at_s >= self._settings.refresh_s
-        return self._core.dirty is Dirty.EDGE
+        if self._core.dirty is Dirty.COARSE and self._is_older_than(self._settings.refresh_s):
+            return True
+        return self._core.dirty is Dirty.EDGE or self._is_too_old()
+
+    def _is_too_old(self) -> bool:
+        """The controller takes the age of what we wrote for a sign that we live no more."""
+        idle_s = self._settings.idle_refresh_s
+        return idle_s > 0 and self._is_older_than(idle_s)
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return time.monotonic() - self._written_at_s >= seconds
 
     async def _write(self) -> None:
         async for attempt in self._attempts():
@@ -180,7 +191,7 @@ class Publisher:
         status = bounded(self._core.status(datetime.now(UTC)))
         now_content = content(status)
         self._core.wrote()
-        if now_content == self._written:
+        if now_content == self._written and not self._is_too_old():
             return
         try:
             await self._patch(patch_body(status))

@@ -6,16 +6,20 @@ Registration is the one tuple below. The first rule whose head the line starts w
 from __future__ import annotations
 
 from detectors.catalog.xid import XidCatalog
+from detectors.contract import Family
 from detectors.facts import Draft, HostFacts, KernelLine
 from detectors.rules import driver, xid
 from detectors.rules.base import Rule
 
-__all__ = ["RULES", "read", "wants"]
+__all__ = ["FAMILIES", "RULES", "read", "wants"]
 
 RULES: tuple[Rule, ...] = (
-    Rule("xid", heads=xid.HEADS, match=xid.match),
-    Rule("driver", heads=driver.HEADS, match=driver.match),
+    Rule("xid", family=Family.GPU_XID, heads=xid.HEADS, match=xid.match),
+    Rule("driver", family=Family.GPU_XID, heads=driver.HEADS, match=driver.match),
 )
+
+FAMILIES = [family for family in Family if any(rule.family is family for rule in RULES)]
+"""What the kernel log is read for: it follows from the rules that are registered."""
 
 _HEADS = tuple(head for rule in RULES for head in rule.heads)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from detectors.catalog.xid import XidCatalog
+from detectors.contract import Family
 from detectors.facts import Draft, HostFacts, KernelLine
 
 __all__ = ["Rule"]
@@ -14,6 +15,8 @@ __all__ = ["Rule"]
 
 class Rule(msgspec.Struct, frozen=True):
     name: str
+    family: Family
+    """The kind of faults that it reads: what no rule reads is not covered."""
     heads: tuple[str, ...]
     """Literal beginnings of the lines that it reads. Escapes are undone only after a head matched."""
     match: Callable[[KernelLine, HostFacts, XidCatalog], Draft | None]

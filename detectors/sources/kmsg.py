@@ -64,6 +64,9 @@ class KmsgSink(Protocol):
 
     def covered(self) -> None: ...
 
+    def caught_up(self) -> None:
+        """All that was there has been read."""
+
     def blind(self, why: str) -> None: ...
 
 
@@ -176,12 +179,15 @@ async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
                 )
                 count += 1
             is_new = count < _RECORDS_AT_ONCE  # all has been read: the next one wakes us when it comes
+            if is_new:
+                sink.caught_up()
         except OSError as error:
             if not failed.done():
                 failed.set_exception(error)
 
     loop.add_reader(fd, readable)
     sink.covered()
+    readable()
     try:
         await failed
     finally:
@@ -201,6 +207,7 @@ async def _follow_file(path: Path, reader: _Reader, sink: KmsgSink) -> None:
         while True:
             changed.clear()
             await _read_all(file, reader, sink)
+            sink.caught_up()
             await changed.wait()
     finally:
         file.close()

@@ -54,7 +54,8 @@ def _is_reset_of(node: Node, text: str) -> bool:
 def run(node: Node) -> Result:
     path = Path(node.host_root) / "dev/kmsg"
     chain = _new_chain()
-    host = HostFacts(devices=from_proc(Path(node.host_root)).devices)
+    found = from_proc(Path(node.host_root))
+    host = HostFacts(devices=found.devices, driver_version=found.driver_version)
     catalogues = Catalogues.load(Catalogue(extra=node.catalogue))
     xids, unused = catalogues.xids, f"; {catalogues.told}" if catalogues.problems else ""
     since, first, foreign = "since the boot", None, ""

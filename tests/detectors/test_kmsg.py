@@ -28,6 +28,7 @@ class Heard:
         self.bad_lines: list[str] = []
         self.coverage: list[str] = []
         self.restarts = 0
+        self.caught_up_at: list[int] = []
         self.news = asyncio.Event()
 
     def line(self, line: KernelLine) -> None:
@@ -51,6 +52,10 @@ class Heard:
 
     def covered(self) -> None:
         self.coverage.append("covered")
+        self.news.set()
+
+    def caught_up(self) -> None:
+        self.caught_up_at.append(self.sequence)
         self.news.set()
 
     def blind(self, why: str) -> None:
@@ -127,6 +132,24 @@ async def test_the_lines_of_the_driver_are_heard_and_others_only_passed(tmp_path
     assert [line.sequence for line in heard.lines] == [2]
     assert heard.bad_lines == []
     assert heard.coverage == ["covered"]
+
+
+async def test_that_all_was_read_is_said_after_the_last_record(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("".join(record(n, XID.format(79)) for n in range(1, 3000)))
+
+    async with following(path) as heard:
+        await heard.until(lambda: bool(heard.caught_up_at))
+
+    assert heard.caught_up_at == [2999]
+
+
+async def test_of_an_empty_log_all_is_read_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("")
+
+    async with following(path) as heard:
+        await heard.until(lambda: bool(heard.caught_up_at))
 
 
 async def test_a_user_record_of_the_kernel_log_is_ignored(tmp_path: Path) -> None:

@@ -104,6 +104,25 @@ async def test_an_idle_agent_writes_nothing_and_asks_rarely(core: AgentCore) -> 
     assert api.asks == 1
 
 
+async def test_an_idle_agent_that_is_no_pod_writes_now_and_then_to_show_that_it_lives(
+    core: AgentCore,
+) -> None:
+    how = msgspec.structs.replace(QUICK, idle_refresh_s=0.1)
+    async with node_api("n1") as api, publishing(api, core, how):
+        first = await api.until(lambda status: status.observed_at is not None)
+        await api.until(lambda status: status.observed_at != first.observed_at)
+
+    assert first.refresh_s == QUICK.idle_refresh_s
+
+
+async def test_an_agent_that_promises_no_refresh_writes_none(core: AgentCore) -> None:
+    how = msgspec.structs.replace(QUICK, idle_refresh_s=0)
+    async with node_api("n1") as api, publishing(api, core, how):
+        await asyncio.sleep(0.3)
+
+    assert api.patches == []
+
+
 async def test_an_open_finding_makes_it_ask_often(core: AgentCore) -> None:
     core.kernel_line(msgspec.structs.replace(kernel_line(1), at=datetime.now(UTC)))
     async with node_api("n1") as api, publishing(api, core):

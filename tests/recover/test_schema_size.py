@@ -55,7 +55,7 @@ def test_every_string_and_list_of_a_nodehealths_status_is_bounded() -> None:
         or (
             field["type"] == "array"
             and field["items"]["type"] == "string"
-            and "maxLength" not in field["items"]
+            and not field["items"].keys() & {"maxLength", "enum"}
         )
     ]
 

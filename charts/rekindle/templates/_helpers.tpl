@@ -65,9 +65,10 @@ TOML, too. A null, by which Helm takes a value back, is none. */ -}}
 {{- include "rekindle.toml" (dict "table" $settings "path" "") | trim }}
 {{- end }}
 
-{{- /* The agent never reads what it and the controller print. */ -}}
+{{- /* The agent never reads what it and the controller print. Its pod's readiness shows that it lives, so it writes
+nothing for that. */ -}}
 {{- define "rekindle.agentSettings" -}}
-{{- $own := dict "logs" (dict "excluded_namespaces" (list "kube-*" .Release.Namespace)) }}
+{{- $own := dict "logs" (dict "excluded_namespaces" (list "kube-*" .Release.Namespace)) "publishing" (dict "idle_refresh_s" 0) }}
 {{- $settings := mergeOverwrite $own (deepCopy .Values.settings.agent) }}
 {{- if .Values.settings.catalogue }}
 {{- $_ := set $settings "catalogue" (dict "extra" "/etc/rekindle/catalogue.toml") }}
