@@ -154,6 +154,8 @@ def _look_again(
     moments += [h.due for d in found for h in d.harms if h.due is not None and h.due > now]
     moments += [brake.until for brake in guard.brakes]
     moments += [moment for moment in comes_due(world, now) if moment > now]
+    first_steps = (state.first_step_due for state in states.values())
+    moments += [due for due in first_steps if due is not None and due > now]
     waits = [(moment - now).total_seconds() for moment in moments]
     if any(state.suspicious for state in states.values()):
         waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)

@@ -15,6 +15,7 @@ from detectors.contract import Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.coverage import not_covered
+from recover.diagnose.first_step import first_step_due, steps_are_readable
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import (
     departed,
@@ -51,6 +52,8 @@ class GangState(msgspec.Struct, frozen=True):
     losses: tuple[Loss, ...]
     dead: bool
     stalled_at: datetime | None
+    first_step_due: datetime | None = None
+    """Until when a gang of which all ranks run, and none has made a step, may take for its first one."""
 
     @property
     def suspicious(self) -> bool:
@@ -82,8 +85,10 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     if trains_on(world, pods, lost, timing):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
-    dead = is_dead(world, pods, lost, timing, now) or stalled is not None
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled)
+    due = first_step_due(world, gang, pods, timing) if not lost and stalled is None else None
+    is_silent = due is not None and now >= due and steps_are_readable(world, gang)
+    dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due)
 
 
 def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
@@ -105,14 +110,25 @@ def gang_faults(
         if i.spec.gang is not None and i.status.phase is IncidentPhase.OPEN
     }
     for uid, state in states.items():
-        if uid in explained or state.troubled_at is None or state.suspicious:
+        if uid in explained or state.suspicious:
             continue
         found: Diagnosis | None = None
         with apart(about_gang(state.gang)):
-            own = _lost_ranks(world, state, now) if state.losses else _hang(world, state, now)
+            own = _own_trouble(world, state, now)
+            if own is None:
+                continue
             found = _as_before(own, open_ones.get(uid), since(world.history(uid)))
         if found is not None:
             yield found
+
+
+def _own_trouble(world: World, state: GangState, now: datetime) -> Diagnosis | None:
+    if state.losses:
+        return _lost_ranks(world, state, now)
+    if state.stalled_at is not None:
+        return _hang(world, state, now)
+    due = state.first_step_due
+    return _no_first_step(state, due, now) if due is not None and now >= due else None
 
 
 def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
@@ -178,6 +194,29 @@ def _evidence(loss: Loss) -> Evidence:
         node=loss.node,
         pod=loss.pod,
         text="restarted in place" if loss.in_place else "",
+    )
+
+
+def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
+    """Only a gang whose steps were read before is known to hang; of any other this is a notice."""
+    gang = state.gang
+    why = (
+        "its steps were read before, so it hangs"
+        if state.dead
+        else "either it hangs, or its log shows no steps that Rekindle can read (rekindle doctor tells)"
+    )
+    return Diagnosis(
+        name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, due.isoformat()),
+        fault=Fault.HANG,
+        severity=Severity.FATAL if state.dead else Severity.PENDING,
+        detected_at=due,
+        seen_at=due,
+        summary=f"{gang.ref}: all {gang.size} ranks run and none has made its first step until now; {why}",
+        blame=Blame.UNKNOWN,
+        settled=True,
+        gang=gang,
+        evidence=(Evidence(at=due, origin=Origin.TENANT, code="no-first-step"),),
+        harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
     )
 
 

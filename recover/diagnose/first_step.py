@@ -1,0 +1,61 @@
+"""A gang that runs and does not begin to train: no rank has printed a step since its start. Pure.
+
+Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So it only says what
+it sees, and restarts the gang only where it has read that gang's steps before. Loading a checkpoint takes
+long: the limit is that of the first step after a recovery (`verify_deadline_s`), or the job's own
+hang-timeout where that is longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from detectors.contract import CoverageState, Source
+from recover.consent import OptIn, opt_in
+from recover.durations import parse_s
+from recover.model import Gang, Pod, PodPhase, World
+from recover.nodehealths import HANG_TIMEOUT
+from recover.settings import Timing
+
+__all__ = ["first_step_due", "steps_are_readable"]
+
+
+def first_step_due(world: World, gang: Gang, pods: Sequence[Pod], timing: Timing) -> datetime | None:
+    """When a gang of which all ranks run should have made its first step; None where nobody can tell: it has
+    made one, a rank is missing, the log of one is not read, or nobody asked for its recovery. A running
+    recovery keeps its own deadline."""
+    limit_s = parse_s(gang.annotations.get(HANG_TIMEOUT, ""))
+    consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
+    is_asked = limit_s is not None or consent is not OptIn.DISABLED
+    if not is_asked or limit_s == 0 or world.active_recovery(gang.ref.uid) is not None:
+        return None
+    if len(pods) < max(1, gang.size) or not all(_runs(pod) and _is_read(world, pod) for pod in pods):
+        return None
+    begins = [pod.created for pod in pods if pod.created is not None]
+    if len(begins) < len(pods):
+        return None
+    return max(begins) + timedelta(seconds=max(timing.verify_deadline_s, limit_s or 0.0))
+
+
+def steps_are_readable(world: World, gang: Gang) -> bool:
+    """Steps of this gang were read before: then their absence is a hang."""
+    return any(
+        recovery.status.last_step is not None or recovery.status.resumed_step is not None
+        for recovery in world.history(gang.ref.uid)
+    )
+
+
+def _runs(pod: Pod) -> bool:
+    containers = [container for container in pod.containers if not container.beside]
+    return pod.phase is PodPhase.RUNNING and all(c.running and not c.restarts for c in containers)
+
+
+def _is_read(world: World, pod: Pod) -> bool:
+    """Its agent reads logs, and has read no step in this one."""
+    health = world.health.get(pod.node)
+    covered = health is not None and any(
+        row.source is Source.LOGS and row.state is CoverageState.COVERED for row in health.status.coverage
+    )
+    progress = world.progress(pod)
+    return covered and (progress is None or progress.first_step is None)

@@ -1,0 +1,82 @@
+"""A gang of which all ranks run and none makes a step: noticed, and restarted only if it is known to hang."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from detectors.contract import Coverage, CoverageState, Fault, ObjectMeta, Source
+from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
+from recover.model import Gang, PodPhase
+from tests.builders import NOW, Worlds, cluster, gang
+
+LIMIT_S = 2700.0
+
+
+def silent(job: Gang | None = None) -> Worlds:
+    """All ranks have run for an hour, and no step was read; every agent reads all logs."""
+    world = cluster(nodes=8).running(job or gang(), stepping=False)
+    logs = Coverage(source=Source.LOGS, state=CoverageState.COVERED, since=NOW - timedelta(hours=5))
+    for name, health in world.health.items():
+        status = msgspec.structs.replace(health.status, coverage=[*health.status.coverage, logs])
+        world.health[name] = msgspec.structs.replace(health, status=status)
+    return world
+
+
+def trained_before(world: Worlds) -> Worlds:
+    ref = world.gangs["llm-uid"].ref
+    spec = RecoverySpec(gang=ref, number=1, incident="old", fault=Fault.DEVICE_LOST, detected_at=NOW)
+    ended = RecoveryStatus(phase=Phase.SUCCEEDED, last_step=120, resumed_step=101)
+    meta = ObjectMeta(name="first", namespace="ml", creation_timestamp=NOW - timedelta(hours=9))
+    world.recoveries["ml/first"] = Recovery(metadata=meta, spec=spec, status=ended)
+    return world
+
+
+def test_a_gang_without_a_first_step_is_noticed_and_left_alone_as_its_log_may_be_unreadable() -> None:
+    decision = silent().decide()
+
+    assert decision.incident.spec.fault is Fault.HANG
+    assert "either it hangs, or its log shows no steps" in decision.incident.status.summary
+    assert decision.restarts == []
+
+
+def test_a_gang_whose_steps_were_read_before_is_restarted_when_it_makes_none() -> None:
+    assert trained_before(silent()).decide().restarts == ["llm"]
+
+
+def test_before_the_limit_nothing_is_said_and_the_limit_is_looked_at_in_time() -> None:
+    world = silent()
+    world.now -= timedelta(seconds=3600 - LIMIT_S + 10)
+
+    decision = world.decide()
+
+    assert decision.incidents == []
+    assert decision.plan.look_again_s == pytest.approx(10)
+
+
+@pytest.mark.parametrize("value", ["off", "2h"])
+def test_the_jobs_own_hang_timeout_is_heeded(value: str) -> None:
+    job = gang(annotations={"rekindle.dev/hang-timeout": value})
+
+    assert trained_before(silent(job)).decide().incidents == []
+
+
+def test_a_job_that_nobody_enabled_is_not_told_about() -> None:
+    assert silent(gang(opted_in=False)).decide().incidents == []
+
+
+def test_where_the_log_of_one_rank_is_not_read_nobody_can_tell() -> None:
+    world = trained_before(silent())
+    del world.health["n2"]
+
+    assert world.decide().incidents == []
+
+
+def test_a_gang_that_waits_for_a_rank_does_not_hang() -> None:
+    world = trained_before(silent())
+    pod = world.pods["llm-uid"]["llm-3-uid"]
+    world.pods["llm-uid"][pod.uid] = msgspec.structs.replace(pod, phase=PodPhase.PENDING, containers=())
+
+    assert world.decide().incidents == []
