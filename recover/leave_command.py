@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from detectors.command_line import Parser
+from detectors.contract import NodeHealth
 from detectors.exit_status import Exit
 from detectors.kubeapi import ApiError, KubeApi, ReplyLost
 from detectors.settings import SettingsError, load
@@ -31,8 +32,9 @@ from recover.kube.rest import RestCluster
 from recover.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError, NoAnswerError, look
 from recover.leave_requests import LOOK_AGAIN_S, Requests, metadata_of, warn
 from recover.leaving import Unfinished, environments, under_way, undo
+from recover.leaving_faults import broken_in_service, stays_cordoned
 from recover.mode import STATE
-from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODES, PODS, RECOVERIES
+from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 from recover.telemetry import WallClock, configure_logs
 from recover.workloads import WORKLOADS
@@ -47,6 +49,9 @@ ANSWER_S = 30.0
 """An API server that is being restarted is away for a moment; a wrong address is wrong for ever."""
 UNDER_WAY_S = 60.0
 """Recoveries have this long to come to their end; of a repair it is rarely the end."""
+_HEALTH = msgspec.json.Decoder(NodeHealth)
+_INCIDENT = msgspec.json.Decoder(Incident)
+_RECOVERY = msgspec.json.Decoder(Recovery)
 ROUNDS_MAX = 10
 """Others write to nodes, too; a patch that comes too late is made anew from what is there then."""
 
@@ -78,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         "leave",
         "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
         "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
-        "people wrote stays. Nothing is changed while a job is being restarted or a node repaired.",
+        "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
+        "while a job is stopped for a restart or a node is being repaired.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print each change, one line for each, and make none."
@@ -183,8 +189,8 @@ def _told(found: Iterable[Unfinished]) -> Iterator[str]:
 async def _under_way(requests: Requests) -> list[Unfinished]:
     return under_way(
         [gang for w in WORKLOADS async for gang in requests.every(w.resource, w.parse)],
-        [one async for one in requests.every(RECOVERIES, msgspec.json.Decoder(Recovery).decode)],
-        [one async for one in requests.every(INCIDENTS, msgspec.json.Decoder(Incident).decode)],
+        [one async for one in requests.every(RECOVERIES, _RECOVERY.decode)],
+        [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)],
     )
 
 
@@ -236,12 +242,13 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
         await requests.delete(JOBS, job.name, job.namespace, with_its_pods=True)
     for pod in [one async for one in requests.every(PODS, metadata_of, labels=decode.SCAN_OF)]:
         await requests.delete(PODS, pod.name, pod.namespace)
-    recoveries = [one async for one in requests.every(RECOVERIES, msgspec.json.Decoder(Recovery).decode)]
+    recoveries = [one async for one in requests.every(RECOVERIES, _RECOVERY.decode)]
     for namespace, name in environments(recoveries):
         if await _is_environment(requests, name, namespace):
             await requests.delete(CONFIGMAPS, name, namespace)
+    told: set[str] = set()
     for _ in range(ROUNDS_MAX):
-        left = [trouble async for trouble in _nodes(requests)]
+        left = [trouble async for trouble in _nodes(requests, told)]
         if not left:
             break
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -250,10 +257,21 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
     await requests.delete(CONFIGMAPS, STATE, settings.namespace)
 
 
-async def _nodes(requests: Requests) -> AsyncIterator[str]:
+async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
     """One look at all nodes; what could not be taken back, one line for each node."""
+    now = WallClock().now()
+    health = {one.metadata.name: one async for one in requests.every(NODEHEALTHS, _HEALTH.decode)}
+    incidents = [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)]
     async for node in requests.every(NODES, lambda raw: decode.node(raw, ())):
-        found = undo(node)
+        report = health.get(node.name)
+        fault = broken_in_service(node, report, incidents, now)
+        if fault and node.name not in told:
+            told.add(node.name)
+            requests.say(
+                f"node {node.name}: not changed, though {fault} is open on it and it takes pods; to take it "
+                f"out of service: kubectl cordon {node.name}"
+            )
+        found = undo(node, stays_cordoned(node, report, incidents, now))
         if found is None:
             continue
         try:

@@ -30,18 +30,25 @@ class Undo(msgspec.Struct, frozen=True):
     """What it does, for people."""
 
 
-def undo(node: Node) -> Undo | None:
+def undo(node: Node, stays: str = "") -> Undo | None:
     """Takes from the node all that is ours, in one patch; None where nothing is. A person's cordon, and a
-    taint that a person has laid, stay or come back. A hold keeps us from a node, not our marks on it."""
+    taint that a person has laid, stay or come back. A hold keeps us from a node, not our marks on it.
+
+    `stays` is why the node must stay out of service, if it must: then a plain cordon is left on it."""
     notes = sorted(name for name in node.annotations if name in WRITTEN_BY_US)
     labels = sorted(name for name in node.labels if name in WRITTEN_BY_US)
     taints = list(_taints_of_others(node))
     cordoned = node.quarantine is not None and node.quarantine.cordoned and node.unschedulable
     spec: dict[str, Any] = {"unschedulable": None} if cordoned else {}
+    if stays:
+        spec = {} if node.unschedulable else {"unschedulable": True}
     if taints != list(node.taints):
         spec["taints"] = as_written(taints)
     if not (notes or labels or spec):
         return None
+    words = [*_words(node, taints, [*notes, *labels], uncordoned=cordoned and not stays)]
+    if stays:
+        words.append(f"it stays cordoned, since {stays}; once it is mended: kubectl uncordon {node.name}")
     metadata = {"annotations": dict.fromkeys(notes), "labels": dict.fromkeys(labels)}
     patch = Patch(
         what="leave-node",
@@ -51,7 +58,7 @@ def undo(node: Node) -> Undo | None:
         version=node.version,
         body={"metadata": {field: names for field, names in metadata.items() if names}, "spec": spec},
     )
-    return Undo(patch, ", ".join(_words(node, taints, [*notes, *labels], cordoned=cordoned)))
+    return Undo(patch, ", ".join(words))
 
 
 def _taints_of_others(node: Node) -> Iterator[Taint]:
@@ -66,8 +73,8 @@ def _taints_of_others(node: Node) -> Iterator[Taint]:
         yield Taint(SPARE, "NoSchedule", note.value)
 
 
-def _words(node: Node, taints: list[Taint], names: list[str], *, cordoned: bool) -> Iterator[str]:
-    if cordoned:
+def _words(node: Node, taints: list[Taint], names: list[str], *, uncordoned: bool) -> Iterator[str]:
+    if uncordoned:
         yield "uncordoned"
     yield from (f"taint {t.key}={t.value}:{t.effect} removed" for t in node.taints if t not in taints)
     yield from (f"taint {t.key}={t.value}:{t.effect} laid again" for t in taints if t not in node.taints)

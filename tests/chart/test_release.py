@@ -247,7 +247,7 @@ async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     await uninstalled(helm, api, plane)
 
     (node,) = (one for one in await listed(api, NODES.path()) if one["metadata"]["name"] == "g2")
-    assert not node["spec"].get("unschedulable")
+    assert node["spec"]["unschedulable"] is True, "no agent shows that its fault is over"
     assert OUR_TAINT["key"] not in {taint["key"] for taint in node["spec"].get("taints", [])}
     assert not await get(api, role), "granted for the removal only"
     async with asyncio.timeout(LIMIT_S):  # Kubernetes takes pods away after their owner

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 import structlog
 
+from chaos.cluster.deletion import Deletion
 from chaos.cluster.store import MemoryCluster
+from detectors.contract import Coverage, CoverageState, Finding, NodeHealthStatus, Source
 from detectors.kubeapi import ApiError, ReplyLost
 from detectors.resource import Resource
 from recover import leave_command, leave_requests
@@ -26,11 +28,12 @@ from recover.leave_command import CannotLeaveError, run
 from recover.leave_look import CONTROLLER, DEPLOYMENTS
 from recover.leaving import Undo, undo
 from recover.model import Mark, Node, Quarantine
-from recover.objects import body
-from recover.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODES, PODS, RECOVERIES
+from recover.objects import body, builtins
+from recover.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 from tests.builders import NOW
 from tests.recover.served import served
+from tests.recover.why_cases import finding
 
 SYSTEM = "rekindle-system"
 FAULTY = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
@@ -50,8 +53,10 @@ def store() -> MemoryCluster:
         cluster.create(NAMESPACES, {"metadata": {"name": name}})
     notes = {QUARANTINE: msgspec.json.encode(NOTE).decode()}
     spec = {"taints": [FAULTY], "unschedulable": True}
-    cluster.create(NODES, {"metadata": {"name": "n1", "annotations": notes}, "spec": spec})
+    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOW.isoformat()}]}
+    cluster.create(NODES, {"metadata": {"name": "n1", "annotations": notes}, "spec": spec, "status": ready})
     cluster.create(NODES, {"metadata": {"name": "n2"}, "spec": {"unschedulable": True}})
+    report(cluster, "n1")
     state = {"metadata": {"name": "rekindle-state"}, "data": {"mode": "recover", "since": NOW.isoformat()}}
     cluster.create(CONFIGMAPS, state, SYSTEM)
     cluster.create(LEASES, {"metadata": {"name": "rekindle-controller"}}, SYSTEM)
@@ -80,6 +85,15 @@ def logs_of_its_own() -> Iterator[None]:
 def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
     with served(store, tmp_path) as path:
         yield path
+
+
+def report(store: MemoryCluster, node: str, *findings: Finding) -> None:
+    """What the node's agent says, which reads the kernel log."""
+    store.create(NODEHEALTHS, body(NODEHEALTHS, node))
+    covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW)
+    status = NodeHealthStatus(boot_id="b00t", coverage=[covered], findings=list(findings))
+    written = {"status": builtins(status)}
+    store.patch(NODEHEALTHS, node, written, subresource="status")
 
 
 def restarting(store: MemoryCluster) -> None:
@@ -223,8 +237,8 @@ def test_a_node_that_cannot_be_written_is_named_and_what_is_remembered_stays(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def of_another_version(node: Node) -> Undo | None:
-        found = undo(node)
+    def of_another_version(node: Node, stays: str) -> Undo | None:
+        found = undo(node, stays)
         patch = msgspec.structs.replace(found.patch, uid="another") if found is not None else None
         return Undo(patch, "") if patch is not None else None
 
@@ -282,6 +296,36 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
 
     with pytest.raises(CannotLeaveError, match="the lease was not kept: no renewal was answered"):
         await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
+
+
+def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_out_is_named(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its gang is in Resuming: pods of it wait for a node, and must not come back to this one."""
+    restarting(store)
+    store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
+    store.patch(
+        RECOVERIES, "job-llm-1", {"status": {"phase": "Succeeded"}}, namespace="ml", subresource="status"
+    )
+    store.delete(NODEHEALTHS, "n1", Deletion())
+    report(store, "n1", finding())
+    store.create(NODES, {"metadata": {"name": "n3"}, "spec": {}})
+    report(store, "n3", finding(code="xid-48"))
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    n1 = store.read(NODES, "n1").body
+    assert n1["spec"]["unschedulable"] is True
+    assert not n1["spec"].get("taints")
+    assert not n1["metadata"].get("annotations")
+    assert not store.read(NODES, "n3").body["spec"].get("unschedulable")
+    told = capsys.readouterr().out
+    assert (
+        "node n1: taint rekindle.dev/unhealthy=device-lost:NoSchedule removed, rekindle.dev/quarantined-by "
+        "removed, it stays cordoned, since xid-79 (a GPU was lost, 0000:3b:00.0) is open on it; once it is "
+        "mended: kubectl uncordon n1\n"
+    ) in told
+    assert "node n3: not changed, though xid-48 (a GPU was lost, 0000:3b:00.0) is open on it" in told
 
 
 def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
