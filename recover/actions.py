@@ -1,4 +1,5 @@
-"""What a plan may ask for: a closed union of writes, each with its precondition and its reason.
+"""What a plan may ask for: a closed union of writes, each with its precondition and its reason, and of the
+live reads that must come before some of them.
 
 Pure: building an action writes nothing; execute.py does. `what` names the act in logs, metrics and tests.
 """
@@ -12,7 +13,19 @@ import msgspec
 
 from detectors.resource import MergePatch, PatchType, Resource
 
-__all__ = ["Action", "Ask", "Create", "Delete", "Emit", "Ensure", "Failure", "Patch", "Plan"]
+__all__ = [
+    "Action",
+    "Ask",
+    "ConfirmGone",
+    "ConfirmListed",
+    "Create",
+    "Delete",
+    "Emit",
+    "Ensure",
+    "Failure",
+    "Patch",
+    "Plan",
+]
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
@@ -89,7 +102,29 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
     body: dict[str, Any]
 
 
-Action = Create | Ensure | Patch | Delete | Emit | Ask
+class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True):
+    """A live read of an object that is not in the cache. Its chain goes on only if the API server has no
+    object of that name, or where `uid` is given none of that uid; one that exists is in the cache then."""
+
+    what: str
+    resource: Resource
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class ConfirmListed(msgspec.Struct, frozen=True, tag="confirm-listed", kw_only=True):
+    """A live list. Its chain goes on only if the cache showed each listed object as it is; otherwise the
+    cache is brought up to date, and the decision is made again."""
+
+    what: str
+    resource: Resource
+    namespace: str
+    labels: str
+    """A selector, as in an API request."""
+
+
+Action = Create | Ensure | Patch | Delete | Emit | Ask | ConfirmGone | ConfirmListed
 
 
 class Failure(msgspec.Struct, frozen=True):

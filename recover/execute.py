@@ -19,7 +19,19 @@ import structlog
 import tenacity
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover.actions import Action, Ask, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.actions import (
+    Action,
+    Ask,
+    ConfirmGone,
+    ConfirmListed,
+    Create,
+    Delete,
+    Emit,
+    Ensure,
+    Patch,
+    Plan,
+)
+from recover.confirm import confirm_gone, confirm_listed
 from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
 from recover.guard import QUARANTINE_NODE
@@ -146,6 +158,9 @@ class Executor:
         if isinstance(action, Ask):
             await self._ask(action)
             return
+        if isinstance(action, ConfirmGone | ConfirmListed):
+            await self._confirm(action, slot)
+            return
         outcome = "unfinished"
         try:
             async for attempt in tenacity.AsyncRetrying(
@@ -177,6 +192,23 @@ class Executor:
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
+
+    async def _confirm(self, asked: ConfirmGone | ConfirmListed, slot: Slot) -> None:
+        """Raises Transient unless the API server shows what the cache has shown."""
+        try:
+            async with slot():
+                match asked:
+                    case ConfirmGone():
+                        await confirm_gone(self._cluster, self._observer, asked)
+                    case ConfirmListed():
+                        await confirm_listed(self._cluster, self._observer, asked)
+        except ReplyLost as error:
+            raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
+        except ApiError as error:
+            if _may_pass(error) or error.of_rights:
+                again_s = RIGHTS_AGAIN_S if error.of_rights else LOOK_AGAIN_S
+                raise Transient(str(error), retry_in_s=again_s) from error
+            raise Permanent(str(error), denied=error.status == 403) from error
 
     async def _ask(self, request: Ask) -> None:
         """Of a machine outside; sent again at a later look until it is taken."""
@@ -379,6 +411,8 @@ def _target(action: Action) -> str:
         return action.regarding["name"]
     if isinstance(action, Ask):
         return action.id
+    if isinstance(action, ConfirmListed):
+        return _path(action.resource, action.namespace, action.labels)
     return _path(action.resource, action.namespace, action.name)
 
 

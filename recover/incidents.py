@@ -31,7 +31,7 @@ from recover.objects import body, builtins, merge_diff, regarding
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason
 from recover.repair.state import RepairPhase
-from recover.resources import INCIDENTS, NODES
+from recover.resources import INCIDENTS
 
 __all__ = ["advised", "brakes", "closings", "explain", "merged_records", "missing", "superseded", "update"]
 
@@ -220,7 +220,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             name not in live
             and name not in quarantining
             and name not in recovering
-            and node not in world.unread.get(NODES, ())
+            and (not node or node in world.nodes or world.has_no_node(node))
             and not _needed(world, incident)
         ):
             yield from _close(incident, now, unanswered=bool(node) and world.has_no_node(node))

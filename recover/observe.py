@@ -16,7 +16,7 @@ import msgspec
 from detectors.contract import GROUP, NodeHealth, Signature
 from detectors.kubeapi import Resource
 from recover import decode
-from recover.actions import Ask, Create, Ensure, Patch
+from recover.actions import Ask, ConfirmGone, Create, Ensure, Patch
 from recover.api import Incident, Recovery
 from recover.consent import AUTO_RECOVERY
 from recover.kube.cluster import Cluster
@@ -42,6 +42,8 @@ DEPARTED_MAX = 16
 
 REFUSED_MAX = 1024
 """Older ones are refused again, and known again, at their next try."""
+GONE_NODES_MAX = 20_000
+"""Twice the nodes of the largest cluster; one that is forgotten is read again where it still matters."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 """What the chart writes on all pods of the release."""
 
@@ -62,6 +64,9 @@ class Observer:
         self._bystanders: dict[str, dict[str, Bystander]] = {}
         self._repair_jobs: dict[str, Gang] = {}
         self._refused: dict[str, Refusal] = {}
+        self._asked_nodes: set[str] = set()
+        """Nodes that are being read live, since they are not in the cache."""
+        self._gone_nodes: dict[str, None] = {}
         self.taking: set[str] = set()
         """Nodes whose quarantine is being written."""
         self.nodes = Table(NODES, self._keep_node, self._node_change)
@@ -129,6 +134,36 @@ class Observer:
         """What was refused before is written now."""
         self._refused.pop(_place(action), None)
 
+    def learned(self, resource: Resource, raw: bytes) -> bool:
+        """Takes the answer to a live read. True where a decision reads something new in it."""
+        return self._tables[resource].learned(raw)
+
+    def asks_for(self, asked: ConfirmGone) -> None:
+        """Before the read."""
+        if asked.resource == NODES:
+            self._asked_nodes.add(asked.name)
+
+    def confirmed(self, asked: ConfirmGone) -> bool:
+        """The API server has no such object. False where one has come meanwhile: the answer may be older."""
+        key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+        is_here = key in self._tables[asked.resource].rows
+        if asked.resource != NODES or is_here:
+            return not is_here or bool(asked.uid)
+        if asked.name not in self._asked_nodes:
+            return False
+        self._asked_nodes.discard(asked.name)
+        if asked.name not in self._gone_nodes:
+            self._gone_nodes[asked.name] = None
+            if len(self._gone_nodes) > GONE_NODES_MAX:
+                del self._gone_nodes[next(iter(self._gone_nodes))]
+            self._notify()
+        return True
+
+    def _may_exist(self, node: str) -> None:
+        """Something newer speaks of that node: what was read live before is no proof any more."""
+        self._asked_nodes.discard(node)
+        self._gone_nodes.pop(node, None)
+
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""
         return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
@@ -160,6 +195,7 @@ class Observer:
             parts_of=self._parts_of,
             refused=self._refused,
             taking=frozenset(self.taking),
+            gone_nodes=self._gone_nodes.keys(),
             recipes=self._in_force.recipes,
             signatures=self._in_force.signatures,
             judged_recipes=self._in_force.judged,
@@ -234,6 +270,8 @@ class Observer:
     def _node_change(self, _key: str, old: Node | None, new: Node | None) -> None:
         """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
         decision reads anything new gives nobody cause to look."""
+        if new is not None:
+            self._may_exist(new.name)
         if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
             self._notify()
 
@@ -277,6 +315,8 @@ class Observer:
 
     def _pod_change(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
         is_news = old != new and (self._is_looked_at(old) or self._is_looked_at(new))
+        if new is not None and new.node and (old is None or old.node != new.node):
+            self._may_exist(new.node)
         if isinstance(old, Bystander):
             there = self._bystanders[old.node]
             del there[old.uid]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from recover import incidents, nodes, remade
+from recover.absent import unconfirmed
 from recover.actions import Action, Emit, Plan
 from recover.advice import advise
 from recover.api import ActionRecord, Outcome
@@ -37,6 +38,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     found = diagnose(world, states, settings, now, apart)
     guard = Guard(world, found, settings, now)
     chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
+    chains += [(read,) for read in unconfirmed(world)]
     chains += nodes.releases(world, now)
     restarts = Restarts(world, guard, now)
     explained: list[tuple[Action, ...]] = []

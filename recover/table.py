@@ -111,6 +111,17 @@ class Table(Generic[T]):
             self._changed(key, old, new)
         return key
 
+    def learned(self, raw: bytes) -> bool:
+        """Takes an object as `absorb` does. True where what is kept of it differs by more than its version,
+        and where it cannot be read."""
+        found = self._identify(raw)
+        if found is None:
+            return True
+        key, _ = found
+        before = self.rows.get(key)
+        self.absorb(raw)
+        return key in self.unreadable or not _is_alike(before, self.rows.get(key))
+
     def _decode(self, key: str, raw: bytes) -> T | None:
         try:
             new = self._keep(raw)
@@ -141,6 +152,13 @@ class Table(Generic[T]):
         old = self.rows.pop(key, None)
         if old is not None:
             self._changed(key, old, None)
+
+
+def _is_alike(before: object, after: object) -> bool:
+    """Equal but for the version, which every view of another's object has."""
+    if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
+        return msgspec.structs.replace(before, version=after.version) == after
+    return before == after
 
 
 def _key(meta: _Meta) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.contract import Edge, ObjectMeta
-from recover.actions import Action, Create, Delete, Patch, Plan
+from recover.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
 from recover.api import Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.decode import QUARANTINE, RELEASED, REPAIR_OF, SCAN_OF
 from recover.model import Container, Pod, PodPhase, Quarantine, Taint
@@ -176,6 +176,8 @@ def _apply(world: Worlds, action: Action) -> None:
             world.scans.pop(f"{action.namespace}/{action.name}", None)
             for pods in world.pods.values():
                 pods.pop(action.uid, None)
+        case ConfirmGone(resource=resource) if resource == NODES and action.name not in world.nodes:
+            world.gone_nodes.add(action.name)
         case Patch():
             _apply_gang(world, action)
         case Delete() if action.uid in world.gangs:

@@ -152,6 +152,8 @@ class Worlds:
         self.repair_jobs: dict[str, Gang] = {}
         self.taking: set[str] = set()
         self.unread: dict[Resource, set[str]] = {}
+        self.gone_nodes: set[str] = set()
+        """Nodes of which a live read has said that there is none."""
         self.namespaces = {"ml": NamespaceView("ml")}
         self.recipes = built_in()
 
@@ -320,6 +322,12 @@ class Worlds:
         self.nodes[node] = msgspec.structs.replace(self.nodes[node], **changes)
         return self
 
+    def without_node(self, node: str) -> Worlds:
+        """The Node is not in the cache, and a live read has found none."""
+        del self.nodes[node]
+        self.gone_nodes.add(node)
+        return self
+
     def change_gang(self, job: str = "llm", **changes: object) -> Worlds:
         self.gangs[f"{job}-uid"] = msgspec.structs.replace(self.gangs[f"{job}-uid"], **changes)
         return self
@@ -358,6 +366,7 @@ class Worlds:
             repair_jobs=self.repair_jobs,
             taking=self.taking,
             unread=self.unread,
+            gone_nodes=self.gone_nodes,
             recipes=self.recipes,
         )
 

@@ -86,11 +86,26 @@ class World(msgspec.Struct, frozen=True):
     unread: Mapping[Resource, Collection[str]] = {}
     """Objects that exist and cannot be read, perhaps written by a newer version: their keys. That one is in
     no view here does not prove that it is gone."""
+    gone_nodes: Collection[str] = ()
+    """Names that are not in the cache, and of which the API server has said that there is no such Node.
+    Forgotten once a Node of that name, or a pod that is newly bound to it, is seen."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
 
     def has_no_node(self, name: str) -> bool:
-        return name not in self.nodes and name not in self.unread.get(NODES, ())
+        """It is proven that there is no such Node. A Node that is only not in the cache may exist."""
+        return name in self.gone_nodes and not self._knows_node(name)
+
+    def is_unsure_of_node(self, name: str) -> bool:
+        """It is not in the cache, and nobody has read live whether it exists."""
+        return not self._knows_node(name) and name not in self.gone_nodes
+
+    def _knows_node(self, name: str) -> bool:
+        return name in self.nodes or name in self.unread.get(NODES, ())
+
+    def is_unread(self, resource: Resource, namespace: str, name: str) -> bool:
+        """It exists, and cannot be read."""
+        return f"{namespace}/{name}" in self.unread.get(resource, ())
 
     def has_no_incident(self, name: str) -> bool:
         return name not in self.incidents and name not in self.unread.get(INCIDENTS, ())

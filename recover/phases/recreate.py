@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recover.actions import Action, Create, Delete, Patch, Plan
+from recover.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.consent import ON_TERMINAL, may_recreate
 from recover.model import Gang, Mark, PodPhase, World
 from recover.phases.context import Context, Step, allowed_s, moved, status_patch
 from recover.reasons import EventReason, Reason
 from recover.settings import Timing
-from recover.workloads import resource_of, workload_of
+from recover.workloads import resource_if_known, resource_of, workload_of
 
 __all__ = [
     "delay_s",
@@ -166,9 +166,12 @@ def made_anew_or_gone(
 ) -> Plan:
     """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
     kept, status = _kept(recovery.status), recovery.status
+    if gang is None and _cannot_be_read(recovery, world):
+        return Plan()
     if kept is None or status.phase is not Phase.RESUMING:
         message = f"{recovery.spec.gang} was deleted"
-        return _written(recovery, _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now))
+        ended = _written(recovery, _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now))
+        return ended if gang is not None else _if_gone(recovery, ended)
     if gang is not None:
         return _waiting(recovery, now)
     successor = _successor(recovery, world)
@@ -187,6 +190,26 @@ def made_anew_or_gone(
         message=f"{successor.ref} was made anew; waiting until all {successor.size} ranks run",
     )
     return _written(recovery, made)
+
+
+def _cannot_be_read(recovery: Recovery, world: World) -> bool:
+    """The job exists and is in no view, perhaps written by a newer version of its framework."""
+    ref = recovery.spec.gang
+    resource = resource_if_known(ref)
+    return resource is None or world.is_unread(resource, recovery.metadata.namespace, ref.name)
+
+
+def _if_gone(recovery: Recovery, plan: Plan) -> Plan:
+    """The plan, carried out only if a live read finds no such job: a watch may be late or broken."""
+    ref = recovery.spec.gang
+    read = ConfirmGone(
+        what="confirm-job-gone",
+        resource=resource_of(ref),
+        name=ref.name,
+        namespace=recovery.metadata.namespace,
+        uid=recovery.gang_uid,
+    )
+    return Plan(chains=tuple((read, *chain) for chain in plan.chains))
 
 
 def _waiting(recovery: Recovery, now: datetime) -> Plan:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from recover.actions import Action, Ensure
+from recover.actions import Action, ConfirmListed, Ensure
 from recover.api import Phase, RecoveryStatus
 from recover.consent import frozen_gang, may_recreate
 from recover.diagnose.ranks import new_pods
@@ -17,7 +17,7 @@ from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, 
 from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
-from recover.resources import CONFIGMAPS
+from recover.resources import CONFIGMAPS, PODS
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
 from recover.workloads.wire import HOSTNAME
@@ -108,8 +108,16 @@ def _start(ctx: Context) -> Step:
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
         return Step(look_again_s=pause_s)
-    writes: tuple[Action, ...] = (told, *workload_of(gang).start(gang, mark, parts))
+    writes: tuple[Action, ...] = (told, _confirmed_ended(gang), *workload_of(gang).start(gang, mark, parts))
     return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
+
+
+def _confirmed_ended(gang: Gang) -> ConfirmListed:
+    """A watch that lags may hide a pod that was created just before the stop, and still ends."""
+    labels = f"{workload_of(gang).pod_label}={gang.ref.name}"
+    return ConfirmListed(
+        what="confirm-pods-ended", resource=PODS, namespace=gang.ref.namespace, labels=labels
+    )
 
 
 def _held(ctx: Context) -> Step | None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from recover import scan_pod
-from recover.actions import Action, Delete, Patch
+from recover.actions import Action, ConfirmGone, Delete, Patch
 from recover.api import Phase, RecoveryStatus
 from recover.capacity import priority_of
 from recover.guard import Denied, may_touch
@@ -15,7 +15,7 @@ from recover.model import Pod, PodPhase, VolumeKind
 from recover.phases.causes import first_cause
 from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, taken
 from recover.reasons import EventReason, Reason
-from recover.resources import PODS
+from recover.resources import NODES, PODS
 from recover.workloads import workload_of
 
 __all__ = ["fencing", "planned", "stopping"]
@@ -160,7 +160,7 @@ def fencing(ctx: Context) -> Step:
     unproven: list[Pod] = []
     for pod in living:
         if ctx.is_lost(pod) and (pod.ended or _proof(ctx, pod)):
-            writes += _freed(pod)
+            writes += [*_still_gone(ctx, pod), *_freed(pod)]
         else:
             unproven.append(pod)
     if writes:
@@ -214,6 +214,13 @@ def _proof(ctx: Context, pod: Pod) -> str:
     if waited and all(volume.kind in _SAFE_VOLUMES for volume in pod.volumes):
         return f"its node has been silent for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
     return ""
+
+
+def _still_gone(ctx: Context, pod: Pod) -> list[Action]:
+    """Where the absence of the Node is the proof, it is read once more: the machine may be back."""
+    if not ctx.world.has_no_node(pod.node):
+        return []
+    return [ConfirmGone(what="confirm-node-gone", resource=NODES, name=pod.node)]
 
 
 def _freed(pod: Pod) -> list[Action]:

@@ -11,7 +11,7 @@ from recover.workloads.jobset import JobSet
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
 
-__all__ = ["WORKLOADS", "Workload", "resource_of", "workload_of"]
+__all__ = ["WORKLOADS", "Workload", "resource_if_known", "resource_of", "workload_of"]
 
 WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
 
@@ -21,6 +21,12 @@ def resource_of(ref: GangRef) -> Resource:
     return next(
         r for w in WORKLOADS if (r := w.resource).kind == ref.kind and r.api_version == ref.api_version
     )
+
+
+def resource_if_known(ref: GangRef) -> Resource | None:
+    """None for a kind that only another version of Rekindle knows."""
+    kinds = {(w.resource.api_version, w.resource.kind): w.resource for w in WORKLOADS}
+    return kinds.get((ref.api_version, ref.kind))
 
 
 def workload_of(gang: Gang) -> Workload:

@@ -34,6 +34,8 @@ class Workload(Protocol):
     reuses_names: bool
     """New pods take the names of the old ones, so those must be gone, not only ended, before the start. Its
     stop deletes pods that have ended, too."""
+    pod_label: str
+    """Each pod of the job carries this label, with the job's name."""
     stops_at_once: bool
     """Nothing is `unfinished` after the patches of `stop`."""
 

@@ -78,6 +78,7 @@ class Job(StopsAtOnce):
     resource = JOBS
     delays_starts = True
     reuses_names = False
+    pod_label = "batch.kubernetes.io/job-name"
 
     def parse(self, raw: bytes) -> Gang:
         job = msgspec.json.decode(raw, type=_Job)

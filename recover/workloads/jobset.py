@@ -84,6 +84,7 @@ class JobSet:
     resource = JOBSETS
     delays_starts = False
     reuses_names = False
+    pod_label = "jobset.sigs.k8s.io/jobset-name"
     stops_at_once = False
 
     def parse(self, raw: bytes) -> Gang:

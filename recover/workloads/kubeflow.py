@@ -71,6 +71,7 @@ class KubeflowJob(StopsAtOnce):
     decoder: msgspec.json.Decoder[Any]
     delays_starts = False
     reuses_names = True
+    pod_label = "training.kubeflow.org/job-name"
 
     def parse(self, raw: bytes) -> Gang:
         job: KubeflowObject[KubeflowSpec] = self.decoder.decode(raw)

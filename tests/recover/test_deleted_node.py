@@ -19,7 +19,7 @@ def out() -> Worlds:
 def deleted(world: Worlds) -> NodeHealth:
     """As `kubectl delete node` does. What its agent had told goes with the Node, and is what it will tell."""
     told = world.health.pop("n1")
-    del world.nodes["n1"]
+    world.without_node("n1")
     recovering(world.later(60))
     assert open_ones(world) == []
     return told

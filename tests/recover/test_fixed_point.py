@@ -28,7 +28,7 @@ def _evicted(world: Worlds) -> None:
 
 
 def _node_gone(world: Worlds) -> None:
-    del world.nodes["n3"]
+    world.without_node("n3")
 
 
 def _stall_ahead(world: Worlds) -> None:

@@ -197,7 +197,7 @@ def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(proof: str,
     if blocked:
         step(world.later(300))
     if proof == "node deleted":
-        del world.nodes["n2"]
+        world.without_node("n2")
     else:
         world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
 

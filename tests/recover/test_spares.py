@@ -219,7 +219,7 @@ def test_a_dead_node_without_a_gang_that_is_recovered_lets_no_spare_in() -> None
 def test_while_its_gang_is_recovered_the_spare_outlasts_the_dead_nodes_deletion() -> None:
     world = dead(spares("n7").running(gang()), "n1")
     comes_to_rest(world)
-    del world.nodes["n1"]
+    world.without_node("n1")
     assert comes_to_rest(world) == []
 
     world.recoveries.clear()

@@ -166,7 +166,7 @@ def test_an_object_goes_too_where_a_crash_came_between_it_and_the_note_that_it_w
     if end == "released":
         scene.world.change_node("n1", unschedulable=False)
     else:
-        del scene.world.nodes["n1"]
+        scene.world.without_node("n1")
 
     assert [action.what for action in made(scene) if isinstance(action, Delete)] == ["take-reboot-back"]
     assert scene.repair.step is None

@@ -107,7 +107,7 @@ def test_a_cordon_of_a_person_from_before_stays_after_the_return() -> None:
 
 def test_a_node_that_is_deleted_ends_its_repair() -> None:
     scene = rebooting()
-    del scene.world.nodes["n1"]
+    scene.world.without_node("n1")
 
     scene.settle()
     scene.triage()

@@ -1,0 +1,29 @@
+"""Nodes that something speaks of and that are not in the cache: they are read live before anything is decided
+from their absence. Pure.
+
+Pods and Nodes come by different watches. A pod may be seen before the Node that has just joined, and a watch
+of Nodes may be broken for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.actions import ConfirmGone
+from recover.api import IncidentPhase
+from recover.model import World
+from recover.resources import NODES
+
+__all__ = ["unconfirmed"]
+
+
+def unconfirmed(world: World) -> Iterator[ConfirmGone]:
+    """The live reads that are needed now: each is asked for until it is answered, and then no more."""
+    named = set(world.gangs_on)
+    for incident in world.incidents.values():
+        repair = incident.status.repair
+        if incident.status.phase is IncidentPhase.OPEN or (repair is not None and repair.active):
+            named.add(incident.spec.node)
+    for name in sorted(named - world.nodes.keys()):
+        if name and world.is_unsure_of_node(name):
+            yield ConfirmGone(what="confirm-node-gone", resource=NODES, name=name)
