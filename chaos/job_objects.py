@@ -65,7 +65,7 @@ def replica_index() -> Object:
     return {"name": "INDEX", "valueFrom": field}
 
 
-def resume_source(job: str) -> Object:
+def resume_source(job: str, kind: str = "job") -> Object:
     """The entry of a container's `envFrom` by which it is told where to resume. A Job's template cannot take
     it later, so its author puts it in from the start."""
-    return {"configMapRef": {"name": f"{job}-rekindle", "optional": True}}
+    return {"configMapRef": {"name": f"{job}-rekindle-{kind}", "optional": True}}

@@ -45,13 +45,15 @@ class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
 
 
 class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
-    """The object, ours alone, shall exist with this content: merged into it, or created."""
+    """The object, ours alone, shall exist with this content: merged into it, or created unless `creates` says
+    that one which is gone is well."""
 
     what: str
     resource: Resource
     name: str
     body: dict[str, Any]
     namespace: str = ""
+    creates: bool = True
 
 
 class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):

@@ -275,6 +275,8 @@ class Executor:
         except ApiError as error:
             if not error.not_found:
                 raise
+            if not action.creates:
+                return
             await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
 
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:

@@ -19,7 +19,7 @@ from recover.repair.state import WORKING
 from recover.resources import NODES, PYTORCHJOBS
 from recover.spare_nodes import SPARE, spare_of
 from recover.taints import as_written
-from recover.workloads.patches import environment_of
+from recover.workloads.patches import environment_of, old_environment_of
 
 __all__ = ["Undo", "Unfinished", "environments", "started_by", "under_way", "undo"]
 
@@ -161,8 +161,9 @@ def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:
     recoveries: their ranks may not have read them yet."""
     named: dict[tuple[str, str], bool] = {}
     for recovery in recoveries:
-        place = (recovery.metadata.namespace, environment_of(recovery.spec.gang))
-        named[place] = recovery.active or named.get(place, False)
+        for name in (environment_of(recovery.spec.gang), old_environment_of(recovery.spec.gang)):
+            place = (recovery.metadata.namespace, name)
+            named[place] = recovery.active or named.get(place, False)
     return sorted(place for place, active in named.items() if not active)
 
 

@@ -176,6 +176,11 @@ class Observer:
             for pod in self._scans.values()
         )
 
+    def has_mark(self, recovery: Recovery) -> bool:
+        """Its job bears its mark: it was the last one that stopped or started the job."""
+        gang = self._gangs.get(recovery.gang_uid)
+        return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
+
     def world(self, modes: Modes) -> World:
         return World(
             modes=modes,

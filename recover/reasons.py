@@ -259,7 +259,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.START_REFUSED: Explanation(
         "The API server does not take the job's start, or the ConfigMap that its ranks read.",
-        "The recovery has its words. A quota on ConfigMaps, a ConfigMap `<job>-rekindle` that is "
+        "The recovery has its words. A quota on ConfigMaps, a ConfigMap `<job>-rekindle-<kind>` that is "
         "immutable, a policy or a webhook may refuse it. The recovery goes on once it is taken.",
     ),
     Reason.RANKS_ENDED: Explanation(

@@ -20,7 +20,7 @@ from recover.phases import advance
 from recover.plan import plan
 from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.workloads.job import Job
-from recover.workloads.patches import MARK, mark_of
+from recover.workloads.patches import mark_of
 from tests.builders import Worlds
 
 __all__ = [
@@ -198,13 +198,13 @@ def _apply(world: Worlds, action: Action) -> None:
 
 def _apply_gang(world: Worlds, action: Patch) -> None:
     gang = world.gangs[action.uid]
-    annotations = {**gang.annotations, **action.body["metadata"]["annotations"]}
-    spec = action.body["spec"]
+    annotations = merged(dict(gang.annotations), action.body["metadata"]["annotations"])
+    spec = action.body.get("spec", {})
     world.gangs[action.uid] = msgspec.structs.replace(
         gang,
         annotations=annotations,
-        mark=mark_of({MARK: annotations[MARK]}),
-        suspended=spec.get("runPolicy", spec)["suspend"],
+        mark=mark_of(annotations),
+        suspended=spec.get("runPolicy", spec).get("suspend", gang.suspended),
     )
 
 

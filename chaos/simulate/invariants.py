@@ -207,7 +207,8 @@ class Invariants:
         if without_ours(old) != without_ours(new):
             yield "more than suspend, affinity and envFrom of the job was changed"
         if is_suspended(old) == is_suspended(new):
-            yield "a job was written without being stopped or started"
+            if not self._is_taken_back(old, new):
+                yield "a job was written without being stopped or started"
             return
         did = "stopped" if is_suspended(new) else "resumed"
         yield from self._act_is_the_first(new, did)
@@ -217,6 +218,17 @@ class Invariants:
             yield from self._nothing_old_lives(new)
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
             yield from self._starts.started(new, nodes, incidents, write.audit.at)
+
+    def _is_taken_back(self, old: Object, new: Object) -> bool:
+        """What a recovery has put into the job is taken out again, once that is over."""
+        before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
+        left = msgspec.json.decode(after) if after else {}
+        if before is None or left.get("avoided") or left.get("suspected"):
+            return False
+        name = msgspec.json.decode(before)["recovery"]
+        namespace = new["metadata"]["namespace"]
+        found = [r for r in self._store.objects(RECOVERIES, namespace) if r["metadata"]["name"] == name]
+        return all(phase(recovery) in OVER for recovery in found)
 
     def _made_anew(self, write: Write) -> Iterator[str]:
         """Deleted and created only with consent, as a Recovery's definition says, and over nothing alive."""

@@ -61,7 +61,7 @@ def manifest(job: Job) -> Object:
     spec = _pod_spec(job)
     if job.kind is Kind.PYTORCHJOB:
         return pytorchjob(metadata, spec, ranks=job.ranks, policy=job.policy)
-    spec["containers"][0]["envFrom"] = [resume_source(job.name)]
+    spec["containers"][0]["envFrom"] = [resume_source(job.name, job.kind.value)]
     return indexed_job(metadata, spec, ranks=job.ranks, backoff_limit=job.backoff_limit)
 
 

@@ -11,7 +11,7 @@ from recover.doctor.model import Case, Finding, Severity
 from recover.doctor.spec import templates
 from recover.workloads import workload_of
 from recover.workloads.kubeflow import KubeflowJob
-from recover.workloads.patches import environment_name, reads_environment
+from recover.workloads.patches import environment_name, old_environment_of, reads_environment
 
 __all__ = ["own_variables", "read_by_ranks"]
 
@@ -26,7 +26,8 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
     if reads_environment(gang) or isinstance(workload_of(gang), KubeflowJob):
         return
     name = environment_name(gang)
-    if case.pods and all(name in pod.environments for pod in case.pods):
+    served = {name, old_environment_of(gang.ref)}
+    if case.pods and all(served.intersection(pod.environments) for pod in case.pods):
         return
     if not case.pods and case.adds_environment and _pods_consent(case):
         return
@@ -35,7 +36,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="environment-not-read",
         severity=Severity.RISKS,
-        what=f"its containers do not read the ConfigMap {name if gang.ref.name else '<name>-rekindle'}"
+        what=f"its containers do not read the ConfigMap {'' if gang.ref.name else '<name>'}{name}"
         + (unless if unknown else ""),
         where=case.at(f"{templates(case.spec)[0][0]}.spec.containers[].envFrom"),
         means="ranks are not told where to resume, and no known issue is cured by a variable; "

@@ -43,7 +43,8 @@ class Recoveries:
     def wake(self) -> None:
         """Something changed: every recovery that still has something to do looks again."""
         for key, recovery in self._observer.recoveries.rows.items():
-            if recovery.active or self._observer.has_scan(recovery):
+            seen = self._observer
+            if recovery.active or seen.has_scan(recovery) or seen.has_mark(recovery):
                 self._queue.add(key)
 
     async def run(self) -> None:

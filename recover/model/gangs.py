@@ -46,6 +46,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     """Host names that the template's affinity keeps out because of us, so that the next start can undo it."""
     placed: tuple[Requirement, ...] = ()
     """What the template's affinity asks of the nodes because of us."""
+    suspected: tuple[str, ...] = ()
+    """Host names that the template's affinity makes less preferable because of us."""
     restarts: int | None = None
     """What the stop brings the framework's own number of restarts to, where that is part of it."""
 

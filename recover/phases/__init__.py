@@ -16,20 +16,23 @@ import msgspec
 
 from recover import scan_pod
 from recover.actions import Action, Plan
-from recover.api import Cause, Phase, Recovery
-from recover.consent import may_recreate
+from recover.api import ACTIVE_PHASES, Cause, Phase, Recovery
+from recover.consent import OptIn, frozen_gang, in_force_for, may_recreate, opt_in
 from recover.diagnose.ranks import losses, ranks
-from recover.model import Terminal, World
+from recover.model import Gang, Terminal, World
+from recover.modes import Mode
 from recover.phases.avoid import avoided
 from recover.phases.causes import corrected_causes, fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
+from recover.phases.environment import taken_back
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.resume import resuming
 from recover.phases.stop import fencing, planned, stopping
 from recover.phases.verify import verifying
 from recover.reasons import EventReason, Reason
 from recover.settings import Settings
+from recover.workloads import workload_of
 
 __all__ = ["advance"]
 
@@ -51,17 +54,54 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
 
 
 def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
-    """What to write for this recovery now. Its own status comes first."""
+    """What to write for this recovery now. Its own status comes first, but for what must be undone before the
+    status says that all is over."""
     if not recovery.active:
-        return Plan(chains=(_cleanup(recovery, world),))
+        return Plan(chains=(_cleanup(recovery, world), _lifted(recovery, world, now)))
     gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
-        return made_anew_or_gone(recovery, gang, world, settings.timing, now)
-    ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-    step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+        step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
+    else:
+        ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
+        step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
     patch = status_patch(recovery, step.status) if step.status is not None else None
-    actions: tuple[Action, ...] = (*step.before, *((patch,) if patch else ()), *step.writes)
+    actions: tuple[Action, ...] = (
+        *_undone(recovery, step, world),
+        *((patch,) if patch else ()),
+        *step.writes,
+    )
     return Plan(chains=(actions,), look_again_s=step.look_again_s)
+
+
+def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
+    """The checkpoint is taken back before the recovery is over, however it ends: a crash in between repeats
+    that. One that the API server refuses to take back holds nothing up."""
+    if step.status is None or step.status.phase in ACTIVE_PHASES:
+        return ()
+    entered = recovery.status.phases[-1].at if recovery.status.phases else None
+    undone = taken_back(recovery)
+    refused = (world.refused.get(f"{action.namespace}/{action.name}") for action in undone)
+    is_refused = any(one is not None and entered is not None and one.at >= entered for one in refused)
+    return () if is_refused else undone
+
+
+def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ...]:
+    """Takes back what an ended recovery's last start has put into its job. Asked at each look, whenever it
+    ended, until nothing is left; the next recovery's marks are its own."""
+    gang = world.gangs.get(recovery.gang_uid)
+    if gang is None or gang.mark is None or gang.mark.recovery != recovery.metadata.name:
+        return ()
+    if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
+        return ()
+    return tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()
+
+
+def _may_write(gang: Gang, world: World, now: datetime) -> bool:
+    """A job that has ended, or that its people have taken out of our hands since, is left as it is."""
+    namespace = world.namespaces.get(gang.ref.namespace)
+    is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
+    is_over = gang.deleting or gang.terminal is not None
+    return is_ours and not is_over and not frozen_gang(gang, namespace, now)
 
 
 def _phase(ctx: Context) -> Callable[[Context], Step]:

@@ -9,7 +9,7 @@ import msgspec
 
 from detectors.contract import Fault
 from recover import scan_pod
-from recover.actions import Action, Emit, Patch
+from recover.actions import Action, ConfirmGone, Emit, Patch
 from recover.api import (
     Cause,
     Condition,
@@ -79,9 +79,17 @@ class Context(msgspec.Struct, frozen=True):
         now = (self.recovery.metadata.name, self.status.attempt, did)
         return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
 
-    def mark(self, did: str, avoided: tuple[str, ...], placed: tuple[Requirement, ...] = ()) -> Mark:
+    def mark(
+        self,
+        did: str,
+        avoided: tuple[str, ...],
+        placed: tuple[Requirement, ...] = (),
+        suspected: tuple[str, ...] = (),
+    ) -> Mark:
         name, attempt = self.recovery.metadata.name, self.status.attempt
-        return Mark(recovery=name, attempt=attempt, did=did, avoided=avoided, placed=placed)
+        return Mark(
+            recovery=name, attempt=attempt, did=did, avoided=avoided, placed=placed, suspected=suspected
+        )
 
     def living(self) -> list[Pod]:
         """Pods of the gang of which something still runs, or may."""
@@ -172,8 +180,8 @@ class Step(msgspec.Struct, frozen=True):
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
     look_again_s: float | None = None
-    before: tuple[Action, ...] = ()
-    """What must be undone before the status says that all is over: a crash in between repeats it."""
+    reads: tuple[ConfirmGone, ...] = ()
+    """Live reads that must agree before anything is written."""
 
 
 def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:

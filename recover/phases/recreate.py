@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from recover.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
+from recover.actions import Action, ConfirmGone, Create, Delete
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.consent import ON_TERMINAL, may_recreate
 from recover.model import Gang, Mark, PodPhase, World
-from recover.phases.context import Context, Step, allowed_s, moved, status_patch
+from recover.phases.context import Context, Step, allowed_s, moved
 from recover.reasons import EventReason, Reason
 from recover.settings import Timing
 from recover.workloads import resource_if_known, resource_of, workload_of
@@ -88,7 +88,7 @@ def will_be_made_anew(ctx: Context) -> bool:
     return bool(ctx.gang.definition) and may_recreate(ctx.gang.annotations) and bool(obstacle(ctx))
 
 
-def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | None:
+def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) -> Step | None:
     """What is done in place of a start; None where a start does.
 
     A definition that is kept is carried out although the obstacle may have passed: after a start instead, a
@@ -101,7 +101,7 @@ def instead_of_start(ctx: Context, mark: Mark, environment: Action) -> Step | No
         return None
     definition, too_large = _definition(gang, mark)
     if kept is not None and definition == kept.definition:
-        return Step(writes=(environment, _delete(gang)))
+        return Step(writes=(*environment, _delete(gang)))
     if definition:
         return Step(status=_keeping(ctx, why, definition))
     if kept is not None:
@@ -163,24 +163,24 @@ def _delete(gang: Gang) -> Delete:
 
 def made_anew_or_gone(
     recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
-) -> Plan:
+) -> Step:
     """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
     kept, status = _kept(recovery.status), recovery.status
     if gang is None and _cannot_be_read(recovery, world):
-        return Plan()
+        return Step()
     if kept is None or status.phase is not Phase.RESUMING:
         message = f"{recovery.spec.gang} was deleted"
-        ended = _written(recovery, _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now))
-        return ended if gang is not None else _if_gone(recovery, ended)
+        ended = _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now)
+        return Step(status=ended, reads=(_if_gone(recovery),) if gang is None else ())
     if gang is not None:
         return _waiting(recovery, now)
     successor = _successor(recovery, world)
     if successor is None:
-        return Plan(chains=((_create(recovery, kept),),), look_again_s=5.0)
+        return Step(writes=(_create(recovery, kept),), look_again_s=5.0)
     mark = successor.mark
     if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
         message = f"{successor.ref} was deleted to be made anew, and somebody else has made it first"
-        return _written(recovery, _ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
+        return Step(status=_ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
     made = msgspec.structs.replace(
         status,
         gang_uid=successor.ref.uid,
@@ -189,7 +189,7 @@ def made_anew_or_gone(
         deadline=now + timedelta(seconds=allowed_s(successor, timing, timing.resume_deadline_s)),
         message=f"{successor.ref} was made anew; waiting until all {successor.size} ranks run",
     )
-    return _written(recovery, made)
+    return Step(status=made)
 
 
 def _cannot_be_read(recovery: Recovery, world: World) -> bool:
@@ -199,29 +199,28 @@ def _cannot_be_read(recovery: Recovery, world: World) -> bool:
     return resource is None or world.is_unread(resource, recovery.metadata.namespace, ref.name)
 
 
-def _if_gone(recovery: Recovery, plan: Plan) -> Plan:
-    """The plan, carried out only if a live read finds no such job: a watch may be late or broken."""
+def _if_gone(recovery: Recovery) -> ConfirmGone:
+    """A watch may be late or broken: the recovery ends only if a live read finds no such job."""
     ref = recovery.spec.gang
-    read = ConfirmGone(
+    return ConfirmGone(
         what="confirm-job-gone",
         resource=resource_of(ref),
         name=ref.name,
         namespace=recovery.metadata.namespace,
         uid=recovery.gang_uid,
     )
-    return Plan(chains=tuple((read, *chain) for chain in plan.chains))
 
 
-def _waiting(recovery: Recovery, now: datetime) -> Plan:
+def _waiting(recovery: Recovery, now: datetime) -> Step:
     """A finalizer may hold the job's deletion for as long as it likes; the recovery says so and waits on."""
     status = recovery.status
     if status.deadline is None:
-        return Plan()
+        return Step()
     if now < status.deadline:
-        return Plan(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
+        return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
     message = f"{recovery.spec.gang} is being deleted to be made anew, and a finalizer holds it"
     held = msgspec.structs.replace(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
-    return _written(recovery, held)
+    return Step(status=held)
 
 
 def _successor(recovery: Recovery, world: World) -> Gang | None:
@@ -256,8 +255,3 @@ def _ended(recovery: Recovery, phase: Phase, reason: Reason, message: str, now: 
         deadline=None,
         phases=[*status.phases, entered][-64:],
     )
-
-
-def _written(recovery: Recovery, status: RecoveryStatus) -> Plan:
-    patch: Patch | None = status_patch(recovery, status)
-    return Plan(chains=((patch,),) if patch else ())

@@ -6,23 +6,24 @@ from datetime import timedelta
 
 import msgspec
 
-from recover.actions import Action, ConfirmListed, Ensure
+from recover.actions import Action, ConfirmListed
 from recover.api import Phase, RecoveryStatus
-from recover.consent import frozen_gang, may_recreate
+from recover.consent import frozen_gang
 from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
 from recover.phases.avoid import broken, closed
 from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
+from recover.phases.environment import handed_over, names
 from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
 from recover.reasons import EventReason, Reason
-from recover.resources import CONFIGMAPS, PODS
+from recover.resources import PODS
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
 from recover.workloads.wire import HOSTNAME
 
-__all__ = ["environment", "resuming"]
+__all__ = ["resuming"]
 
 HELD_LOOK_AGAIN_S = 10.0
 """A hold may end by its own time, without any change."""
@@ -96,7 +97,7 @@ def _start(ctx: Context) -> Step:
     if waiting is not None:
         return waiting
     mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
-    told = environment(ctx)
+    told = handed_over(ctx)
     instead = instead_of_start(ctx, mark, told)
     if instead is not None:
         return instead
@@ -108,7 +109,7 @@ def _start(ctx: Context) -> Step:
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
         return Step(look_again_s=pause_s)
-    writes: tuple[Action, ...] = (told, _confirmed_ended(gang), *workload_of(gang).start(gang, mark, parts))
+    writes: tuple[Action, ...] = (*told, _confirmed_ended(gang), *workload_of(gang).start(gang, mark, parts))
     return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
 
 
@@ -167,7 +168,7 @@ def _not_taken(ctx: Context) -> Step:
 
 
 def _refusal(ctx: Context) -> Refusal | None:
-    return ctx.refusal(environment_name(ctx.gang), ctx.gang.ref.name)
+    return ctx.refusal(*names(ctx), ctx.gang.ref.name)
 
 
 def _not_startable(ctx: Context) -> Step:
@@ -200,45 +201,6 @@ def _excluded_by_people(gang: Gang) -> set[str]:
     excluded = [set(template.avoided) for template in gang.templates.values()]
     everywhere = set.intersection(*excluded) if excluded else set()
     return everywhere - set(gang.mark.avoided if gang.mark else ())
-
-
-def environment(ctx: Context, *, resumed: bool = False) -> Ensure:
-    """What the ranks are told: REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and
-    what known issues need. Once they have resumed, no checkpoint any more: a container that its framework
-    starts weeks later would go back to it."""
-    gang, choice = ctx.gang, ctx.status.checkpoint
-    verified = choice is not None and choice.verified and not resumed
-    data: dict[str, str | None] = known.handed_over(ctx) | {
-        "REKINDLE_RECOVERY": ctx.recovery.metadata.name,
-        "REKINDLE_RESUME_FROM": choice.path if choice is not None and verified else None,
-        "REKINDLE_RESUME_STEP": str(choice.step) if choice is not None and verified else None,
-    }
-    name = environment_name(gang)
-    return Ensure(
-        what="write-environment",
-        resource=CONFIGMAPS,
-        name=name,
-        namespace=gang.ref.namespace,
-        body={
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": name,
-                "namespace": gang.ref.namespace,
-                "ownerReferences": _owners(gang),
-            },
-            "data": data,
-        },
-    )
-
-
-def _owners(gang: Gang) -> list[dict[str, str]] | None:
-    """It goes with its job: a new one of that name would begin where this one was resumed. Only a job that
-    may be made anew leaves it behind, since its successor's pods read it as they start."""
-    if may_recreate(gang.annotations):
-        return None
-    ref = gang.ref
-    return [{"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}]
 
 
 def _how_many(ctx: Context, running: int) -> str:

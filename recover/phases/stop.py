@@ -73,7 +73,9 @@ def stopping(ctx: Context) -> Step:
         if pause_s := ctx.pause_s(refusal):
             return Step(look_again_s=pause_s)
         before = gang.mark
-        mark = ctx.mark("stopped", before.avoided, before.placed) if before else ctx.mark("stopped", ())
+        mark = ctx.mark("stopped", ())
+        if before is not None:
+            mark = ctx.mark("stopped", before.avoided, before.placed, before.suspected)
         writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
         return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:

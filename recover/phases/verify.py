@@ -18,7 +18,7 @@ from recover.guard import attempts_limit
 from recover.model import PodPhase
 from recover.phases import known
 from recover.phases.context import Context, Step, condition, moved, next_attempt, remove_scans
-from recover.phases.resume import environment
+from recover.phases.environment import names
 from recover.phases.scanned import choice_of
 from recover.reasons import EventReason, Reason
 from recover.workloads.patches import environment_name
@@ -35,7 +35,7 @@ def verifying(ctx: Context) -> Step:
     """The first step that any new rank prints proves the resume, and tells from where it began."""
     terminal = ctx.gang.terminal
     if terminal is not None and terminal.succeeded:
-        return Step(status=_succeeded(ctx, None), before=_taken_back(ctx))
+        return Step(status=_succeeded(ctx, None))
     if ctx.gang.suspended:
         message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
@@ -44,16 +44,10 @@ def verifying(ctx: Context) -> Step:
         unknown_s = _last_step_unknown(ctx, first)
         if unknown_s is not None:
             return Step(look_again_s=unknown_s)
-        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first), before=_taken_back(ctx))
+        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
     if ctx.expired():
         return _no_steps(ctx)
     return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
-
-
-def _taken_back(ctx: Context) -> tuple[Action, ...]:
-    """All ranks run, and each has read which checkpoint to load."""
-    choice = ctx.status.checkpoint
-    return (environment(ctx, resumed=True),) if choice is not None and choice.verified else ()
 
 
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
@@ -107,12 +101,13 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
 
 def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
     """With the word on whether the new ranks read what they are told, where they are told something."""
-    choice, name = ctx.status.checkpoint, environment_name(ctx.gang)
+    choice, served = ctx.status.checkpoint, set(names(ctx))
     told = known.handed_over(ctx) or (choice is not None and choice.verified)
     pods = [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
     if not told or not pods:
         return conditions
-    deaf = [pod.name for pod in pods if name not in pod.environments]
+    deaf = [pod.name for pod in pods if served.isdisjoint(pod.environments)]
+    name = environment_name(ctx.gang)
     if not deaf:
         reason, message = "Read", f"the ranks read ConfigMap {name}"
     else:
@@ -219,7 +214,6 @@ def _proven(ctx: Context, why: str) -> Step:
     return Step(
         status=moved(ctx, Phase.SUCCEEDED, message, status=status),
         writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message),),
-        before=_taken_back(ctx),
     )
 
 
@@ -240,5 +234,4 @@ def _unproven(ctx: Context, why: str) -> Step:
     return Step(
         status=moved(ctx, Phase.SUCCEEDED, message, reason=reason, status=status),
         writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message, warning=True),),
-        before=_taken_back(ctx),
     )

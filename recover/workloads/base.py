@@ -58,6 +58,11 @@ class Workload(Protocol):
         none does, that must come first, and the start is asked for once more."""
         ...
 
+    def lift(self, gang: Gang) -> list[Patch]:
+        """Takes back what our last start has put into the job, as far as its framework takes that now; asked
+        again until nothing is left. What it cannot take now, the next start takes back."""
+        ...
+
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """The object to create in place of the gang's job, running off the nodes that the mark avoids."""
         ...

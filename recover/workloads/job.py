@@ -19,7 +19,14 @@ from recover.actions import Patch
 from recover.model import Gang, Mark
 from recover.resources import JOBS, JOBSETS
 from recover.workloads.base import StopsAtOnce, gang_of
-from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
+from recover.workloads.patches import (
+    avoiding,
+    changes_affinity,
+    gang_patch,
+    lifted,
+    made_anew,
+    reading_environment,
+)
 from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, queue_words, terminal_of
 
 __all__ = ["Job"]
@@ -116,6 +123,20 @@ class Job(StopsAtOnce):
         taken from its status first, and the start is the next look's."""
         is_first = gang.started_at is not None and changes_affinity(gang, mark)
         return [_without_its_start(gang) if is_first else _started(gang, mark)]
+
+    def lift(self, gang: Gang) -> list[Patch]:
+        """Its affinity may be changed only while it is suspended."""
+        if gang.mark is None:
+            return []
+        if not (gang.mark.avoided or gang.mark.suspected):
+            return [lifted(gang, {})]
+        if not gang.suspended or gang.terminal is not None:
+            return []
+        plain = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
+        if gang.started_at is not None:
+            return [_without_its_start(gang)]
+        affinity = avoiding(gang.templates[""].affinity, gang, plain)
+        return [lifted(gang, {"template": {"spec": {"affinity": affinity}}})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """Without the selector and labels that tie the pods to the old uid. A new Job may read our env."""

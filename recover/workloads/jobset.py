@@ -30,6 +30,7 @@ from recover.workloads.patches import (
     avoiding,
     changes_affinity,
     gang_patch,
+    lifted,
     made_anew,
     reading_environment,
     required_terms,
@@ -146,8 +147,16 @@ class JobSet:
         )
         return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
 
+    def lift(self, gang: Gang) -> list[Patch]:
+        """The affinity of its Jobs goes with them at the next stop. What its own template has of us, since it
+        was made anew, the next start lifts from each Job."""
+        is_in_template = bool(_in_template(gang) or _asked_in_template(gang))
+        return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
+
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """A new JobSet may read our env, and its own template may keep nodes out."""
+        """A new JobSet may read our env, and its own template may keep nodes out. It prefers none: the start
+        after next would take that preference for its people's."""
+        mark = msgspec.structs.replace(mark, suspected=())
         jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:
             template = gang.templates[job["name"]]

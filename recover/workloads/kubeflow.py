@@ -25,7 +25,14 @@ from detectors.resource import Resource
 from recover.actions import Patch
 from recover.model import Gang, Mark, Template
 from recover.workloads.base import StopsAtOnce, gang_of
-from recover.workloads.patches import avoiding, changes_affinity, gang_patch, made_anew, reading_environment
+from recover.workloads.patches import (
+    avoiding,
+    changes_affinity,
+    gang_patch,
+    lifted,
+    made_anew,
+    reading_environment,
+)
 from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
 
 __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
@@ -98,6 +105,18 @@ class KubeflowJob(StopsAtOnce):
         }
         spec = {"runPolicy": {"suspend": False}, self.replica_specs: changes}
         return [gang_patch(gang, "start-gang", spec, mark)]
+
+    def lift(self, gang: Gang) -> list[Patch]:
+        """A change of the templates disturbs no pod that runs."""
+        if gang.mark is None:
+            return []
+        plain = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
+        changes = {
+            role: {"template": {"spec": {"affinity": avoiding(template.affinity, gang, plain)}}}
+            for role, template in gang.templates.items()
+        }
+        is_changed = gang.mark.avoided or gang.mark.suspected
+        return [lifted(gang, {self.replica_specs: changes} if is_changed else {})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         return made_anew(gang, self.start(gang, mark))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,15 +23,22 @@ __all__ = [
     "environment_name",
     "environment_of",
     "gang_patch",
+    "lifted",
     "made_anew",
     "mark_of",
+    "old_environment_of",
     "reading_environment",
     "reads_environment",
+    "reads_old_environment",
     "required_terms",
 ]
 
 MARK = key("recovery")
 """Annotation: which recovery and attempt stopped or started the job last."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_WEIGHT = 100
+"""The largest that Kubernetes takes."""
 
 
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
@@ -56,6 +63,23 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
     )
 
 
+def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
+    """Takes back what a start has put into the job, and the mark that remembers it. What recipes ask of the
+    nodes stands for later starts, and so does its part of the mark."""
+    assert gang.mark is not None, "without a mark there is nothing of ours"
+    left = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
+    annotation = msgspec.json.encode(left).decode() if left.placed else None
+    return Patch(
+        what="lift-start",
+        resource=gang.resource,
+        namespace=gang.ref.namespace,
+        name=gang.ref.name,
+        uid=gang.ref.uid,
+        version=gang.version,
+        body={"metadata": {"annotations": {MARK: annotation}}, **({"spec": spec} if spec else {})},
+    )
+
+
 def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
     """What people wrote of the job, with what a start changes."""
     changed: dict[str, Any] = msgspec.json.decode(gang.definition)
@@ -70,7 +94,20 @@ def environment_name(gang: Gang) -> str:
 
 
 def environment_of(gang: GangRef) -> str:
+    """Jobs of several kinds may share one name, so the kind is part of it."""
+    return f"{shortened(gang.name, 233)}-rekindle-{gang.kind.lower()}"
+
+
+def old_environment_of(gang: GangRef) -> str:
+    """What the ConfigMap was called before it named the kind. Jobs from then read that one."""
     return f"{shortened(gang.name, 244)}-rekindle"
+
+
+def reads_old_environment(gang: Gang) -> bool:
+    """Some container of its templates reads the ConfigMap of the old name."""
+    old = {"configMapRef": {"name": old_environment_of(gang.ref)}}
+    containers: list[Mapping[str, Any]] = [c for t in gang.templates.values() for c in t.containers]
+    return any(_same_map(e, old) for c in containers for e in c.get("envFrom") or [])
 
 
 def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
@@ -89,17 +126,19 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
 
 
 def reads_environment(gang: Gang) -> bool:
-    """Whether the templates let each rank read our ConfigMap. What admission adds to pods is not seen there.
+    """Whether the templates let each rank read our ConfigMap, by its present or its old name. What admission
+    adds to pods is not seen there.
 
     A rank's containers are those that ask for a device; where none of a template does, all of its containers.
     """
-    ours = {"configMapRef": {"name": environment_name(gang)}}
+    names = (environment_of(gang.ref), old_environment_of(gang.ref))
+    ours = [{"configMapRef": {"name": name}} for name in names]
     ranks: list[Mapping[str, Any]] = [
         container
         for template in gang.templates.values()
         for container in [c for c in template.containers if asks_for_device(c)] or template.containers
     ]
-    return all(any(_same_map(e, ours) for e in rank.get("envFrom", [])) for rank in ranks)
+    return all(any(_same_map(e, one) for e in rank.get("envFrom", []) for one in ours) for rank in ranks)
 
 
 def asks_for_device(container: Mapping[str, Any]) -> bool:
@@ -114,17 +153,17 @@ def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
 
 
 def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
-    """The affinity that keeps out the nodes of the new mark and asks what it asks of the others, and no
-    longer what the mark before did.
+    """The affinity that keeps out the nodes of the new mark, prefers others to those that it suspects, asks
+    what it asks of all, and no longer does what the mark before did.
 
-    Required terms are ORed, so ours go into each of them. What people excluded or asked themselves stays.
+    Required terms are ORed, so ours go into each of them. What people wrote themselves stays.
     """
     before = set(gang.mark.avoided) if gang.mark else set()
     asked_before = [builtins(one) for one in gang.mark.placed] if gang.mark else []
     asked = [builtins(one) for one in mark.placed]
     result = _copy(affinity)
     node_affinity = result.setdefault("nodeAffinity", {})
-    required = node_affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    required = node_affinity.setdefault(_REQUIRED, {})
     terms = required.setdefault("nodeSelectorTerms", []) or [{}]
     required["nodeSelectorTerms"] = terms
     for term in terms:
@@ -138,8 +177,25 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
     # A term without any requirement matches no node at all.
     required["nodeSelectorTerms"] = [t for t in terms if t.get("matchExpressions") or t.get("matchFields")]
     if not required["nodeSelectorTerms"]:
-        node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = None
+        node_affinity[_REQUIRED] = None
+    _prefer_others(node_affinity, gang.mark.suspected if gang.mark else (), mark.suspected)
     return result
+
+
+def _prefer_others(node_affinity: dict[str, Any], before: Sequence[str], now: Sequence[str]) -> None:
+    """Of the preferences only the very one that we added `before` is ours."""
+    kept = [one for one in node_affinity.get(_PREFERRED) or () if not before or one != _preference(before)]
+    if now:
+        kept.append(_preference(now))
+    if kept:
+        node_affinity[_PREFERRED] = kept
+    elif _PREFERRED in node_affinity:
+        node_affinity[_PREFERRED] = None
+
+
+def _preference(hosts: Sequence[str]) -> dict[str, Any]:
+    others = {"key": HOSTNAME, "operator": "NotIn", "values": list(hosts)}
+    return {"weight": _WEIGHT, "preference": {"matchExpressions": [others]}}
 
 
 def asked_by_people(gang: Gang) -> list[Requirement]:
@@ -162,14 +218,14 @@ def _asked(affinity: Mapping[str, Any]) -> list[Requirement]:
 
 def required_terms(affinity: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
     """The expressions of each of the terms, one of which a node must fulfil."""
-    required = affinity.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    required = affinity.get("nodeAffinity", {}).get(_REQUIRED) or {}
     return [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
 
 
 def changes_affinity(gang: Gang, mark: Mark) -> bool:
     """Whether the start has nodes to keep out or to ask for, or some of an earlier one to let in again."""
     marks = [mark, gang.mark] if gang.mark else [mark]
-    return any(one.avoided or one.placed for one in marks)
+    return any(one.avoided or one.placed or one.suspected for one in marks)
 
 
 def _excludes_hosts(expression: Mapping[str, Any]) -> bool:

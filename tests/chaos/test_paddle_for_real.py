@@ -108,7 +108,10 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
         last = recoveries(stage)[-1]
         assert last.status.reason == Reason.CRASH_LOOP
         assert [recovery.status.recipes for recovery in recoveries(stage)] == [[]] * len(recoveries(stage))
-        assert FLAG not in stage.cluster.store.read(CONFIGMAPS, f"{JOB}-rekindle", NAMESPACE).body["data"]
+        assert (
+            FLAG
+            not in stage.cluster.store.read(CONFIGMAPS, f"{JOB}-rekindle-paddlejob", NAMESPACE).body["data"]
+        )
         job = stage.cluster.store.read(PADDLEJOBS, JOB, NAMESPACE).body
         assert job["spec"]["runPolicy"]["suspend"] is True
         assert ledger.cordoned(stage.objects(NODES)) == set()

@@ -51,7 +51,7 @@ def test_what_the_ranks_were_told_goes_with_the_job(kind: Kind) -> None:
         await sim.passes(65)
         sim.crash_rank(1, Exit(1))
         await comes_to_rest(sim)
-        assert told(sim) == ["llm-rekindle"]
+        assert told(sim) == [f"llm-rekindle-{kind.value}"]
 
         await sim.person.delete_job()
         await sim.passes(1)

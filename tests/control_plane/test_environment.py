@@ -1,4 +1,4 @@
-"""The chart's policies on a real API server: each pod of a Job that has opted in reads <job>-rekindle, others
+"""The chart's policies on a real API server: each pod of a Job that has opted in reads its ConfigMap, others
 do not, and nothing is refused that was let in without them.
 """
 
@@ -32,7 +32,8 @@ pytestmark = pytest.mark.control_plane
 IN_FORCE_S = 60.0
 PODS_S = 90.0
 CONSENT = "rekindle.dev/auto-recovery"
-OURS = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
+OF_A_SET = {"configMapRef": {"name": "llm-rekindle-jobset", "optional": True}}
 SILENT = "silent"
 """A namespace that says nothing of consent."""
 OPEN = "open"
@@ -203,7 +204,7 @@ async def test_every_container_reads_it_once_and_keeps_what_it_read_before(
         container("train", envFrom=theirs, env=[own, own]),
         container("beside"),
         container("has-it", envFrom=[OURS, *theirs]),
-        container("has-it-required", envFrom=[{"configMapRef": {"name": "llm-rekindle"}}]),
+        container("has-it-required", envFrom=[{"configMapRef": {"name": "llm-rekindle-job"}}]),
     ]
     first = [container("prepares"), container("sidecar", restartPolicy="Always")]
     async with admitting(control_plane) as admission:
@@ -214,7 +215,7 @@ async def test_every_container_reads_it_once_and_keeps_what_it_read_before(
             [*theirs, OURS],
             [OURS],
             [OURS, *theirs],
-            [{"configMapRef": {"name": "llm-rekindle"}}],
+            [{"configMapRef": {"name": "llm-rekindle-job"}}],
         ]
         assert spec["containers"][0]["env"] == [own, own]
         assert [c.get("envFrom") for c in spec["initContainers"]] == [None, None]
@@ -240,9 +241,9 @@ async def test_odd_pods_are_answered_as_without_us(control_plane: ControlPlane) 
     ]
     async with admitting(control_plane) as admission:
         assert await admission.sources(pod(name="llm.v1.2"), OPEN) == [
-            [{"configMapRef": {"name": "llm.v1.2-rekindle", "optional": True}}]
+            [{"configMapRef": {"name": "llm.v1.2-rekindle-job", "optional": True}}]
         ]
-        assert await admission.sources(pod(name="a" * 245), OPEN) == [None]
+        assert await admission.sources(pod(name="a" * 234), OPEN) == [None]
         assert {len(c) for c in await admission.sources(pod(spec={"containers": many}), OPEN)} == {51}
         empties: tuple[Any, ...] = ({"containers": []}, {"containers": None})
         for empty in empties:
@@ -260,7 +261,7 @@ async def test_the_pods_of_a_jobset_read_the_jobsets_environment(jobsets: Contro
 
             pods = await made(admission.api, namespace, 2)
 
-            assert [c["envFrom"] for p in pods for c in p["spec"]["containers"]] == [[OURS], [OURS]]
+            assert [c["envFrom"] for p in pods for c in p["spec"]["containers"]] == [[OF_A_SET], [OF_A_SET]]
 
 
 def jobset(template: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -301,12 +302,12 @@ async def test_a_resumed_job_whose_template_says_nothing_of_it_is_told_where_to_
         scan = await stage.until("running scan pod", lambda: running_scan(stage))
         await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
         new = await stage.running(name, 2, but=uids(old))
-        told = (await stage.get(CONFIGMAPS, f"{name}-rekindle", NAMESPACE))["data"]
+        told = (await stage.get(CONFIGMAPS, f"{name}-rekindle-job", NAMESPACE))["data"]
         await stage.steps(new[0], first=91, last=91)
         await ended(stage, name, "Succeeded")
 
         read = [source for p in new for c in p["spec"]["containers"] for source in c["envFrom"]]
-        assert read == [{"configMapRef": {"name": f"{name}-rekindle", "optional": True}}] * 2
+        assert read == [{"configMapRef": {"name": f"{name}-rekindle-job", "optional": True}}] * 2
         assert (told["REKINDLE_RESUME_FROM"], told["REKINDLE_RESUME_STEP"]) == ("/checkpoints/step-90", "90")
         assert told["REKINDLE_RECOVERY"].startswith(f"job-{name}-")
         assert "envFrom" not in scan["spec"]["containers"][0]
@@ -319,7 +320,7 @@ async def test_a_resumed_job_whose_template_says_nothing_of_it_is_told_where_to_
 
 async def without_environment(stage: RealStage) -> bool:
     names = [found["metadata"]["name"] for found in await stage.all(CONFIGMAPS, NAMESPACE)]
-    return not any(name.endswith("-rekindle") for name in names)
+    return not any("-rekindle-" in name for name in names)
 
 
 async def running_scan(stage: RealStage) -> Any:

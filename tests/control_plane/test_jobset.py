@@ -54,7 +54,7 @@ def jobset(
         "name": "train",
         "image": "none",
         "resources": {"limits": {"nvidia.com/gpu": "4"}},
-        "envFrom": [{"configMapRef": {"name": "llm-rekindle", "optional": True}}],
+        "envFrom": [{"configMapRef": {"name": "llm-rekindle-jobset", "optional": True}}],
     }
     template = {
         "metadata": {"annotations": {"dying": dying} if dying else {}},

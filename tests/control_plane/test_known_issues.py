@@ -59,7 +59,7 @@ async def test_a_paddlejob_on_a_share_of_a_gpu_is_given_another_allocator_and_lo
         first = await recovered(stage, "llm", old)
 
         new = await stage.running("llm", 2)
-        source = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+        source = {"configMapRef": {"name": "llm-rekindle-paddlejob", "optional": True}}
         assert [pod["spec"]["containers"][0]["envFrom"] for pod in new] == [[source]] * 2
         assert (await told(stage))[FLAG] == "naive_best_fit"
         (use,) = first["status"]["recipes"]
@@ -110,7 +110,7 @@ async def has_known_line(stage: RealStage, pod: Any) -> bool:
 
 
 async def told(stage: RealStage) -> dict[str, str]:
-    found: dict[str, str] = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+    found: dict[str, str] = (await stage.get(CONFIGMAPS, "llm-rekindle-paddlejob", NAMESPACE))["data"]
     return found
 
 

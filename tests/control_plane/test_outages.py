@@ -57,7 +57,7 @@ JOB: dict[str, Any] = {
                         "name": "train",
                         "image": "none",
                         "resources": {"limits": {"nvidia.com/gpu": "8"}},
-                        "envFrom": [{"configMapRef": {"name": "llm-rekindle", "optional": True}}],
+                        "envFrom": [{"configMapRef": {"name": "llm-rekindle-job", "optional": True}}],
                         "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
                     }
                 ],
@@ -157,7 +157,7 @@ class Gang:
         assert (job["spec"]["suspend"], job["metadata"]["generation"]) == (False, 3)
         entered = [phase["phase"] for phase in status["phases"]]
         assert len(entered) == len(set(entered)), entered
-        told = (await self.stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        told = (await self.stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert told == {"REKINDLE_RECOVERY": recovery["metadata"]["name"]}
         nodes = await self.stage.all(NODES)
         assert [n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable")] == [self._bad]

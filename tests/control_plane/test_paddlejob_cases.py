@@ -63,9 +63,9 @@ async def test_an_xid_79_moves_a_paddlejob_off_that_node_and_its_new_ranks_read_
 
         new = await living(stage, "llm")
         assert bad not in nodes_of(new)
-        source = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+        source = {"configMapRef": {"name": "llm-rekindle-paddlejob", "optional": True}}
         assert [pod["spec"]["containers"][0]["envFrom"] for pod in new] == [[source]] * 3
-        told = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        told = (await stage.get(CONFIGMAPS, "llm-rekindle-paddlejob", NAMESPACE))["data"]
         assert told["REKINDLE_RECOVERY"] == recovery["metadata"]["name"]
         assert await cordons(stage) == {bad}
         await stage.until("Running and nothing else", partial(runs, stage, "llm"))

@@ -39,7 +39,7 @@ def checkpointing_job() -> dict[str, Any]:
         "name": "train",
         "image": "none",
         "resources": {"limits": {"nvidia.com/gpu": "8"}},
-        "envFrom": [{"configMapRef": {"name": "llm-rekindle", "optional": True}}],
+        "envFrom": [{"configMapRef": {"name": "llm-rekindle-job", "optional": True}}],
         "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
     }
     annotations = {"rekindle.dev/checkpoint": "/checkpoints;format=rekindle-sharded"}
@@ -82,13 +82,13 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
         assert await stage.all(PODS, NAMESPACE, "batch.kubernetes.io/job-name=llm") == []
         await stage.end(scan, exit_code=0, message=encode_message(ScanMessage(chosen=chosen, found=1)))
         new = await stage.running("llm", 2, but=uids(old))
-        environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        environment = (await stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert environment["REKINDLE_RESUME_STEP"] == "90"
         await stage.steps(new[0], first=91, last=91)
 
         recovery = await ended(stage, "llm", "Succeeded")
         assert recovery["status"]["checkpoint"]["step"] == 90
-        environment = (await stage.get(CONFIGMAPS, "llm-rekindle", NAMESPACE))["data"]
+        environment = (await stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert environment.keys() == {"REKINDLE_RECOVERY"}
         assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
         no_trouble(stage)

@@ -232,7 +232,7 @@ async def test_the_controller_reads_no_secret_and_changes_nothing_else(control_p
         "delete a node": ("DELETE", NODES.path("n1")),
         "write a node's status": ("PATCH", NODES.path("n1", subresource="status"), {"status": {}}),
         "list ConfigMaps": ("GET", CONFIGMAPS.path()),
-        "delete a ConfigMap": ("DELETE", CONFIGMAPS.path("llm-rekindle", NAMESPACE)),
+        "delete a ConfigMap": ("DELETE", CONFIGMAPS.path("llm-rekindle-job", NAMESPACE)),
         "fail a training": ("PATCH", PYTORCHJOBS.path("llm", NAMESPACE, "status"), {"status": {}}),
         "run in a pod": ("POST", PODS.path("llm-0", NAMESPACE, "exec"), {}),
         "evict a pod": ("POST", PODS.path("llm-0", NAMESPACE, "eviction"), {}),

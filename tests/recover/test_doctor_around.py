@@ -134,7 +134,8 @@ def test_failed_pods_that_a_job_has_counted_use_up_its_retries() -> None:
 
 
 def test_pods_that_read_the_environment_beat_what_the_template_says() -> None:
-    reading = tuple(pod(number, environments=("llm-rekindle",)) for number in range(4))
+    names = ("llm-rekindle-job", "llm-rekindle", "llm-rekindle-job", "llm-rekindle-job")
+    reading = tuple(pod(number, environments=(name,)) for number, name in enumerate(names))
 
     assert found(in_cluster("job", NO_ENV_FROM, pods=reading)) == {}
     assert "environment-not-read" in found(in_cluster("job", NO_ENV_FROM, pods=(*reading, pod(5))))

@@ -11,7 +11,8 @@ from recover.model import Template
 from recover.workloads.patches import reading_environment, reads_environment
 from tests.builders import gang
 
-OURS = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+OURS = {"configMapRef": {"name": "llm-rekindle-pytorchjob", "optional": True}}
+OLD = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
 OTHER = {"configMapRef": {"name": "other"}}
 GPU = {"limits": {"nvidia.com/gpu": "8"}}
 
@@ -29,6 +30,7 @@ def test_a_rank_must_read_it_and_a_helper_beside_it_need_not(resources: dict[str
     )
 
     assert reads([{**rank, "envFrom": [OTHER, OURS]}, helper])
+    assert reads([{**rank, "envFrom": [OTHER, OLD]}, helper])
     assert not reads([rank, {**helper, "envFrom": [OURS]}])
     assert not reads([{**rank, "envFrom": [OTHER, {"secretRef": {"name": "llm-rekindle"}}]}])
 

@@ -230,7 +230,7 @@ def test_a_jobset_that_is_made_anew_reads_our_environment_and_keeps_off_the_node
     pod = anew["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert anew["spec"]["suspend"] is False
     assert pod["containers"][0]["unknownField"] == [1]
-    assert pod["containers"][0]["envFrom"][0]["configMapRef"]["name"] == "llm-rekindle"
+    assert pod["containers"][0]["envFrom"][0]["configMapRef"]["name"] == "llm-rekindle-jobset"
     assert "n1" in str(pod["affinity"])
     assert "status" not in anew
 

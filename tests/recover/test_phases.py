@@ -131,6 +131,7 @@ def test_a_gang_is_stopped_scanned_resumed_and_proven_by_its_own_first_step() ->
     assert status.lost_gpu_s == pytest.approx(11 * 32)
     assert status.totals is not None
     assert status.totals.recoveries == 1
+    assert step(world) == ["lift-start"]
     assert acts(look(world)) == []
 
 

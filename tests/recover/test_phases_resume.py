@@ -77,11 +77,14 @@ def test_once_the_gang_has_resumed_no_checkpoint_is_told_to_what_its_framework_s
 
     found = look(world).actions
 
-    assert [getattr(act, "what", "") for act in found[:2]] == ["write-environment", "recovery-succeeded"]
-    assert environment(world) == {
-        "REKINDLE_RECOVERY": only_recovery(world).metadata.name,
-        "REKINDLE_RESUME_FROM": None,
-        "REKINDLE_RESUME_STEP": None,
+    assert [getattr(act, "what", "") for act in found[:3]] == [
+        "take-checkpoint-back",
+        "take-checkpoint-back",
+        "recovery-succeeded",
+    ]
+    assert {act.name: (act.body, act.creates) for act in found if isinstance(act, Ensure)} == {
+        name: ({"data": {"REKINDLE_RESUME_FROM": None, "REKINDLE_RESUME_STEP": None}}, False)
+        for name in ("llm-rekindle-pytorchjob", "llm-rekindle")
     }
 
 
@@ -182,7 +185,7 @@ def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.RESUMING, Reason.START_REFUSED)
-    assert "ConfigMap llm-rekindle before it, was not taken within 600 s" in status.message
+    assert "ConfigMap llm-rekindle-pytorchjob before it, was not taken within 600 s" in status.message
     assert acts(look(world)) == ["start-gang"]
     assert advanced(world, Phase.VERIFYING).status.reason == ""
 
@@ -191,7 +194,7 @@ def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
     ("phase", "act", "reason", "refused"),
     [
         (Phase.STOPPING, "stop-gang", Reason.STOP_REFUSED, "ml/llm"),
-        (Phase.RESUMING, "start-gang", Reason.START_REFUSED, "ml/llm-rekindle"),
+        (Phase.RESUMING, "start-gang", Reason.START_REFUSED, "ml/llm-rekindle-pytorchjob"),
     ],
 )
 def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
@@ -348,7 +351,7 @@ def test_whether_the_ranks_read_what_they_are_told_is_said(reads: bool, expected
     advanced(world, Phase.VERIFYING)
     pods = world.pods["llm-uid"]
     for uid, pod in pods.items():
-        pods[uid] = msgspec.structs.replace(pod, environments=("llm-rekindle",) if reads else ())
+        pods[uid] = msgspec.structs.replace(pod, environments=("llm-rekindle-pytorchjob",) if reads else ())
 
     first_step(world, 81)
     step(world)

@@ -47,7 +47,7 @@ def test_a_newer_checkpoint_proves_progress() -> None:
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, "")
     assert (progress(world).status, progress(world).reason) == ("True", "NewerCheckpoint")
     assert "step 120" in status.message
-    assert step(world) == ["remove-scan"]
+    assert step(world) == ["remove-scan", "lift-start"]
 
 
 @pytest.mark.parametrize(

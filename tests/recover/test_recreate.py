@@ -125,7 +125,7 @@ def test_what_is_made_anew_is_what_people_wrote_without_what_ties_it_to_the_old_
     assert body["spec"]["suspend"] is False
     assert body["spec"]["template"]["metadata"]["labels"] == {"team": "nlp"}
     spec = body["spec"]["template"]["spec"]
-    assert spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] == "llm-rekindle"
+    assert spec["containers"][0]["envFrom"][0]["configMapRef"]["name"] == "llm-rekindle-job"
     assert "n1" in str(spec["affinity"])
     assert "status" not in body
 

@@ -7,15 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.api import Phase
+from recover.api import Phase, Requirement
 from recover.model import Gang, Mark, Template
+from recover.resources import JOBS
 from recover.workloads import Workload
 from recover.workloads.job import Job
 from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.paddlejob import PaddleJob
+from recover.workloads.patches import avoiding
 from recover.workloads.pytorchjob import PyTorchJob
 from tests.acting import advanced, look, recovering
-from tests.builders import cluster, gang
+from tests.builders import NOW, cluster, gang
 
 KUBEFLOW = [PyTorchJob(), PaddleJob()]
 ONE_PATCH = [Job(), *KUBEFLOW]
@@ -239,3 +241,65 @@ def test_a_job_that_was_started_loses_the_time_of_its_start_before_its_affinity_
     assert (first.subresource, first.version, first.body) == ("status", "3", {"status": {"startTime": None}})
     assert "affinity" in str(then.body)
     assert as_it_is.body["spec"] == {"suspend": False}
+
+
+# --- suspicions are preferences, and both are taken back --------------------------------------------------
+
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NOT_N1 = {"weight": 100, "preference": {"matchExpressions": [{**HOST, "values": ["n1"]}]}}
+NOT_N2 = {"weight": 100, "preference": {"matchExpressions": [{**HOST, "values": ["n2"]}]}}
+
+
+def marked(mark: Mark, affinity: dict[str, Any]) -> Gang:
+    note = {"rekindle.dev/recovery": msgspec.json.encode(mark).decode()}
+    template = Template(affinity=affinity)
+    return msgspec.structs.replace(gang(annotations=note, templates={"Worker": template}), mark=mark)
+
+
+def test_a_suspected_node_is_less_preferred_and_what_people_prefer_stays() -> None:
+    theirs = {"weight": 100, "preference": {"matchExpressions": [{**HOST, "values": ["n7"]}]}}
+    before = Mark(recovery="r", attempt=1, did="resumed", suspected=("n1",))
+    job = marked(before, {"nodeAffinity": {PREFERRED: [theirs, NOT_N1]}})
+
+    next_one = Mark(recovery="r", attempt=2, did="resumed", suspected=("n2",))
+    none = Mark(recovery="r", attempt=2, did="resumed")
+
+    assert avoiding(job.templates["Worker"].affinity, job, next_one)["nodeAffinity"][PREFERRED] == [
+        theirs,
+        NOT_N2,
+    ]
+    assert avoiding(job.templates["Worker"].affinity, job, none)["nodeAffinity"][PREFERRED] == [theirs]
+
+
+def test_the_last_preference_is_taken_away_with_its_field() -> None:
+    before = Mark(recovery="r", attempt=1, did="resumed", suspected=("n1",))
+    job = marked(before, {"nodeAffinity": {PREFERRED: [NOT_N1]}})
+
+    (patch,) = PyTorchJob().lift(job)
+
+    affinity = patch.body["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["affinity"]
+    assert affinity == {"nodeAffinity": {PREFERRED: None, REQUIRED: None}}
+    assert patch.body["metadata"] == {"annotations": {"rekindle.dev/recovery": None}}
+
+
+def test_what_a_recipe_asks_of_the_nodes_outlives_the_recovery() -> None:
+    asked = Requirement(key="gpu", operator="In", values=["h200"])
+    job = marked(Mark(recovery="r", attempt=1, did="resumed", avoided=("n1",), placed=(asked,)), {})
+
+    (patch,) = PyTorchJob().lift(job)
+
+    left = msgspec.json.decode(patch.body["metadata"]["annotations"]["rekindle.dev/recovery"], type=Mark)
+    assert (left.placed, left.avoided) == ((asked,), ())
+
+
+def test_the_affinity_of_a_job_is_lifted_while_it_is_suspended_and_else_at_its_next_start() -> None:
+    avoided = Mark(recovery="r", attempt=1, did="stopped", avoided=("n1",))
+    running = msgspec.structs.replace(marked(avoided, {}), resource=JOBS, templates={"": Template()})
+    stopped = msgspec.structs.replace(running, suspended=True)
+    begun = msgspec.structs.replace(stopped, started_at=NOW)
+
+    assert Job().lift(running) == []
+    assert [patch.what for patch in Job().lift(begun)] == ["clear-start-time"]
+    (patch,) = Job().lift(stopped)
+    assert patch.body["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": {REQUIRED: None}}

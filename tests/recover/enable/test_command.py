@@ -44,7 +44,7 @@ spec:
       - name: train  # 8 GPUs
         envFrom:
         - configMapRef:
-            name: llm-rekindle
+            name: llm-rekindle-job
             optional: true
         image: trainer
         volumeMounts: [{name: ckpt, mountPath: /ckpt}]

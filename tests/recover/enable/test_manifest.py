@@ -15,7 +15,7 @@ from recover.scan_pod import location
 from recover.workloads import WORKLOADS
 from recover.workloads.patches import reads_environment
 
-OURS = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
+OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
 CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}
 MOUNT = {"name": "ckpt", "mountPath": "/ckpt"}
 YES: dict[Any, Any] = {True: 1}

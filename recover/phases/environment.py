@@ -1,0 +1,86 @@
+"""What the ranks read at their start: the ConfigMap beside the job, and how it is taken back. Pure.
+
+REKINDLE_RESUME_FROM and _STEP stand there from the start of the gang until the recovery leaves its active
+phases, however it leaves: a container that its framework starts weeks later would go back to that checkpoint.
+"""
+
+from __future__ import annotations
+
+from recover.actions import Ensure
+from recover.api import Phase, Recovery
+from recover.consent import may_recreate
+from recover.model import Gang
+from recover.phases import known
+from recover.phases.context import Context
+from recover.resources import CONFIGMAPS
+from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
+
+__all__ = ["handed_over", "names", "taken_back"]
+
+_CHECKPOINT = ("REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP")
+
+
+def names(ctx: Context) -> list[str]:
+    """The ConfigMaps that the gang's ranks read. A job from before the kind was part of the name may read the
+    old one; where another job of that name could read it too, it is not served."""
+    ref = ctx.gang.ref
+    place = (ref.namespace, ref.name)
+    is_shared = any(
+        (other.ref.namespace, other.ref.name) == place and other.ref.uid != ref.uid
+        for other in ctx.world.gangs.values()
+    )
+    old = reads_old_environment(ctx.gang) and not is_shared
+    return [environment_of(ref), *([old_environment_of(ref)] if old else [])]
+
+
+def handed_over(ctx: Context) -> tuple[Ensure, ...]:
+    """REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and what known issues need."""
+    choice = ctx.status.checkpoint
+    verified = choice is not None and choice.verified
+    path, step = (choice.path, str(choice.step)) if choice is not None and verified else (None, None)
+    data = known.handed_over(ctx) | {"REKINDLE_RECOVERY": ctx.recovery.metadata.name}
+    data |= dict(zip(_CHECKPOINT, (path, step), strict=True))
+    return tuple(_written(ctx, name, data) for name in names(ctx))
+
+
+def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
+    """Once the recovery is over. Where no ConfigMap is left, as where it went with its job, none is made."""
+    if not any(entered.phase is Phase.RESUMING for entered in recovery.status.phases):
+        return ()
+    ref = recovery.spec.gang
+    return tuple(
+        Ensure(
+            what="take-checkpoint-back",
+            resource=CONFIGMAPS,
+            name=name,
+            namespace=recovery.metadata.namespace,
+            body={"data": dict.fromkeys(_CHECKPOINT)},
+            creates=False,
+        )
+        for name in (environment_of(ref), old_environment_of(ref))
+    )
+
+
+def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
+    namespace = ctx.gang.ref.namespace
+    return Ensure(
+        what="write-environment",
+        resource=CONFIGMAPS,
+        name=name,
+        namespace=namespace,
+        body={
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": _owners(ctx.gang)},
+            "data": data,
+        },
+    )
+
+
+def _owners(gang: Gang) -> list[dict[str, str]] | None:
+    """It goes with its job: a new one of that name would begin where this one was resumed. Only a job that
+    may be made anew leaves it behind, since its successor's pods read it as they start."""
+    if may_recreate(gang.annotations):
+        return None
+    ref = gang.ref
+    return [{"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}]
