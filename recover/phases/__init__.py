@@ -65,12 +65,9 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
         step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
     patch = status_patch(recovery, step.status) if step.status is not None else None
-    actions: tuple[Action, ...] = (
-        *_undone(recovery, step, world),
-        *((patch,) if patch else ()),
-        *step.writes,
-    )
-    return Plan(chains=(actions,), look_again_s=step.look_again_s)
+    status: tuple[Action, ...] = (patch,) if patch else ()
+    chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
+    return Plan(chains=(chain,), look_again_s=step.look_again_s)
 
 
 def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:

@@ -131,7 +131,7 @@ def test_a_job_of_a_kind_that_this_version_does_not_know_is_not_gone() -> None:
     world.recoveries[key] = msgspec.structs.replace(recovery, spec=spec)
     del world.gangs["llm-uid"]
 
-    assert look(world).chains == ()
+    assert look(world).actions == ()
 
 
 def test_before_a_start_the_gangs_pods_are_listed_live() -> None:
