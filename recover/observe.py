@@ -17,11 +17,12 @@ from detectors.contract import GROUP, NodeHealth, Signature
 from detectors.kubeapi import Resource
 from recover import decode
 from recover.actions import Ask, ConfirmGone, Create, Ensure, Patch
+from recover.agent_pods import AgentPods, agent_pod, is_agent
 from recover.api import Incident, Recovery
 from recover.consent import AUTO_RECOVERY
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.model import Bystander, Gang, Node, Pod, Refusal, World
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World
 from recover.modes import Mode, Modes
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
@@ -63,6 +64,7 @@ class Observer:
         self._scans: dict[str, Pod] = {}
         self._bystanders: dict[str, dict[str, Bystander]] = {}
         self._repair_jobs: dict[str, Gang] = {}
+        self._agents = AgentPods()
         self._refused: dict[str, Refusal] = {}
         self._asked_nodes: set[str] = set()
         """Nodes that are being read live, since they are not in the cache."""
@@ -79,7 +81,7 @@ class Observer:
         self._built_in = built_in()
         self._in_force = settle(self._built_in, ())
         self.recipes = Table(RECIPES, seen, self._recipe_change)
-        self.pods: Table[Pod | Bystander] = Table(PODS, self._keep_pod, self._pod_change)
+        self.pods: Table[Pod | Bystander | AgentPod] = Table(PODS, self._keep_pod, self._pod_change)
         self.workloads = [
             Table(w.resource, partial(self._keep_gang, w), self._gang_change) for w in WORKLOADS
         ]
@@ -205,6 +207,8 @@ class Observer:
             signatures=self._in_force.signatures,
             judged_recipes=self._in_force.judged,
             unread={table.resource: table.unreadable.keys() for table in self._tables.values()},
+            agents=self._agents.by_node,
+            agents_are_pods=self._settings.agents_are_pods,
             pool_label=self._settings.budgets.pool_label,
         )
 
@@ -223,11 +227,13 @@ class Observer:
         spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
         return msgspec.structs.replace(health, spec=spec)
 
-    def _keep_pod(self, raw: bytes) -> Pod | Bystander | None:
+    def _keep_pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
         """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
         alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
         also what they ask."""
         pod = decode.pod(raw, self._settings.accelerators)
+        if pod.namespace == self._settings.namespace and is_agent(pod.labels):
+            return agent_pod(raw, pod)
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
         if decode.SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or is_of_a_set:
             return pod
@@ -318,7 +324,13 @@ class Observer:
                 self._recoveries_of.setdefault(uid, {})[key] = new
         self._notify()
 
-    def _pod_change(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
+    def _pod_change(
+        self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
+    ) -> None:
+        agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
+        if self._agents.change(*agents) & self._gangs_on.keys():
+            self._notify()  # whether a gang's failure is its own may depend on it
+        old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
         is_news = old != new and (self._is_looked_at(old) or self._is_looked_at(new))
         if new is not None and new.node and (old is None or old.node != new.node):
             self._may_exist(new.node)

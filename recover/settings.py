@@ -258,6 +258,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheduling_gates: bool = True
     """The API server holds pods back by scheduling gates (Kubernetes 1.27 and later). Where it drops them,
     the scan pod is created only once the old pods have ended, and its start is waited for."""
+    agents_are_pods: bool = False
+    """Agents are pods of the chart's DaemonSet, in `namespace`, and the chart sets this: a node whose agent's
+    pod is missing or not ready is not watched. Otherwise an agent shows that it lives by what it writes."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",

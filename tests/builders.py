@@ -14,6 +14,7 @@ from detectors.contract import (
     Coverage,
     CoverageState,
     Edge,
+    Family,
     Fault,
     Finding,
     KnownLine,
@@ -33,6 +34,7 @@ from detectors.resource import Resource
 from recover.actions import Create, Patch, Plan
 from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
 from recover.model import (
+    AgentPod,
     Bystander,
     Container,
     Gang,
@@ -150,6 +152,8 @@ class Worlds:
         self.refused: dict[str, Refusal] = {}
         self.bystanders: dict[str, dict[str, Bystander]] = {}
         self.repair_jobs: dict[str, Gang] = {}
+        self.agents: dict[str, AgentPod] = {}
+        """Their pods, which count once `settings.agents_are_pods` says so."""
         self.taking: set[str] = set()
         self.unread: dict[Resource, set[str]] = {}
         self.gone_nodes: set[str] = set()
@@ -158,7 +162,12 @@ class Worlds:
         self.recipes = built_in()
 
     def _covered(self, node: str) -> NodeHealth:
-        covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW - timedelta(hours=5))
+        covered = Coverage(
+            source=Source.KMSG,
+            state=CoverageState.COVERED,
+            since=NOW - timedelta(hours=5),
+            families=[Family.GPU_XID],
+        )
         return NodeHealth(
             metadata=ObjectMeta(name=node), status=NodeHealthStatus(boot_id=BOOT, coverage=[covered])
         )
@@ -368,6 +377,8 @@ class Worlds:
             unread=self.unread,
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,
+            agents=self.agents,
+            agents_are_pods=self.settings.agents_are_pods,
         )
 
     def decide(self) -> Decision:

@@ -1,31 +1,117 @@
 """What was looked at: the coverage that must exist before an application may be blamed. Pure.
 
-`recover.diagnose.gangs` asks here for each node where a rank was lost. A source that is blind, or that was
-not read yet when the rank was lost, is no evidence that the node is healthy.
+`recover.diagnose.gangs` asks here for each node where a rank was lost. A source that is blind, that was not
+read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is healthy. A
+kind of faults that no rule reads is not covered, however well the source is read.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from detectors.contract import CoverageState, Fault
+import msgspec
+
+from detectors.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
 from recover.model import World
 from recover.policy import policies
 
-__all__ = ["not_covered"]
+__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence"]
+
+FAMILIES: dict[Family, str] = {
+    Family.GPU_XID: "GPUs (Xid)",
+    Family.GPU_DRIVER: "the GPU driver",
+    Family.NVSWITCH_SXID: "NVSwitches (SXid)",
+    Family.NETWORK: "network adapters",
+    Family.PCIE: "PCIe",
+    Family.HOST_MEMORY: "host memory",
+    Family.STORAGE: "storage",
+    Family.OOM: "the kernel's out-of-memory killer",
+    Family.HOST: "the host (lockups, machine checks)",
+}
+"""How people call each kind of faults."""
+_REFRESHES = 3
+"""Missed ones after which an agent that promised them is taken for dead."""
+_REPORTED_WITHIN = timedelta(seconds=10)
+"""What an agent saw before it fell silent, it has reported after this long."""
+_CLOCKS = timedelta(seconds=1)
 
 
-def not_covered(world: World, node: str, at: datetime) -> str:
+class Silence(msgspec.Struct, frozen=True):
+    """An agent that does not report."""
+
+    why: str
+    since: datetime | None = None
+    """None where nobody can tell."""
+
+
+def silence(world: World, node: str, now: datetime) -> Silence | None:
+    """Why the agent of a node does not report; None where it does. What it wrote stays when it ends, so what
+    its NodeHealth says is not enough."""
+    if world.agents_are_pods:
+        agent = world.agents.get(node)
+        if agent is None:
+            return Silence(f"{node} has no pod of an agent")
+        if not agent.ready:
+            since = f" since {agent.since:%H:%M:%S}" if agent.since is not None else ""
+            return Silence(f"the agent's pod on {node} is not ready{since}", agent.since)
+        return None
+    health = world.health.get(node)
+    return _outdated(node, health, now) if health is not None else None
+
+
+def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
+    """An agent that promises to write now and then, and does not. One that promises nothing is not judged."""
+    every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
+    if not every or at is None or now - at <= _REFRESHES * every:
+        return None
+    return Silence(f"the agent of {node} has written nothing since {at:%H:%M:%S}", at + every)
+
+
+def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
     """Why an application must not be blamed for what happened at `at` on this node; empty where it may be."""
     health = world.health.get(node)
-    if health is None:
+    if health is None or not health.status.coverage:
         return f"no agent reports from {node or 'its node'}"
-    for source in policies()[Fault.APPLICATION].required:
-        row = next((c for c in health.status.coverage if c.source is source), None)
-        if row is None:
-            return f"{source} of {node} is not reported"
-        if row.state is not CoverageState.COVERED:
-            return f"{source} of {node} is blind ({row.why})"
-        if row.since - at > timedelta(seconds=1):
-            return f"{source} of {node} is covered only since {row.since:%H:%M:%S}"
+    silent = silence(world, node, now)
+    if silent is not None and (silent.since is None or silent.since < at + _REPORTED_WITHIN):
+        return silent.why
+    for family in policies()[Fault.APPLICATION].required:
+        if missing := _missing(health, family, node, at):
+            return missing
     return ""
+
+
+def _missing(health: NodeHealth, family: Family, node: str, at: datetime) -> str:
+    row = _row(health, family)
+    if row is None:
+        return f"the agent of {node} does not read faults of {FAMILIES[family]}"
+    if row.state is not CoverageState.COVERED:
+        return f"{row.source} of {node} is blind ({row.why})"
+    if row.since - at > _CLOCKS:
+        return f"{row.source} of {node} is covered only since {row.since:%H:%M:%S}"
+    return ""
+
+
+def _row(health: NodeHealth, family: Family) -> Coverage | None:
+    """The source from which the agent reads these faults. An older agent does not say which it reads: those
+    of GPUs from the kernel log, and no others."""
+    rows = health.status.coverage
+    named = next((row for row in rows if family in row.families), None)
+    if named is not None or family is not Family.GPU_XID:
+        return named
+    return next((row for row in rows if row.source is Source.KMSG and not row.families), None)
+
+
+def looked_at(world: World, node: str) -> str:
+    """For an Incident that blames an application: what was read of its node, and what could not be seen."""
+    health = world.health.get(node)
+    read = {family for row in (health.status.coverage if health else ()) for family in row.families}
+    if not read:
+        return (
+            "the kernel log was read and shows no fault of the node; which kinds of faults its agent reads "
+            "is unknown: it is of an older version"
+        )
+    unread = [words for family, words in FAMILIES.items() if family not in read]
+    shown = ", ".join(words for family, words in FAMILIES.items() if family in read)
+    without = f"; nothing reads faults of {', '.join(unread)}" if unread else ""
+    return f"the kernel log was read for faults of {shown} and shows none of the node{without}"

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from detectors.contract import CoverageState, Source
 from recover.consent import OptIn, opt_in
+from recover.diagnose.coverage import silence
 from recover.durations import parse_s
 from recover.model import Gang, Pod, PodPhase, World
 from recover.nodehealths import HANG_TIMEOUT
@@ -21,7 +22,9 @@ from recover.settings import Timing
 __all__ = ["first_step_due", "steps_are_readable"]
 
 
-def first_step_due(world: World, gang: Gang, pods: Sequence[Pod], timing: Timing) -> datetime | None:
+def first_step_due(
+    world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
+) -> datetime | None:
     """When a gang of which all ranks run should have made its first step; None where nobody can tell: it has
     made one, a rank is missing, the log of one is not read, or nobody asked for its recovery. A running
     recovery keeps its own deadline."""
@@ -30,7 +33,7 @@ def first_step_due(world: World, gang: Gang, pods: Sequence[Pod], timing: Timing
     is_asked = limit_s is not None or consent is not OptIn.DISABLED
     if not is_asked or limit_s == 0 or world.active_recovery(gang.ref.uid) is not None:
         return None
-    if len(pods) < max(1, gang.size) or not all(_runs(pod) and _is_read(world, pod) for pod in pods):
+    if len(pods) < max(1, gang.size) or not all(_runs(pod) and _is_read(world, pod, now) for pod in pods):
         return None
     begins = [pod.created for pod in pods if pod.created is not None]
     if len(begins) < len(pods):
@@ -51,11 +54,15 @@ def _runs(pod: Pod) -> bool:
     return pod.phase is PodPhase.RUNNING and all(c.running and not c.restarts for c in containers)
 
 
-def _is_read(world: World, pod: Pod) -> bool:
-    """Its agent reads logs, and has read no step in this one."""
+def _is_read(world: World, pod: Pod, now: datetime) -> bool:
+    """Its agent lives, reads logs, and has read no step in this one."""
     health = world.health.get(pod.node)
-    covered = health is not None and any(
-        row.source is Source.LOGS and row.state is CoverageState.COVERED for row in health.status.coverage
+    covered = (
+        health is not None
+        and silence(world, pod.node, now) is None
+        and any(
+            row.source is Source.LOGS and row.state is CoverageState.COVERED for row in health.status.coverage
+        )
     )
     progress = world.progress(pod)
     return covered and (progress is None or progress.first_step is None)

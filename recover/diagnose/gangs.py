@@ -14,7 +14,7 @@ import msgspec
 from detectors.contract import Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_gang
-from recover.diagnose.coverage import not_covered
+from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.first_step import first_step_due, steps_are_readable
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import (
@@ -85,7 +85,7 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     if trains_on(world, pods, lost, timing):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
-    due = first_step_due(world, gang, pods, timing) if not lost and stalled is None else None
+    due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
     dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent
     return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due)
@@ -114,17 +114,18 @@ def gang_faults(
             continue
         found: Diagnosis | None = None
         with apart(about_gang(state.gang)):
-            own = _own_trouble(world, state, now)
+            known = open_ones.get(uid)
+            own = _own_trouble(world, state, known, now)
             if own is None:
                 continue
-            found = _as_before(own, open_ones.get(uid), since(world.history(uid)))
+            found = _as_before(own, known, since(world.history(uid)))
         if found is not None:
             yield found
 
 
-def _own_trouble(world: World, state: GangState, now: datetime) -> Diagnosis | None:
+def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
     if state.losses:
-        return _lost_ranks(world, state, now)
+        return _lost_ranks(world, state, known, now)
     if state.stalled_at is not None:
         return _hang(world, state, now)
     due = state.first_step_due
@@ -149,10 +150,10 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     )
 
 
-def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
+def _lost_ranks(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     blind: dict[str, str] = {}
-    covered = not_covered(world, first.node, first.at)
+    covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)
     if first.code in _OUTSIDE:
         fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
@@ -160,14 +161,14 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
         why = "nobody is blamed: its log says that another rank went before it, and none is known to have"
     elif covered == "":
         fault, blame = Fault.APPLICATION, Blame.APPLICATION
-        why = "the kernel log was read and shows no fault of the node"
+        why = looked_at(world, first.node)
     else:
         fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
         why = f"nobody is blamed: {covered}"
         blind = {first.node: covered}
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
-        name=incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code),
+        name=_name(gang, fault, first),
         fault=fault,
         severity=Severity.FATAL,
         detected_at=first.at,
@@ -183,6 +184,19 @@ def _lost_ranks(world: World, state: GangState, now: datetime) -> Diagnosis:
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=blind,
         error=(first.error or first.code) if fault is Fault.APPLICATION else "",
+    )
+
+
+def _name(gang: Gang, fault: Fault, first: Loss) -> str:
+    return incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code)
+
+
+def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
+    """This loss was judged while its node was watched: that its agent ended later changes nothing."""
+    return (
+        known is not None
+        and known.metadata.name == _name(gang, Fault.APPLICATION, first)
+        and known.status.blame is Blame.APPLICATION
     )
 
 
@@ -224,7 +238,7 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
-    blind = [(node, why) for node in used if (why := not_covered(world, node, at))][:_SUSPECTS_MAX]
+    blind = [(node, why) for node in used if (why := not_covered(world, node, at, now))][:_SUSPECTS_MAX]
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,

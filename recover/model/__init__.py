@@ -5,6 +5,7 @@ observe.py fills it; diagnose, guard, plan and phases read it. Only the fields t
 
 from __future__ import annotations
 
+from recover.model.agents import AgentPod
 from recover.model.gangs import Gang, Mark, Template, Terminal
 from recover.model.nodes import Node, Quarantine, Taint
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, Waiting
@@ -13,6 +14,7 @@ from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
 
 __all__ = [
     "REFUSED_AGAIN_S",
+    "AgentPod",
     "Bystander",
     "Container",
     "Gang",

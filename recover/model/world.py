@@ -10,6 +10,7 @@ import msgspec
 from detectors.contract import Edge, NodeHealth, PodProgress, Signature
 from detectors.resource import Resource
 from recover.api import Incident, Recovery
+from recover.model.agents import AgentPod
 from recover.model.gangs import Gang
 from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
@@ -89,6 +90,10 @@ class World(msgspec.Struct, frozen=True):
     gone_nodes: Collection[str] = ()
     """Names that are not in the cache, and of which the API server has said that there is no such Node.
     Forgotten once a Node of that name, or a pod that is newly bound to it, is seen."""
+    agents: Mapping[str, AgentPod] = {}
+    """Node name -> the pod of its agent; a node without one is not here."""
+    agents_are_pods: bool = False
+    """A node without a ready agent's pod is not watched. Else what an agent writes shows that it lives."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
 

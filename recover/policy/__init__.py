@@ -10,7 +10,7 @@ from importlib import resources
 
 import msgspec
 
-from detectors.contract import Fault, Severity, Source
+from detectors.contract import Family, Fault, Severity
 
 __all__ = ["Ladder", "Policy", "QuarantineLevel", "policies", "quarantine_level"]
 
@@ -32,8 +32,8 @@ class Ladder(StrEnum):
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quarantine: QuarantineLevel
     repair: Ladder
-    required: tuple[Source, ...]
     why: str
+    required: tuple[Family, ...] = ()
 
 
 @cache

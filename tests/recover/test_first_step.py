@@ -9,7 +9,7 @@ import pytest
 
 from detectors.contract import Coverage, CoverageState, Fault, ObjectMeta, Source
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
-from recover.model import Gang, PodPhase
+from recover.model import AgentPod, Gang, PodPhase
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMIT_S = 2700.0
@@ -78,5 +78,13 @@ def test_a_gang_that_waits_for_a_rank_does_not_hang() -> None:
     world = trained_before(silent())
     pod = world.pods["llm-uid"]["llm-3-uid"]
     world.pods["llm-uid"][pod.uid] = msgspec.structs.replace(pod, phase=PodPhase.PENDING, containers=())
+
+    assert world.decide().incidents == []
+
+
+def test_where_the_agent_of_one_rank_is_away_nobody_can_tell() -> None:
+    world = trained_before(silent())
+    world.settings = msgspec.structs.replace(world.settings, agents_are_pods=True)
+    world.agents = {name: AgentPod(name, f"{name}-agent", ready=name != "n2") for name in world.nodes}
 
     assert world.decide().incidents == []

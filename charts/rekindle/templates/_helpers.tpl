@@ -48,7 +48,7 @@ TOML, too. A null, by which Helm takes a value back, is none. */ -}}
 
 {{- /* What the release itself decides beats what is set. */ -}}
 {{- define "rekindle.controllerSettings" -}}
-{{- $own := dict "mode" .Values.mode "modes" .Values.modes "namespace" .Release.Namespace }}
+{{- $own := dict "mode" .Values.mode "modes" .Values.modes "namespace" .Release.Namespace "agents_are_pods" .Values.agent.enabled }}
 {{- $_ := set $own "images" (dict "scan" (include "rekindle.image" .)) }}
 {{- if eq .Values.mode "repair" }}
 {{- $_ := set $own.images "repair" .Values.repair.image }}

@@ -1,0 +1,96 @@
+"""Pods of agents: which they are, and what is kept of them. observe.py asks here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.model import AgentPod, Pod
+
+__all__ = ["AGENT_LABELS", "AgentPods", "agent_pod", "is_agent"]
+
+AGENT_LABELS = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/component": "agent"}
+"""What the chart writes on the pods of its DaemonSet."""
+
+
+_STARTING = timedelta(seconds=10)
+"""The kubelet's first report of a pod comes this soon after its creation."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int = 0
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    last_transition_time: datetime | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def is_agent(labels: Mapping[str, str]) -> bool:
+    """Anybody may write these labels; ask only of pods in our own namespace, where nobody else may write."""
+    return AGENT_LABELS.items() <= labels.items()
+
+
+def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
+    """None for one that no node has yet, or that has ended."""
+    if not pod.node or pod.ended:
+        return None
+    wire = msgspec.json.decode(raw, type=_Pod)
+    meta = wire.metadata
+    if meta.deletion_timestamp is not None:
+        grace = timedelta(seconds=meta.deletion_grace_period_seconds)
+        return AgentPod(pod.node, pod.uid, ready=False, since=meta.deletion_timestamp - grace)
+    said = next((c for c in wire.status.conditions if c.type == "Ready"), None)
+    if said is None:
+        return AgentPod(pod.node, pod.uid, ready=False)
+    return AgentPod(pod.node, pod.uid, ready=said.status == "True", since=_after_start(said, meta))
+
+
+def _after_start(said: _Condition, meta: _Meta) -> datetime | None:
+    """A pod is not ready from its start on. Only a later change says until when it was."""
+    at, created = said.last_transition_time, meta.creation_timestamp
+    return None if at is None or created is None or at - created <= _STARTING else at
+
+
+class AgentPods:
+    """The index of them. A node has one agent, and two for a moment while one is replaced."""
+
+    def __init__(self) -> None:
+        self.by_node: dict[str, AgentPod] = {}
+        """The ready one, or else the newest that was heard of."""
+        self._of: dict[str, dict[str, AgentPod]] = {}
+
+    def change(self, old: AgentPod | None, new: AgentPod | None) -> set[str]:
+        """Returns the nodes whose agent became ready, or ceased to be."""
+        changed: set[str] = set()
+        for pod, is_there in ((old, False), (new, True)):
+            if pod is None:
+                continue
+            before = self.by_node.get(pod.node)
+            pods = self._of.setdefault(pod.node, {})
+            pods.pop(pod.uid, None)
+            if is_there:
+                pods[pod.uid] = pod
+            after = next((p for p in pods.values() if p.ready), next(reversed(pods.values()), None))
+            if after is None:
+                self.by_node.pop(pod.node, None)
+                del self._of[pod.node]
+            else:
+                self.by_node[pod.node] = after
+            if (before is not None and before.ready) is not (after is not None and after.ready):
+                changed ^= {pod.node}
+        return changed
