@@ -19,6 +19,7 @@ from recover.modes import InForce, Mode, Standing, lowest
 
 __all__ = [
     "AUTO_RECOVERY",
+    "CHECKPOINT_ON_SIGTERM",
     "MODE",
     "ON_TERMINAL",
     "Hold",
@@ -30,6 +31,7 @@ __all__ = [
     "in_force_on",
     "may_recreate",
     "opt_in",
+    "saves_on_sigterm",
     "within_mode",
     "word_of",
 ]
@@ -37,6 +39,7 @@ __all__ = [
 AUTO_RECOVERY = key("auto-recovery")
 MODE = key("mode")
 ON_TERMINAL = key("on-terminal")
+CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
 _MANAGED = key("managed")
 _HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
 
@@ -76,6 +79,12 @@ def may_recreate(annotations: Mapping[str, str]) -> bool:
     """The job may be deleted and made anew where its framework would not start it again. Only by its own
     annotation: a new uid is something that its owners must be ready for."""
     return annotations.get(ON_TERMINAL, "").strip().lower() == "recreate"
+
+
+def saves_on_sigterm(annotations: Mapping[str, str]) -> bool:
+    """Its training writes a checkpoint when it is told to end, so its stop is the request for one. By its own
+    annotation: Rekindle cannot see it."""
+    return annotations.get(CHECKPOINT_ON_SIGTERM, "").strip().lower() == "true"
 
 
 def within_mode(mode: Mode, namespace: NamespaceView | None) -> Mode:

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, key
+from detectors.contract import Fault, Severity, key
 from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery, RecoveryStatus
+from recover.capacity import room
 from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
 from recover.decode import UNHEALTHY
 from recover.diagnose.model import Diagnosis, Harm
@@ -174,6 +175,13 @@ class Guard:
             return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
         if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
+        if not harm.dead and diagnosis.severity is Severity.PENDING:
+            free = room(self._world, gang, self._now, without={diagnosis.node: "degraded"})
+            if not free.fits:
+                where = (
+                    f"{gang.ref} trains on where it is: there is no better place. Away from {diagnosis.node}"
+                )
+                return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
         if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
             ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"
             return Denied(Reason.RANKS_ENDED, f"{ended}, and the others may still do so")

@@ -24,8 +24,8 @@ from recover.api import (
     IncidentStatus,
     Outcome,
 )
-from recover.diagnose.model import Diagnosis, fingerprint
-from recover.guard import BRAKE, QUARANTINE_NODE, RESTART_GANG, Brake, is_brake
+from recover.diagnose.model import Diagnosis
+from recover.guard import QUARANTINE_NODE, RESTART_GANG, is_brake
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
 from recover.policy import QuarantineLevel, quarantine_level
@@ -33,12 +33,24 @@ from recover.reasons import EventReason
 from recover.repair.state import RepairPhase
 from recover.resources import INCIDENTS
 
-__all__ = ["advised", "brakes", "closings", "explain", "merged_records", "missing", "superseded", "update"]
+__all__ = [
+    "VICTIMS_MAX",
+    "advised",
+    "close",
+    "closings",
+    "create",
+    "explain",
+    "merged_records",
+    "missing",
+    "superseded",
+    "update",
+]
 
 APPLY_RECIPE = "apply-recipe"
 ADVICE_PER_NAMESPACE_MAX = 50
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
+"""All lists of an Incident are for people: what decides stands in fields of its own, or on other objects."""
 
 
 def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
@@ -53,7 +65,7 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
             boot_id=diagnosis.boot_id,
         )
         status = _status(IncidentStatus(), diagnosis, records)
-        yield _create(diagnosis.name, spec, status)
+        yield create(diagnosis.name, spec, status)
         yield from _announce(world, diagnosis)
     elif existing.status.phase is IncidentPhase.OPEN:
         yield from update(existing, _status(existing.status, diagnosis, records), "explain-incident")
@@ -99,7 +111,7 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
         victims=[advice.owner],
         actions=[refused],
     )
-    yield _create(advice.name, IncidentSpec(fault=Fault.APPLICATION, detected_at=advice.at), status)
+    yield create(advice.name, IncidentSpec(fault=Fault.APPLICATION, detected_at=advice.at), status)
     owner, pod = advice.owner, advice.pod
     for about in (
         regarding(owner.api_version, owner.kind, owner.name, owner.uid, owner.namespace),
@@ -182,7 +194,7 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
             actions=[done],
         )
         about = IncidentSpec(fault=spec.fault, gang=spec.gang, detected_at=spec.detected_at)
-        yield _create(spec.incident, about, status)
+        yield create(spec.incident, about, status)
 
 
 def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> Iterator[Action]:
@@ -223,7 +235,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             and (not node or node in world.nodes or world.has_no_node(node))
             and not _needed(world, incident)
         ):
-            yield from _close(incident, now, unanswered=bool(node) and world.has_no_node(node))
+            yield from close(incident, now, unanswered=bool(node) and world.has_no_node(node))
 
 
 def _needed(world: World, incident: Incident) -> bool:
@@ -235,37 +247,10 @@ def _needed(world: World, incident: Incident) -> bool:
     return repair.active or (repair.phase is RepairPhase.HANDED_OVER and node is not None and not node.ready)
 
 
-def brakes(world: World, tripped: Iterable[Brake], now: datetime) -> Iterator[Action]:
-    """A tripped brake is an incident of its own, open while it is in force."""
-    names = {}
-    for brake in tripped:
-        name = _brake_name(world, brake)
-        names[name] = brake
-        if name not in world.incidents and brake.nodes:
-            summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
-            spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
-            yield _create(name, spec, IncidentStatus(summary=summary))
-    for name, incident in world.incidents.items():
-        if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
-            yield from _close(incident, now)
-
-
-def _brake_name(world: World, brake: Brake) -> str:
-    """The open incident of this fault class' brake, or a new name."""
-    for name, incident in world.incidents.items():
-        if (
-            is_brake(incident)
-            and incident.spec.fault is brake.fault
-            and incident.status.phase is IncidentPhase.OPEN
-        ):
-            return name
-    return f"{BRAKE}-{brake.fault}-{fingerprint(brake.since.isoformat())}"
-
-
 # --- the writes -------------------------------------------------------------------------------------------
 
 
-def _create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
+def create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
     return Create(
         what="open-incident",
         resource=INCIDENTS,
@@ -289,7 +274,7 @@ def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Pa
         )
 
 
-def _close(incident: Incident, now: datetime, *, unanswered: bool = False) -> Iterator[Action]:
+def close(incident: Incident, now: datetime, *, unanswered: bool = False) -> Iterator[Action]:
     change = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
     yield Patch(
         what="close-incident",

@@ -24,7 +24,7 @@ from recover.checkpoints.annotation import (
     parse_repair,
 )
 from recover.checkpoints.annotation import parse as parse_location
-from recover.consent import AUTO_RECOVERY, MODE, ON_TERMINAL, OptIn
+from recover.consent import AUTO_RECOVERY, CHECKPOINT_ON_SIGTERM, MODE, ON_TERMINAL, OptIn
 from recover.durations import parse_s
 from recover.modes import Mode
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
@@ -153,6 +153,14 @@ KEYS = (
         pattern=r"(?i)\s*(off|0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+)\s*",
         expected="a duration as 20m or 1h30m, or off",
         instead="the default limit holds",
+    ),
+    Key(
+        name=CHECKPOINT_ON_SIGTERM,
+        on=(On.JOB,),
+        usable=lambda text: text.strip().lower() in ("true", "false"),
+        pattern=r"(?i)\s*(true|false)\s*",
+        expected="true or false",
+        instead="the job is not taken to save a checkpoint when it is stopped",
     ),
     Key(
         name=ON_TERMINAL,

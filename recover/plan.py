@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from detectors.contract import Fault
 from recover import incidents, nodes, remade
 from recover.absent import unconfirmed
 from recover.actions import Action, Emit, Plan
 from recover.advice import advise
 from recover.api import ActionRecord, Outcome
+from recover.brake_incidents import HeldBack, brakes
 from recover.diagnose import Apart, Diagnosis, GangState, corrections, diagnose, gang_states
 from recover.diagnose.apart import about_gang, about_node
 from recover.diagnose.nodes import comes_due
@@ -37,11 +39,13 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     states = gang_states(world, settings, now, apart)
     found = diagnose(world, states, settings, now, apart)
     guard = Guard(world, found, settings, now)
-    chains: list[tuple[Action, ...]] = [(a,) for a in incidents.brakes(world, guard.brakes, now)]
-    chains += [(read,) for read in unconfirmed(world)]
+    chains: list[tuple[Action, ...]] = [(read,) for read in unconfirmed(world)]
     chains += nodes.releases(world, now)
     restarts = Restarts(world, guard, now)
     explained: list[tuple[Action, ...]] = []
+    held_back: dict[Fault, list[HeldBack]] = {}
+    proved = corrections(world, found, settings.timing)
+    named = {fault.name for fault in proved.values()}
     lost = remade.missing(world, {diagnosis.name for diagnosis in found}, now)
     for diagnosis in found:
         with apart(_about(world, diagnosis)):
@@ -50,9 +54,12 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
             quarantine = _node(world, diagnosis, guard, records, now)
             records += [restarts.consider(diagnosis, harm) for harm in diagnosis.harms]
             chains.append(tuple(quarantine))
+            if diagnosis.name not in named and _is_member(world, diagnosis, records):
+                held_back.setdefault(diagnosis.fault, []).append(HeldBack(diagnosis, records))
+                continue
             explained.append(tuple(incidents.explain(world, diagnosis, records)))
     chains += [*restarts.chains(), *explained]
-    proved = corrections(world, found, settings.timing)
+    chains += [(action,) for action in brakes(world, guard.brakes, held_back, now)]
     chains += [(action,) for action in incidents.superseded(world, proved, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
     told = advise(world, now, apart)
@@ -66,6 +73,14 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         look_again_s=_look_again(world, found, states, guard, settings, now),
         failures=tuple(apart.failures),
     )
+
+
+def _is_member(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> bool:
+    """The brake kept this node from being acted on, and nothing else was done for its fault: the brake's
+    Incident names it, and it needs none of its own."""
+    is_braked = any(r.action == QUARANTINE_NODE and r.reason == Reason.FLEET_BRAKE for r in records)
+    is_acted_on = any(r.outcome is Outcome.DONE for r in records)
+    return is_braked and not is_acted_on and world.has_no_incident(diagnosis.name)
 
 
 def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from recover.actions import Action, Create, Emit, Patch
 from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
+from recover.consent import CHECKPOINT_ON_SIGTERM
 from recover.diagnose.apart import about_gang
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
 from recover.diagnose.ranks import ranks, resumed_at
@@ -130,8 +131,9 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
     if diagnosis.settled:
         return Denied(
             Reason.STILL_TRAINING,
-            f"{harm.gang.ref} trains on; it is moved at its next checkpoint, at the latest at "
-            f"{harm.due:%H:%M:%S}",
+            f"{harm.gang.ref} trains on, and is moved at {harm.due:%H:%M:%S} (checkpoint_grace_s), since "
+            "Rekindle does not see when it saves. A job with the annotation "
+            f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves as it is stopped",
         )
     return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
 

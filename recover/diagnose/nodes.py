@@ -10,6 +10,7 @@ import msgspec
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from detectors.evidence import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.consent import saves_on_sigterm
 from recover.diagnose.apart import Apart, about_node
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
@@ -185,7 +186,7 @@ def _due(
     first = _first_of_the_worst(findings)
     if not _is_hardware(first):
         return None
-    if first.severity is Severity.PENDING:
+    if first.severity is Severity.PENDING and not saves_on_sigterm(gang.annotations):
         since = max([first.first_seen, *_arrivals(world, node, gang)])
         return since + timedelta(seconds=timing.checkpoint_grace_s)
     return now if settles_at is None or now >= settles_at else settles_at

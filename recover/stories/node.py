@@ -54,7 +54,9 @@ def why_node(
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known."""
-    about = newest_first(i for i in incidents if name in (i.spec.node, i.status.blamed_node))
+    about = newest_first(
+        i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+    )
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
     still_open = [i for i in about[:TOLD_MAX] if i.status.phase is IncidentPhase.OPEN]
     refused = [a.reason for i in still_open for a in i.status.actions if a.outcome is not Outcome.DONE]

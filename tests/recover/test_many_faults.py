@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detectors.contract import Fault, Severity
-from recover.api import Phase
+from recover.api import IncidentPhase, Phase
 from recover.phases import advance
 from tests.acting import acts, apply, end_pods, recovering, start_pods
 from tests.builders import cluster, gang
@@ -45,3 +45,39 @@ def test_of_56_small_jobs_under_recovery_on_a_node_all_take_its_fault_up() -> No
             apply(world, advance(world.recoveries[key], world.world(), world.settings, world.now))
     left = [r.spec.gang.name for r in world.recoveries.values() if r.status.attempt == 1]
     assert left == []
+
+
+def test_a_fault_of_many_nodes_is_one_incident_that_names_them() -> None:
+    world = cluster(nodes=100)
+    for number in range(30):
+        world.finding(on=f"n{number}")
+
+    recovering(world)
+
+    (brake,) = [i for i in world.incidents.values() if i.metadata.name.startswith("fleet-brake")]
+    assert len(world.incidents) == 1
+    assert brake.status.members == sorted(f"n{number}" for number in range(30))
+
+
+def test_a_node_that_breaks_while_the_brake_is_in_force_joins_its_incident() -> None:
+    world = cluster(nodes=100)
+    for number in range(30):
+        world.finding(on=f"n{number}")
+    recovering(world)
+
+    recovering(world.later(60).finding(on="n70"))
+
+    (brake,) = world.incidents.values()
+    assert "n70" in brake.status.members
+
+
+def test_after_the_brake_its_members_are_taken_out_within_the_budgets() -> None:
+    world = cluster(nodes=100)
+    for number in range(30):
+        world.finding(on=f"n{number}")
+    recovering(world)
+
+    recovering(recovering(world.later(world.settings.budgets.brake_window_s + 5)))
+
+    assert sum(node.quarantine is not None for node in world.nodes.values()) == 5, "5 % of 100"
+    assert {i.status.phase for i in world.incidents.values() if i.status.members} == {IncidentPhase.CLOSED}

@@ -1,0 +1,76 @@
+"""The Incident of a tripped brake: one for a fault of many nodes, which names those left alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from detectors.contract import Fault
+from recover.actions import Action
+from recover.api import ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.diagnose.model import Diagnosis, fingerprint
+from recover.guard import BRAKE, RESTART_GANG, Brake, is_brake
+from recover.incidents import VICTIMS_MAX, close, create, merged_records, update
+from recover.model import World
+
+__all__ = ["HeldBack", "brakes"]
+
+MEMBERS_MAX = 4096
+
+
+class HeldBack(msgspec.Struct, frozen=True):
+    """A node's fault on which the brake kept everybody from acting, and what was refused for it."""
+
+    diagnosis: Diagnosis
+    records: list[ActionRecord]
+
+
+def brakes(
+    world: World, tripped: Iterable[Brake], held_back: Mapping[Fault, Sequence[HeldBack]], now: datetime
+) -> Iterator[Action]:
+    """A tripped brake is an incident of its own, open while it is in force. The nodes that it kept from being
+    acted on are its members: a fault of a thousand nodes is one Incident, and not a thousand."""
+    names = set()
+    for brake in tripped:
+        name = _brake_name(world, brake)
+        names.add(name)
+        found = held_back.get(brake.fault, ())
+        existing = world.incidents.get(name)
+        if existing is not None:
+            yield from update(existing, _with_members(existing.status, found), "name-members")
+        elif brake.nodes:
+            summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
+            spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
+            status = IncidentStatus(summary=summary, fault=brake.fault)
+            yield create(name, spec, _with_members(status, found))
+    for name, incident in world.incidents.items():
+        if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
+            yield from close(incident, now)
+
+
+def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> IncidentStatus:
+    """Of the acts that were refused, those on gangs: of each node it is the same, and its name tells."""
+    members = sorted({*before.members, *(one.diagnosis.node for one in found)})
+    victims = {v.uid: v for v in before.victims}
+    victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}
+    refused = [r for one in found for r in one.records if r.action == RESTART_GANG]
+    return msgspec.structs.replace(
+        before,
+        members=members[:MEMBERS_MAX],
+        victims=list(victims.values())[:VICTIMS_MAX],
+        actions=merged_records(before.actions, refused),
+    )
+
+
+def _brake_name(world: World, brake: Brake) -> str:
+    """The open incident of this fault class' brake, or a new name."""
+    for name, incident in world.incidents.items():
+        if (
+            is_brake(incident)
+            and incident.spec.fault is brake.fault
+            and incident.status.phase is IncidentPhase.OPEN
+        ):
+            return name
+    return f"{BRAKE}-{brake.fault}-{fingerprint(brake.since.isoformat())}"
