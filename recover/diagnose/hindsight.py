@@ -76,9 +76,9 @@ def _behind_node(
     if incident is None or diagnosis.settles_at is None:
         return None
     others = [fault for fault in final if fault.node != diagnosis.node]
-    for gang in incident.status.victims if others else ():
-        recovery = _took_up(world, incident, gang)
-        if recovery is not None:
+    for recovery in world.recoveries.values() if others else ():
+        if incident.metadata.name in recovery.cause_names:
+            gang = recovery.spec.gang
             fault = next((d for d in others if _is_behind(d, incident, gang, recovery, timing)), None)
             if fault is not None:
                 return fault
@@ -115,14 +115,7 @@ def _kills(fault: Diagnosis, gang: GangRef) -> bool:
 def _took_up(world: World, incident: Incident, gang: GangRef) -> Recovery | None:
     """The recovery that names the incident as a cause."""
     name = incident.metadata.name
-    return next(
-        (
-            recovery
-            for recovery in world.history(gang.uid)
-            if name == recovery.spec.incident or any(c.incident == name for c in recovery.status.causes)
-        ),
-        None,
-    )
+    return next((r for r in world.history(gang.uid) if name in r.cause_names), None)
 
 
 def _attempt(recovery: Recovery, incident: Incident) -> int:

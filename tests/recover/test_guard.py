@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Severity
+from detectors.contract import Fault, Severity
 from recover.api import Phase
 from recover.model import PodPhase
 from recover.phases import advance
@@ -88,3 +88,18 @@ def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget
     assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
     world.taking = set()
     assert world.decide().cordons == ["n7"]
+
+
+def test_a_degraded_node_of_a_rack_keeps_no_dead_gpu_of_that_rack_in_service() -> None:
+    world = cluster(nodes=36)
+    for number in range(36):
+        world.change_node(f"n{number}", labels={"nvidia.com/gpu.clique": f"rack-{number // 18}"})
+    world.finding(on="n3", code="xid-145", fault=Fault.NVLINK, severity=Severity.PENDING, ago_s=60)
+    recovering(world)
+    assert world.nodes["n3"].quarantine is not None, "it takes fewer pods"
+
+    recovering(world.finding(on="n7").finding(on="n9"))
+
+    assert [name for name, node in world.nodes.items() if node.unschedulable] == ["n7"], (
+        "one of a rack at a time"
+    )

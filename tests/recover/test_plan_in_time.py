@@ -10,6 +10,7 @@ from detectors.contract import Fault, Severity
 from recover.api import Phase
 from recover.model import Container, PodPhase
 from recover.phases import advance
+from recover.reasons import Reason
 from tests.acting import acts, advanced, apply, end_pods, first_step, recovering, start_pods, step
 from tests.builders import NOW, cluster, gang
 
@@ -61,3 +62,34 @@ def test_a_fault_that_moved_the_gang_before_is_a_cause_again_where_it_comes_back
         apply(world, advance(world.recoveries[second], world.world(), world.settings, world.now))
 
     assert world.recoveries[second].status.attempt == 2
+
+
+def test_a_pod_created_since_the_mode_began_did_not_fail_before_it_whatever_its_nodes_clock_says() -> None:
+    world = cluster(nodes=8).running(gang()).crash(rank=2, ago_s=7200)
+    world.mode_since = NOW - timedelta(minutes=30)
+    assert world.decide().reasons("restart-gang") == [Reason.STALE_EVIDENCE], "the pods are an hour old"
+
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, created=NOW - timedelta(minutes=10))
+
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_pod_that_was_created_in_the_second_in_which_the_mode_began_is_younger() -> None:
+    """Kubernetes tells whole seconds."""
+    world = cluster(nodes=8).running(gang()).crash(rank=2, ago_s=7200)
+    world.mode_since = NOW - timedelta(minutes=10) + timedelta(milliseconds=400)
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, created=NOW - timedelta(minutes=10))
+
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_failed_pod_of_before_the_mode_does_not_act_because_its_peers_are_younger() -> None:
+    world = cluster(nodes=8).running(gang()).crash(rank=2, ago_s=7200)
+    world.mode_since = NOW - timedelta(minutes=30)
+    for uid, pod in world.pods["llm-uid"].items():
+        if uid != "llm-2-uid":
+            world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, created=NOW - timedelta(minutes=10))
+
+    assert world.decide().reasons("restart-gang") == [Reason.STALE_EVIDENCE]
