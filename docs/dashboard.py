@@ -97,7 +97,7 @@ PANELS: tuple[Row | Panel, ...] = (
         ),
     ),
     Panel(
-        "Blind agents, by source", (("count by (source) (rekindle_agent_source_covered == 0)", "{{source}}"),)
+        "Nodes that are not watched, by source", (("max by (source) (rekindle_nodes_blind)", "{{source}}"),)
     ),
     Panel("Live findings", (("sum(rekindle_agent_findings)", "findings"),)),
     Row("Controller"),

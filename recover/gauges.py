@@ -11,9 +11,10 @@ from itertools import pairwise
 
 from prometheus_client import Gauge
 
-from detectors.contract import Edge
+from detectors.contract import CoverageState, Edge, Source
 from recover.api import ACTIVE_PHASES, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
-from recover.model import Gang, PodPhase, World
+from recover.diagnose.coverage import silence
+from recover.model import Gang, Node, PodPhase, World
 from recover.reasons import Reason
 from recover.repair.plan import REPAIR_NODE
 from recover.repair.state import RepairPhase
@@ -25,10 +26,10 @@ _NO_WAIT = ("", Reason.CHECKPOINT_UNVERIFIED)
 """A recovery with one of these goes on all the same."""
 
 
-def derive(metrics: Metrics, world: World) -> None:
+def derive(metrics: Metrics, world: World, now: datetime) -> None:
     """Counted first and written then: with 10,000 nodes, and all Incidents and Recoveries that are kept, that
     takes 50 ms; to count in the gauges themselves took four times as long."""
-    _nodes(metrics, world)
+    _nodes(metrics, world, now)
     _incidents(metrics, world)
     _recoveries(metrics, world)
     _repairs(metrics, world)
@@ -41,11 +42,24 @@ def _fill(gauge: Gauge, values: Mapping[str, float]) -> None:
         gauge.labels(name).set(value)
 
 
-def _nodes(metrics: Metrics, world: World) -> None:
+def _nodes(metrics: Metrics, world: World, now: datetime) -> None:
     nodes = world.nodes.values()
     metrics.accelerated.set(sum(1 for node in nodes if node.is_accelerated))
     metrics.quarantined.set(sum(1 for node in nodes if node.quarantine is not None))
+    _fill(metrics.nodes_blind, Counter(s for n in nodes if n.is_accelerated for s in _blind(world, n, now)))
     _fill(metrics.nodes_for_people, Counter(_nodes_for_people(world)))
+
+
+def _blind(world: World, node: Node, now: datetime) -> Iterator[str]:
+    """The sources that are not read there. Where no agent reports, what its last status says is history."""
+    health = world.health.get(node.name)
+    if health is None or not health.status.coverage or silence(world, node.name, now) is not None:
+        yield "agent"
+        return
+    for row in health.status.coverage:
+        is_let_go = row.source is Source.NVML and bool(health.spec.hands_off)
+        if row.state is CoverageState.BLIND and not is_let_go:
+            yield row.source
 
 
 def _nodes_for_people(world: World) -> Iterator[str]:

@@ -115,6 +115,12 @@ class Metrics:
         self.quarantined = Gauge(
             "rekindle_nodes_quarantined", "Nodes taken out by Rekindle.", registry=self.registry
         )
+        self.nodes_blind = Gauge(
+            "rekindle_nodes_blind",
+            "Nodes with accelerators of which a source is not read; source `agent`: no agent reports at all.",
+            ["source"],
+            registry=self.registry,
+        )
         self.nodes_for_people = Gauge(
             "rekindle_nodes_waiting_for_person",
             "Nodes that are out, or silent, until a person mends and releases them, by reason.",

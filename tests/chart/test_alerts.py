@@ -18,7 +18,7 @@ from tests.chart.promql import RUNBOOKS, matched, panel_queries, runbook_queries
 from tests.chart.promtool import CASES, RULES
 
 ALERTS = {alert["alert"]: alert for alert in alerts()}
-VALUES = {"reason": set(Reason), "phase": set(Phase), "source": set(Source), "fault": set(Fault)}
+VALUES = {"reason": set(Reason), "phase": set(Phase), "source": {*Source, "agent"}, "fault": set(Fault)}
 SECTIONS = ["What it means", "What Rekindle did", "What to look at", "What to do", "How to silence it"]
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, ObjectMeta
+from detectors.contract import Coverage, CoverageState, Edge, Fault, ObjectMeta, Source
 from recover.api import (
     ActionRecord,
     Incident,
@@ -22,7 +22,7 @@ from recover.api import (
     RecoveryStatus,
 )
 from recover.gauges import derive
-from recover.model import Quarantine, Terminal
+from recover.model import AgentPod, Quarantine, Terminal
 from recover.modes import Mode
 from recover.reasons import Reason
 from recover.repair.state import Repair, RepairPhase
@@ -35,7 +35,7 @@ ENDED = NOW - timedelta(minutes=10)
 
 def told(world: Worlds, name: str, **labels: str) -> float | None:
     metrics = Metrics()
-    derive(metrics, world.world())
+    derive(metrics, world.world(), world.now)
     return metrics.registry.get_sample_value(name, labels)
 
 
@@ -216,3 +216,35 @@ def test_a_node_under_repair_or_released_waits_for_nobody() -> None:
 
 def test_nodes_without_accelerators_do_not_count() -> None:
     assert told(cluster(3).change_node("n2", is_accelerated=False), "rekindle_nodes_accelerated") == 2
+
+
+def blind(world: Worlds, source: str) -> float | None:
+    return told(world, "rekindle_nodes_blind", source=source)
+
+
+def test_a_node_whose_agent_is_away_counts_as_not_watched_and_not_by_what_it_said_last() -> None:
+    world = cluster(nodes=4)
+    for name in world.nodes:
+        world.change_node(name, is_accelerated=True)
+    world.blind("n1").blind("n2")
+    assert (blind(world, "kmsg"), blind(world, "agent")) == (2, None)
+
+    world.settings = msgspec.structs.replace(world.settings, agents_are_pods=True)
+    world.agents = {name: AgentPod(name, name, ready=name != "n3") for name in ("n0", "n1", "n3")}
+
+    assert (blind(world, "kmsg"), blind(world, "agent")) == (1, 2)
+
+
+def test_a_source_that_a_repair_has_asked_for_is_not_blind() -> None:
+    world = cluster(nodes=1)
+    world.change_node("n0", is_accelerated=True)
+    row = Coverage(source=Source.NVML, state=CoverageState.BLIND, since=NOW, why="let go for repair r")
+    health = world.health["n0"]
+    status = msgspec.structs.replace(health.status, coverage=[*health.status.coverage, row])
+    world.health["n0"] = msgspec.structs.replace(health, status=status)
+    assert blind(world, "nvml") == 1
+
+    spec = msgspec.structs.replace(health.spec, hands_off="r")
+    world.health["n0"] = msgspec.structs.replace(health, status=status, spec=spec)
+
+    assert blind(world, "nvml") is None
