@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
-import msgspec
 import structlog
 import tenacity
 
@@ -31,18 +30,17 @@ from recover.actions import (
     Patch,
     Plan,
 )
+from recover.answers import is_as_patched, is_invalid, may_pass, without_values
 from recover.confirm import confirm_gone, confirm_listed
-from recover.diagnose.model import fingerprint
 from recover.errors import Permanent, Transient
 from recover.guard import QUARANTINE_NODE
 from recover.kube.cluster import Cluster
 from recover.kube.limiter import Limiter, Urgency
 from recover.model import REFUSED_AGAIN_S, Gang, Node, Refusal
-from recover.objects import shortened
 from recover.observe import Observer
 from recover.outside import Outside
-from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
-from recover.table import Table
+from recover.requests import Requests
+from recover.resources import INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Executor"]
@@ -59,29 +57,12 @@ UNTOLD_AGAIN_S = 60.0
 RIGHTS_AGAIN_S = 5.0
 """Where the API server did not know our rights."""
 
-NOTE_BYTES_MAX = 1024
-"""The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
-
-WORDS_CHARS_MAX = 400
-"""Of an API server's refusal, in the log and in what becomes of it."""
-
-CONFLICTS_MAX = 3
-"""A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
-
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Held around each request or pair of requests, and not while waiting to try again."""
 
+Chain = tuple[Action, ...]
+
 log = structlog.get_logger(__name__)
-
-
-class _Identity(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Object(msgspec.Struct):
-    metadata: _Identity = msgspec.field(default_factory=_Identity)
-    status: dict[str, Any] | None = None
 
 
 class Executor:
@@ -94,6 +75,7 @@ class Executor:
         outside: Outside | None = None,
     ) -> None:
         self._cluster = cluster
+        self._requests = Requests(cluster, observer)
         self._outside = outside
         self._observer = observer
         self._metrics = metrics
@@ -103,20 +85,28 @@ class Executor:
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
-        chains = [chain for chain in plan.chains if chain]
-        if not chains:
-            return plan.look_again_s
-        seen = {id(a): self._seen(a) for a in plan.actions if isinstance(a, Patch)}
-        taking = {a.name for a in plan.actions if isinstance(a, Patch) and a.what == QUARANTINE_NODE}
-        self._observer.taking |= taking
-        try:
-            outcomes = await asyncio.gather(*(self._chain(chain, seen) for chain in chains))
-        finally:
-            self._observer.taking -= taking
+        outcomes = await asyncio.gather(*(self.begin(chain) for chain in plan.chains if chain))
         waits = [wait for wait in (*outcomes, plan.look_again_s) if wait is not None]
         return min(waits, default=None)
 
-    async def _chain(self, chain: tuple[Action, ...], seen: Mapping[int, Node | Gang | None]) -> float | None:
+    def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
+        """To be called in the moment of the decision: what it knew of the objects is remembered, and its
+        quarantines count from now on. The coroutine writes the chain, and returns in how many seconds to look
+        again after a failure, otherwise None."""
+        seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
+        taking = {a.name for a in chain if isinstance(a, Patch) and a.what == QUARANTINE_NODE}
+        self._observer.taking |= taking
+        return self._begun(chain, seen, taking)
+
+    async def _begun(
+        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: set[str]
+    ) -> float | None:
+        try:
+            return await self._chain(chain, seen)
+        finally:
+            self._observer.taking -= taking
+
+    async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # what was begun first is finished first
         chain = tuple(
             sorted(chain, key=lambda action: isinstance(action, Emit))
@@ -164,28 +154,28 @@ class Executor:
         outcome = "unfinished"
         try:
             async for attempt in tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(_may_pass),
+                retry=tenacity.retry_if_exception(may_pass),
                 wait=tenacity.wait_random_exponential(multiplier=0.1, max=5.0),
                 stop=tenacity.stop_after_attempt(4),
                 reraise=True,
             ):
                 with attempt:
                     async with slot():
-                        await self._apply(action, seen)
+                        await self._requests.apply(action, seen)
             outcome = "done"
         except ReplyLost as error:
             outcome = "unknown"
-            await self._read_again(action)
+            await self._requests.read_again(action)
             raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
         except ApiError as error:
-            there = await self._read_again(action)
-            stale = error.not_found or (error.stale and not _is_invalid(error, action, there))
+            there = await self._requests.read_again(action)
+            stale = error.not_found or (error.stale and not is_invalid(error, action, there))
             outcome = "stale" if stale else "refused"
-            words = _without_values(str(error))
+            words = without_values(str(error))
             if stale:
-                is_news = there is not None and not _is_as_patched(action, there)
+                is_news = there is not None and not is_as_patched(action, there)
                 raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
-            if _may_pass(error):
+            if may_pass(error):
                 raise Transient(words, retry_in_s=LOOK_AGAIN_S, refused=True) from error
             denied = error.status == 403
             raise Permanent(words, may_pass=error.of_rights, denied=denied) from error
@@ -205,10 +195,19 @@ class Executor:
         except ReplyLost as error:
             raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
         except ApiError as error:
-            if _may_pass(error) or error.of_rights:
+            if may_pass(error) or error.of_rights:
                 again_s = RIGHTS_AGAIN_S if error.of_rights else LOOK_AGAIN_S
                 raise Transient(str(error), retry_in_s=again_s) from error
             raise Permanent(str(error), denied=error.status == 403) from error
+
+    async def _emit(self, event: Emit, slot: Slot) -> None:
+        """Best effort: an Event that cannot be written is logged, and holds nothing up."""
+        try:
+            async with slot():
+                await self._requests.emit(event, self._clock.now())
+        except (ApiError, ReplyLost) as error:
+            about = event.regarding["name"]
+            log.warning("event not written", reason=event.reason, object=about, why=str(error))
 
     async def _ask(self, request: Ask) -> None:
         """Of a machine outside; sent again at a later look until it is taken."""
@@ -221,174 +220,9 @@ class Executor:
             self._metrics.writes.labels(what=request.what, outcome=outcome).inc()
         log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
 
-    async def _apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> None:
-        match action:
-            case Create():
-                await self._create(action)
-            case Ensure():
-                await self._ensure(action)
-            case Patch():
-                await self._patch_as_seen(action, seen)
-            case Delete():
-                try:
-                    await self._cluster.delete(
-                        action.resource,
-                        action.name,
-                        namespace=action.namespace,
-                        uid=action.uid,
-                        resource_version=action.version,
-                        grace_s=action.grace_s,
-                        foreground=action.foreground,
-                    )
-                except ApiError as error:
-                    if not error.not_found:
-                        raise
-            case _:
-                assert_never(action)
-
-    async def _create(self, action: Create) -> None:
-        """A fresh object gets its status whatever the schema's defaults have put there; one that exists keeps
-        a status that it has: it may say more, and the next look brings it up to date."""
-        unwritten = True
-        try:
-            raw = await self._cluster.create(
-                action.resource, action.body, action.namespace, strict=action.strict
-            )
-        except ApiError as error:
-            if not error.exists:
-                raise
-            raw = await self._cluster.get(action.resource, action.name, action.namespace)
-            unwritten = not msgspec.json.decode(raw, type=_Object).status
-        if action.status is not None and unwritten:
-            raw = await self._cluster.patch(
-                action.resource,
-                action.name,
-                {"status": action.status},
-                namespace=action.namespace,
-                subresource="status",
-            )
-        self._observer.absorb(action.resource, raw)
-
-    async def _ensure(self, action: Ensure) -> None:
-        try:
-            await self._cluster.patch(action.resource, action.name, action.body, namespace=action.namespace)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-            if not action.creates:
-                return
-            await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
-
-    async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
-        """A conflict over what no decision reads, as a framework's own counters, is no reason to decide anew:
-        the same patch goes to the new version at once."""
-        for _ in range(CONFLICTS_MAX):
-            try:
-                return await self._patch(action)
-            except ApiError as error:
-                if seen is None or not error.stale:
-                    raise
-                await self._read_again(action)
-                now = self._seen(action)
-                if now is None or now.version == action.version:  # what was refused is the change itself
-                    raise
-                if msgspec.structs.replace(seen, version=now.version) != now:
-                    raise
-                log.info("conflict over what no decision reads, writing again", what=action.what)
-                action = msgspec.structs.replace(action, version=now.version)
-        return await self._patch(action)
-
-    def _seen(self, action: Patch) -> Node | Gang | None:
-        """What decisions know of the object, if others write to it too and its version is a precondition."""
-        key = f"{action.namespace}/{action.name}" if action.namespace else action.name
-        tables: tuple[Table[Node] | Table[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
-        rows = (table.rows.get(key) for table in tables if table.resource == action.resource)
-        return next(rows, None) if action.version else None
-
-    async def _patch(self, action: Patch) -> None:
-        metadata: dict[str, Any] = dict(action.body.get("metadata", {}))
-        if action.uid:
-            metadata["uid"] = action.uid
-        if action.version:
-            metadata["resourceVersion"] = action.version
-        raw = await self._cluster.patch(
-            action.resource,
-            action.name,
-            {**action.body, "metadata": metadata},
-            namespace=action.namespace,
-            subresource=action.subresource,
-            patch_type=action.patch_type,
-        )
-        self._observer.absorb(action.resource, raw)
-
-    async def _read_again(self, action: Create | Ensure | Patch | Delete) -> bytes | None:
-        """The next look shall see what is there now, though the watch may lag behind."""
-        try:
-            raw = await self._cluster.get(action.resource, action.name, action.namespace)
-        except (ApiError, ReplyLost):
-            return None
-        self._observer.absorb(action.resource, raw)
-        return raw
-
-    async def _emit(self, event: Emit, slot: Slot) -> None:
-        """Best effort: an Event that cannot be written is logged, and holds nothing up."""
-        about = event.regarding
-        name = f"{shortened(about['name'], 200)}.{fingerprint(event.reason, event.key, about['uid'])}"
-        namespace = about.get("namespace", "default")
-        body = {
-            "apiVersion": EVENTS.api_version,
-            "kind": EVENTS.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "eventTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "type": "Warning" if event.warning else "Normal",
-            "reason": event.reason,
-            "note": event.message.encode()[:NOTE_BYTES_MAX].decode(errors="ignore"),
-            "action": event.reason,
-            "regarding": about,
-            "reportingController": "rekindle.dev/controller",
-            "reportingInstance": "rekindle-controller",
-        }
-        try:
-            async with slot():
-                await self._cluster.create(EVENTS, body, namespace)
-        except (ApiError, ReplyLost) as error:
-            if not (isinstance(error, ApiError) and error.exists):
-                log.warning("event not written", reason=event.reason, object=about["name"], why=str(error))
-
-
-def _is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
-    """A 422 says that the uid is another's now, or that the content breaks the schema: that stays so."""
-    if error.status != 422:
-        return False
-    if not isinstance(action, Patch) or not action.uid:
-        return True
-    return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
-
 
 def _is_of_node(action: Action) -> bool:
     return isinstance(action, Patch) and action.resource == NODES
-
-
-def _is_as_patched(action: Action, there: bytes) -> bool:
-    version = msgspec.json.decode(there, type=_Object).metadata.resource_version
-    return isinstance(action, Patch) and action.version == version
-
-
-def _without_values(words: str) -> str:
-    """What the API server says of a field that it refuses, without what stands there: that may be a whole pod
-    template, with the secrets that people write into its variables."""
-    if len(words) <= WORDS_CHARS_MAX:
-        return words
-    head, found, rest = words.partition("Invalid value: ")
-    return (
-        f"{head}{found}(...){rest[rest.rfind(': ') :]}"[:WORDS_CHARS_MAX]
-        if found
-        else words[:WORDS_CHARS_MAX]
-    )
-
-
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, ApiError) and (error.status == 429 or error.status >= 500)
 
 
 def _urgency(action: Action) -> Urgency:
@@ -420,10 +254,3 @@ def _target(action: Action) -> str:
 
 def _path(resource: Resource, namespace: str, name: str) -> str:
     return f"{resource.plural}/{namespace}/{name}" if namespace else f"{resource.plural}/{name}"
-
-
-def _without_nulls(value: Any) -> Any:
-    """A merge patch as the object that it would create."""
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return value

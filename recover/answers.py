@@ -1,0 +1,49 @@
+"""What an error answer to a write means: a stale view, a passing trouble, or a refusal in words. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.contract import ObjectMeta
+from detectors.kubeapi import ApiError
+from recover.actions import Action, Patch
+
+__all__ = ["is_as_patched", "is_invalid", "may_pass", "without_values"]
+
+WORDS_CHARS_MAX = 400
+"""Of an API server's refusal, in the log and in what becomes of it."""
+
+
+class _Object(msgspec.Struct):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
+    """A 422 says that the uid is another's now, or that the content breaks the schema: that stays so."""
+    if error.status != 422:
+        return False
+    if not isinstance(action, Patch) or not action.uid:
+        return True
+    return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
+
+
+def is_as_patched(action: Action, there: bytes) -> bool:
+    version = msgspec.json.decode(there, type=_Object).metadata.resource_version
+    return isinstance(action, Patch) and action.version == version
+
+
+def without_values(words: str) -> str:
+    """What the API server says of a field that it refuses, without what stands there: that may be a whole pod
+    template, with the secrets that people write into its variables."""
+    if len(words) <= WORDS_CHARS_MAX:
+        return words
+    head, found, rest = words.partition("Invalid value: ")
+    return (
+        f"{head}{found}(...){rest[rest.rfind(': ') :]}"[:WORDS_CHARS_MAX]
+        if found
+        else words[:WORDS_CHARS_MAX]
+    )
+
+
+def may_pass(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and (error.status == 429 or error.status >= 500)
