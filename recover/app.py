@@ -92,7 +92,7 @@ class Controller:
 
         shared = (self.observer, executor, self._modes, metrics, clock)
         self._woken = (
-            WholeWorld("triage", triage, *shared),
+            WholeWorld("triage", triage, *shared, waits_for_writes=False),
             WholeWorld("upkeep", keep_up, *shared),
             WholeWorld("spares", keep_spares, *shared),
             WholeWorld("recipes", tell, *shared),

@@ -33,10 +33,10 @@ from recover.actions import (
 from recover.answers import is_as_patched, is_invalid, may_pass, without_values
 from recover.confirm import confirm_gone, confirm_listed
 from recover.errors import Permanent, Transient
-from recover.guard import QUARANTINE_NODE
 from recover.kube.cluster import Cluster
 from recover.kube.limiter import Limiter, Urgency
 from recover.model import REFUSED_AGAIN_S, Gang, Node, Refusal
+from recover.nodes import takes_out
 from recover.observe import Observer
 from recover.outside import Outside
 from recover.requests import Requests
@@ -85,16 +85,20 @@ class Executor:
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
-        outcomes = await asyncio.gather(*(self.begin(chain) for chain in plan.chains if chain))
-        waits = [wait for wait in (*outcomes, plan.look_again_s) if wait is not None]
-        return min(waits, default=None)
+        writing = [self.begin(chain) for chain in plan.chains if chain]
+        waits = [plan.look_again_s]
+        for outcome in await asyncio.gather(*writing, return_exceptions=True):
+            if isinstance(outcome, BaseException):  # a defect; the other chains are written
+                raise outcome
+            waits.append(outcome)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
         """To be called in the moment of the decision: what it knew of the objects is remembered, and its
         quarantines count from now on. The coroutine writes the chain, and returns in how many seconds to look
         again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
-        taking = {a.name for a in chain if isinstance(a, Patch) and a.what == QUARANTINE_NODE}
+        taking = {a.name for a in chain if isinstance(a, Patch) and takes_out(a)}
         self._observer.taking |= taking
         return self._begun(chain, seen, taking)
 

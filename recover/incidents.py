@@ -29,7 +29,7 @@ from recover.guard import QUARANTINE_NODE, RESTART_GANG, is_brake
 from recover.model import World
 from recover.objects import body, builtins, merge_diff, regarding
 from recover.policy import QuarantineLevel, quarantine_level
-from recover.reasons import EventReason
+from recover.reasons import EventReason, Reason
 from recover.repair.state import RepairPhase
 from recover.resources import INCIDENTS
 
@@ -149,6 +149,8 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
 def _cordoned_at(
     before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
 ) -> datetime | None:
+    if any((r.action, r.reason) == (QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
+        return None  # what was said before the API server's answer
     level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
     if before.cordoned_at is not None or level is not QuarantineLevel.CORDON:
         return before.cordoned_at

@@ -76,6 +76,15 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
     )
 
 
+def takes_out(action: Patch) -> bool:
+    """The patch takes a node out of service, as budgets count it: a soft taint does not."""
+    taints = action.body.get("spec", {}).get("taints") or []
+    effect = _EFFECTS[QuarantineLevel.CORDON]
+    return action.what == "quarantine-node" and any(
+        taint["key"] == UNHEALTHY and taint["effect"] == effect for taint in taints
+    )
+
+
 def takes_no_pods(node: Node) -> bool:
     """By our own taint: only pods that tolerate it are let in."""
     return any(t.key == UNHEALTHY and t.effect == _EFFECTS[QuarantineLevel.CORDON] for t in node.taints)

@@ -116,9 +116,13 @@ def _node(
         if ours.incident == diagnosis.name:  # a crash may have come before the incident's own write
             records.append(record_of(QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
         return []
-    refusal = world.refused.get(f"/{node.name}")
-    if refusal is not None and refusal.pause_s(now):  # the budget is for nodes that can be written
+    refusal, is_under_way = world.refused.get(f"/{node.name}"), node.name in world.taking
+    if refusal is not None and (is_under_way or refusal.pause_s(now)):
+        # It takes no budget between two tries: that is for nodes that can be written.
         records.append(record_of(QUARANTINE_NODE, node.name, write_refused(refusal), "", now))
+        return []
+    if is_under_way:
+        records.append(record_of(QUARANTINE_NODE, node.name, Allowed(), words, now))
         return []
     verdict = guard.may_quarantine(node, diagnosis, level)
     said = write_refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict

@@ -3,8 +3,9 @@
 Acts on nodes, jobs and pods go before reports, so a storm of findings does not hold a stop up behind its own
 paperwork; what all agents are told comes last. When the API server says that it has too much to do (429,
 503), the number of slots is halved and what it asks for with Retry-After is waited; with success they come
-back one at a time. There is no limit on the rate: API servers, too, bound what is in flight, and 8 slots are
-about 430 writes a second (measured).
+back one at a time. A write that is slow gives its slot back before it is answered: it waits for a webhook or
+for the network, and others need not. There is no limit on the rate: API servers, too, bound what is in
+flight, and 8 slots are about 430 writes a second (measured).
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ import structlog
 from detectors.kubeapi import ApiError
 from recover.telemetry import Metrics
 
-__all__ = ["SLOTS_MAX", "Limiter", "Urgency"]
+__all__ = ["SLOTS_MAX", "SLOW_MAX", "SLOW_S", "Limiter", "Urgency"]
 
 SLOTS_MAX = 8
 """More writes in flight gain no throughput and cost latency (measured on an API server: 4-8 is the knee)."""
+SLOW_S = 1.0
+"""A write that has taken this long makes room for another."""
+SLOW_MAX = 56
+"""Slow writes at once; further ones keep their slots."""
 RETRY_AFTER_S_MAX = 30.0
 """A longer wait that a server or a proxy asks for would leave broken gangs as they are."""
 
@@ -45,11 +50,19 @@ def is_overload(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.status in (429, 503)
 
 
+class _Held:
+    """One write's slot."""
+
+    is_slow = False
+
+
 class Limiter:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._slots = SLOTS_MAX
         self._in_flight = 0
+        self._slow = 0
+        """Writes that have given their slots back, and are not answered yet."""
         self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self._good = 0
@@ -64,7 +77,7 @@ class Limiter:
 
     @property
     def in_flight(self) -> int:
-        return self._in_flight
+        return self._in_flight + self._slow
 
     def waiting(self) -> Counter[Urgency]:
         return Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
@@ -75,6 +88,8 @@ class Limiter:
         first, then who came first."""
         await self._take(urgency, order)
         halvings = self._halvings
+        held = _Held()
+        making_room = asyncio.get_running_loop().call_later(SLOW_S, self._make_room, held)
         try:
             yield
         except ApiError as error:
@@ -86,6 +101,17 @@ class Limiter:
         else:
             self._went_well()
         finally:
+            making_room.cancel()
+            if held.is_slow:
+                self._slow -= 1
+            else:
+                self._in_flight -= 1
+                self._let_in()
+
+    def _make_room(self, held: _Held) -> None:
+        if self._slow < SLOW_MAX:
+            held.is_slow = True
+            self._slow += 1
             self._in_flight -= 1
             self._let_in()
 

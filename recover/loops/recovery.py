@@ -1,4 +1,4 @@
-"""Drives each recovery through its phases. Several gangs at once, each gang by one worker at a time."""
+"""Drives each recovery through its phases. All gangs at once, each by one look and its writes at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import structlog
 
 from recover.execute import Executor
 from recover.kube.queue import KeyedQueue
+from recover.loops.writing import ERROR_PAUSE_S
 from recover.mode import ModeKeeper
 from recover.observe import Observer
 from recover.phases import advance
@@ -15,9 +16,6 @@ from recover.settings import Settings
 from recover.telemetry import Clock, Metrics
 
 __all__ = ["Recoveries"]
-
-WORKERS = 8
-ERROR_PAUSE_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -48,26 +46,27 @@ class Recoveries:
                 self._queue.add(key)
 
     async def run(self) -> None:
+        """For ever. A key comes again only after its task has ended, so there are no more tasks than
+        recoveries."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(WORKERS):
-                    group.create_task(self._work())
+                while True:
+                    group.create_task(self._work(await self._queue.take()))
+                    await asyncio.sleep(0)  # a look is computed; others shall have their turn in between
         finally:
             self._queue.close()
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._queue.take()
-            try:
-                wait_s = await self._look(key)
-            except Exception:
-                self._metrics.errors.labels(loop="recovery").inc()
-                log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
-                wait_s = ERROR_PAUSE_S
-            finally:
-                self._queue.done(key)
-            if wait_s is not None:
-                self._queue.add_after(key, wait_s)
+    async def _work(self, key: str) -> None:
+        wait_s: float | None
+        try:
+            wait_s = await self._look(key)
+        except Exception:
+            self._metrics.errors.labels(loop="recovery").inc()
+            log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
+            wait_s = ERROR_PAUSE_S
+        self._queue.done(key)
+        if wait_s is not None:
+            self._queue.add_after(key, wait_s)
 
     async def _look(self, key: str) -> float | None:
         recovery = self._observer.recoveries.rows.get(key)

@@ -1,21 +1,24 @@
 """Look at the world, decide, write, again: whenever something changes, and when time alone may matter.
 
 One look at a time, on purpose: budgets and brakes are counted from objects, so two decisions at once could
-both take the last place. A look costs milliseconds; its writes go out together.
+both take the last place. The next look of triage does not wait for the writes of the last one (writing.py):
+what those take counts from the moment of the decision. All other loops wait, since they count objects alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import structlog
 
 from recover.actions import Emit, Failure, Plan
 from recover.execute import Executor
+from recover.kube.queue import KeyedQueue
+from recover.loops.writing import ERROR_PAUSE_S, Writing
 from recover.mode import ModeKeeper
 from recover.model import World
 from recover.observe import Observer
@@ -24,8 +27,11 @@ from recover.telemetry import Clock, Metrics
 
 __all__ = ["WholeWorld"]
 
-ERROR_PAUSE_S = 1.0
+PAUSE_S = 0.05
+"""Between two looks while writes are in flight; after a look that took longer, as long as that. Each answer
+is a change, and a storm of writes must not become a storm of looks."""
 
+_LOOK = "look"
 log = structlog.get_logger(__name__)
 
 
@@ -41,41 +47,62 @@ class WholeWorld:
         modes: ModeKeeper,
         metrics: Metrics,
         clock: Clock,
+        *,
+        waits_for_writes: bool = True,
     ) -> None:
         self._name = name
         self._decide = decide
         self._observer = observer
-        self._executor = executor
         self._modes = modes
+        self._waits_for_writes = waits_for_writes
         self._metrics = metrics
         self._clock = clock
-        self._changed = asyncio.Event()
+        self._queue = KeyedQueue()
+        """Of one key: when to look."""
+        self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
         self._told: set[tuple[str, str]] = set()
         """Failures of the last look: uid of the object, and the kind of error."""
 
     def wake(self) -> None:
-        self._changed.set()
+        self._queue.add(_LOOK)
 
     async def run(self) -> None:
-        """For ever. An error in one look is counted and logged; the next look starts afresh."""
-        while True:
-            self._changed.clear()
-            try:
-                wait_s = await self._look()
-            except Exception:
-                self._metrics.errors.labels(loop=self._name).inc()
-                log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
-                wait_s = ERROR_PAUSE_S
-                await asyncio.sleep(ERROR_PAUSE_S)
-            await _either(self._changed, wait_s)
+        """For ever. An error in one look is counted and logged; the next look starts afresh. Writes in flight
+        end with the loop."""
+        self.wake()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._queue.take()
+                    self._queue.done(_LOOK)
+                    began = loop.time()
+                    await self._look(group)
+                    pause_s = max(PAUSE_S, loop.time() - began)
+                    await self._writing.settled(None if self._waits_for_writes else pause_s)
+        finally:
+            self._queue.close()
 
-    async def _look(self) -> float | None:
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        try:
+            plan = self._decided()
+            self._writing.begin(plan, group)
+        except Exception:
+            self._metrics.errors.labels(loop=self._name).inc()
+            log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+            await asyncio.sleep(ERROR_PAUSE_S)
+            self.wake()
+            return
+        if plan.look_again_s is not None:
+            self._queue.add_after(_LOOK, plan.look_again_s)
+
+    def _decided(self) -> Plan:
         self._metrics.looks.labels(loop=self._name).inc()
         with self._metrics.look_seconds.labels(loop=self._name).time():
             world = self._observer.world(self._modes.now())
             plan = self._decide(world, self._clock.now())
         events = tuple((event,) for event in self._tell(plan.failures))
-        return await self._executor.run(msgspec.structs.replace(plan, chains=(*plan.chains, *events)))
+        return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
 
     def _tell(self, failures: Iterable[Failure]) -> Iterator[Emit]:
         """Each is counted at every look, and logged and told on its object when it is new."""
@@ -102,11 +129,3 @@ class WholeWorld:
                 warning=True,
                 key=type(error).__name__,
             )
-
-
-async def _either(changed: asyncio.Event, wait_s: float | None) -> None:
-    """Not by wait_for: before Python 3.12 it forgets a cancellation that comes together with the change, and
-    the loop would outlive its controller."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(wait_s):
-            await changed.wait()

@@ -4,6 +4,7 @@ write for the same fault is made, and the Incident says what was refused.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -52,6 +53,7 @@ def test_a_gang_is_restarted_although_its_broken_node_cannot_be_written(status: 
         assert "n2" not in nodes_of(sim)
         await sim.passes(600)
         refused.extend(records(sim, QUARANTINE_NODE))
+        assert [i.status.cordoned_at for i in sim.incidents()] == [None], "it counts in no budget"
         sim.client.patch = real  # type: ignore[method-assign]
         await sim.until(lambda: sim.cordoned() == ["n2"], within_s=30)
         await sim.passes(5)
@@ -93,3 +95,31 @@ def test_a_gang_is_restarted_although_the_recovery_of_another_one_on_its_node_is
     outcomes = {r.target.rpartition("/")[2]: (r.outcome, r.reason) for r in said}
     assert outcomes == {"aaa": (Outcome.REFUSED, Reason.WRITE_REFUSED), "llm": (Outcome.DONE, "")}
     assert any("exceeded quota: recoveries" in r.message for r in said)
+
+
+def test_a_write_that_a_webhook_keeps_waiting_delays_no_other_gang() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(name="aaa", ranks=2))
+        await sim.submit(Job(name="llm", ranks=2))
+        await sim.passes(65)
+        slow = min(nodes_of(sim, "aaa") - nodes_of(sim, "llm"))
+        real, waits = sim.client.patch, 0
+
+        async def patch(resource: Any, name: str, *args: Any, **kwargs: Any) -> bytes:
+            nonlocal waits
+            if (resource, name) == (NODES, slow):
+                waits += 1
+                await asyncio.sleep(120)
+            return await real(resource, name, *args, **kwargs)
+
+        sim.client.patch = patch  # type: ignore[method-assign]
+        sim.kernel(slow, lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(5)
+        other = min(nodes_of(sim, "llm") - nodes_of(sim, "aaa"))
+        sim.kernel(other, lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: sim.cordoned() == [other] and bool(sim.recoveries("llm")), within_s=20)
+        assert waits == 1
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED, "llm"), within_s=600)
+        await sim.until(lambda: sorted(sim.cordoned()) == sorted([slow, other]), within_s=300)
+
+    play(story, Setup(nodes=40))

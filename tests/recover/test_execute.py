@@ -401,7 +401,10 @@ def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
     assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
 
 
-def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written() -> None:
+@pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])
+def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
+    effect: str, counted: set[str]
+) -> None:
     async def main(clock: Clock) -> None:
         cluster, known = Scripted(), []
         observer = Observer(cluster, Settings(), lambda: None)
@@ -412,9 +415,11 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written() -> No
             return await answers(*asked, **options)
 
         cluster.patch = patch  # type: ignore[method-assign]
-        taken = Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body={})
+        taint = {"key": "rekindle.dev/unhealthy", "effect": effect}
+        body = {"spec": {"taints": [taint]}}
+        taken = Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body=body)
         await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((taken,),)))
         known.append(set(observer.taking))
-        assert known == [{"n1"}, set()]
+        assert known == [counted, set()]
 
     run(main, start=START)

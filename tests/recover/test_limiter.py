@@ -11,7 +11,7 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.kubeapi import ApiError
-from recover.kube.limiter import SLOTS_MAX, Limiter, Urgency
+from recover.kube.limiter import SLOTS_MAX, SLOW_MAX, SLOW_S, Limiter, Urgency
 from recover.telemetry import Metrics
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -185,6 +185,43 @@ def test_a_turn_that_comes_to_one_who_is_cancelled_at_that_moment_goes_to_the_ne
         writing[0].add_done_callback(lambda _: cancelled.cancel())
         await asyncio.gather(*writing, following)
         assert "following" in desk.sent
+        assert desk.limiter.in_flight == 0
+
+    played(story)
+
+
+def test_a_write_that_waits_for_a_webhook_takes_no_slot_from_others() -> None:
+    async def story(desk: Desk) -> None:
+        answered = asyncio.Event()
+
+        async def slow() -> None:
+            async with desk.limiter.slot(Urgency.ACT):
+                await answered.wait()
+
+        waiting = [asyncio.create_task(slow()) for _ in range(SLOTS_MAX * 2)]
+        await asyncio.sleep(0)
+        began_s = now_s()
+        await desk.write("quick", Urgency.ACT)
+        assert now_s() - began_s < 2 * SLOW_S + 1
+
+        assert desk.limiter.in_flight == len(waiting)
+        answered.set()
+        await asyncio.gather(*waiting)
+        assert desk.limiter.in_flight == 0
+
+    played(story)
+
+
+def test_so_many_slow_writes_and_no_more_are_in_flight_at_once() -> None:
+    async def story(desk: Desk) -> None:
+        async def slow() -> None:
+            async with desk.limiter.slot(Urgency.ACT):
+                await asyncio.sleep(1000)
+
+        waiting = [asyncio.create_task(slow()) for _ in range(SLOW_MAX * 2)]
+        await asyncio.sleep(100)
+        assert desk.limiter.in_flight == SLOW_MAX + SLOTS_MAX
+        await asyncio.gather(*waiting)
         assert desk.limiter.in_flight == 0
 
     played(story)

@@ -5,25 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
-from recover.actions import Failure, Plan
+import pytest
+
+from detectors.kubeapi import ApiError
+from recover.actions import Action, Failure, Patch, Plan
 from recover.execute import Executor
 from recover.loops.whole import WholeWorld
 from recover.mode import ModeKeeper
 from recover.model import World
 from recover.objects import regarding
 from recover.observe import Observer
+from recover.resources import NODES
 from recover.settings import Settings
 from recover.telemetry import Metrics, WallClock
 from tests.recover.scripted import Scripted
 
 
-def loop(decide: Callable[[World, datetime], Plan], cluster: Scripted, metrics: Metrics) -> WholeWorld:
+def loop(
+    decide: Callable[[World, datetime], Plan],
+    cluster: Scripted,
+    metrics: Metrics,
+    *,
+    waits_for_writes: bool = False,
+) -> WholeWorld:
     clock = WallClock()
     observer = Observer(cluster, Settings(), lambda: None)
     executor = Executor(cluster, observer, metrics, clock)
+    modes = ModeKeeper(cluster, observer, Settings(), clock)
     return WholeWorld(
-        "x", decide, observer, executor, ModeKeeper(cluster, observer, Settings(), clock), metrics, clock
+        "x", decide, observer, executor, modes, metrics, clock, waits_for_writes=waits_for_writes
     )
 
 
@@ -61,3 +73,120 @@ async def test_a_loop_that_is_cancelled_in_the_moment_of_a_change_ends() -> None
 
     done, _ = await asyncio.wait({running}, timeout=30)
     assert done == {running}
+
+
+def write(node: str) -> tuple[Action, ...]:
+    return (Patch(what="w", resource=NODES, name=node, body={}),)
+
+
+class Slow(Scripted):
+    """Writes to `n1` are answered when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+
+    async def patch(self, resource: Any, name: str, *args: Any, **options: Any) -> bytes:
+        self.calls.append(("patch", name))
+        if name == "n1":
+            await self.answer.wait()
+        return await super().patch(resource, name, *args, **options)
+
+    def begun(self, name: str) -> int:
+        """How many writes to it have begun; those that were answered count twice."""
+        return self.calls.count(("patch", name))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("waits_for_writes", [False, True])
+async def test_a_slow_write_delays_no_other_object_and_is_not_begun_twice(waits_for_writes: bool) -> None:
+    """Other loops count by objects alone, and wait."""
+    cluster, looks = Slow(), 0
+    wanted = [write("n1")]
+
+    def decide(_world: World, _now: datetime) -> Plan:
+        nonlocal looks
+        looks += 1
+        return Plan(chains=tuple(wanted))
+
+    tested = loop(decide, cluster, Metrics(), waits_for_writes=waits_for_writes)
+    running = asyncio.create_task(tested.run())
+    await until(lambda: cluster.begun("n1") == 1)
+    wanted.append(write("n2"))
+    tested.wake()
+    await asyncio.sleep(0.3)
+
+    assert cluster.begun("n2") == (0 if waits_for_writes else 2), "begun and answered"
+    assert cluster.begun("n1") == 1
+    before = looks
+    cluster.answer.set()
+    await until(lambda: looks > before)  # what was left out is looked at again
+
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_storm_of_changes_while_a_write_is_slow_is_no_storm_of_looks() -> None:
+    cluster, looks = Slow(), 0
+
+    def decide(_world: World, _now: datetime) -> Plan:
+        nonlocal looks
+        looks += 1
+        return Plan(chains=(write("n1"),))
+
+    tested = loop(decide, cluster, Metrics())
+    running = asyncio.create_task(tested.run())
+    for _ in range(100):
+        tested.wake()
+        await asyncio.sleep(0.005)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert 2 <= looks <= 20
+
+
+async def test_writes_in_flight_end_with_their_loop() -> None:
+    cluster = Slow()
+    running = asyncio.create_task(loop(lambda _, __: Plan(chains=(write("n1"),)), cluster, Metrics()).run())
+    await until(lambda: cluster.begun("n1") == 1)
+
+    running.cancel()
+    await asyncio.wait({running}, timeout=30)
+    cluster.answer.set()
+    await asyncio.sleep(0.05)
+
+    assert running.done()
+    assert cluster.begun("n1") == 1, "it was never answered"
+
+
+async def test_a_defect_in_one_write_is_counted_and_all_others_are_made() -> None:
+    class Defective(Scripted):
+        async def patch(self, resource: Any, name: str, *args: Any, **options: Any) -> bytes:
+            if name == "n1":
+                raise KeyError("a defect")
+            return await super().patch(resource, name, *args, **options)
+
+    cluster, metrics = Defective(), Metrics()
+    plan = Plan(chains=(write("n1"), write("n2")))
+    running = asyncio.create_task(loop(lambda _, __: plan, cluster, metrics).run())
+    await until(lambda: ("patch", "n2") in cluster.calls)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert metrics.registry.get_sample_value("rekindle_loop_errors_total", {"loop": "x"}) == 1
+
+
+async def test_a_refused_write_is_tried_again_after_its_pause_and_not_at_each_change() -> None:
+    cluster = Scripted(patch=[ApiError(403, "Forbidden", "denied by a policy")] * 9)
+    tested = loop(lambda _, __: Plan(chains=(write("n1"),)), cluster, Metrics())
+    running = asyncio.create_task(tested.run())
+    await asyncio.sleep(0.3)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert cluster.calls.count(("patch", "n1")) <= 2, "the first refusal is news, and is looked at once"
