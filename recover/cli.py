@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,16 +28,21 @@ from recover.command_line import (
     run,
 )
 from recover.kube.auth import load_credentials
+from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.lookup import NotFound, find, namespace_of
+from recover.model import Pod
 from recover.output import Output, print_data
-from recover.snapshot import CannotTell, Snapshot, read
-from recover.stories.job import why_job
+from recover.snapshot import CannotTell, Snapshot, ranks_of, read
+from recover.stories.around import Around
+from recover.stories.job import Job, why_job
 from recover.stories.node import why_node
 from recover.stories.overview import Overview, Table, overview
 from recover.stories.words import Command, Line, Story, Tone, printable
 
 __all__ = ["print_story", "status", "why"]
+
+T = TypeVar("T")
 
 _ROWS_MAX = 50
 _PIPED_COLUMNS = 160
@@ -71,13 +77,13 @@ def _status(
     ca_file: CaFile = "",
 ) -> None:
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
-    snapshot = _read(
-        namespace,
+    snapshot = _asked(
+        partial(read, namespace=namespace, jobs=False),
         load_credentials(
             kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
         ),
-        jobs=False,
     )
+    _note(snapshot)
     shown = overview(
         snapshot.nodes,
         snapshot.health,
@@ -106,18 +112,20 @@ def _why(
     ca_file: CaFile = "",
 ) -> None:
     """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
-    snapshot = _read(
-        namespace,
+
+    async def looked(cluster: Cluster) -> tuple[Snapshot, Job | str, tuple[Pod, ...]]:
+        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject))
+        found = find(subject, snapshot, namespace)
+        gang = found.gang if isinstance(found, Job) else None
+        return snapshot, found, await ranks_of(cluster, gang) if gang is not None else ()
+
+    snapshot, found, pods = _asked(
+        looked,
         load_credentials(
             kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
         ),
-        jobs=True,
-        instead=namespace_of(subject),
     )
-    try:
-        found = find(subject, snapshot, namespace)
-    except NotFound as error:
-        raise _failed(error, Exit.NO_ANSWER) from error
+    _note(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
         story = why_node(
@@ -129,29 +137,35 @@ def _why(
             hidden=snapshot.hidden,
         )
     else:
-        story = why_job(found, snapshot.recoveries, snapshot.incidents, now, hidden=snapshot.hidden)
+        around = Around(
+            nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden
+        )
+        story = why_job(found, snapshot.recoveries, snapshot.incidents, now, around)
     if output is Output.TABLE:
         print_story(story)
     else:
         print_data(story, output)
 
 
-def _read(namespace: str, found: Awaitable[Credentials], *, jobs: bool, instead: str = "") -> Snapshot:
-    """The objects; notes on what is missing go to standard error, so that -o json stays clean."""
+def _asked(question: Callable[[Cluster], Awaitable[T]], found: Awaitable[Credentials]) -> T:
+    """The answer of the API server; the command ends where there is none."""
 
-    async def connected() -> Snapshot:
+    async def connected() -> T:
         async with KubeApi(await found) as api:
-            return await read(RestCluster(api), namespace=namespace, jobs=jobs, instead=instead)
+            return await question(RestCluster(api))
 
     try:
-        snapshot = asyncio.run(connected())
-    except CannotTell as error:
+        return asyncio.run(connected())
+    except (CannotTell, NotFound) as error:
         raise _failed(error, Exit.NO_ANSWER) from error
     except SettingsError as error:
         raise _failed(error, Exit.UNUSABLE) from error
+
+
+def _note(snapshot: Snapshot) -> None:
+    """What is missing goes to standard error, so that -o json stays clean."""
     for note in snapshot.notes:
-        print(f"rekindle: {note}", file=sys.stderr)
-    return snapshot
+        print(f"rekindle: {printable(note)}", file=sys.stderr)
 
 
 def _failed(error: Exception, code: Exit) -> typer.Exit:

@@ -20,6 +20,7 @@ from recover.modes import InForce, Mode, Standing, lowest
 __all__ = [
     "AUTO_RECOVERY",
     "CHECKPOINT_ON_SIGTERM",
+    "MANAGED",
     "MODE",
     "ON_TERMINAL",
     "Hold",
@@ -40,7 +41,7 @@ AUTO_RECOVERY = key("auto-recovery")
 MODE = key("mode")
 ON_TERMINAL = key("on-terminal")
 CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
-_MANAGED = key("managed")
+MANAGED = key("managed")
 _HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
 
 
@@ -143,8 +144,8 @@ class Hold(msgspec.Struct, frozen=True):
 
 def frozen(node: Node, now: datetime) -> str:
     """What keeps everybody from touching the node, in words; empty where nothing does."""
-    if node.labels.get(_MANAGED) == "false":
-        return f"{node.name} has the label {_MANAGED}=false"
+    if node.labels.get(MANAGED) == "false":
+        return f"{node.name} has the label {MANAGED}=false"
     hold = held(node.annotations, now)
     return hold.of(node.name) if hold is not None else ""
 

@@ -11,17 +11,18 @@ from typing import Any
 import msgspec
 
 from recover.actions import Patch
-from recover.api import GangRef, Incident, Recovery, RecoveryStatus
+from recover.api import Incident, Recovery, RecoveryStatus
 from recover.decode import QUARANTINE, UNHEALTHY
 from recover.keys import WRITTEN_BY_US
 from recover.model import Gang, Node, Taint
 from recover.repair.state import WORKING
-from recover.resources import NODES, PYTORCHJOBS
+from recover.resources import NODES
 from recover.spare_nodes import SPARE, spare_of
+from recover.stories.commands import started_by
 from recover.taints import as_written
 from recover.workloads.patches import environment_of, old_environment_of
 
-__all__ = ["Undo", "Unfinished", "environments", "started_by", "under_way", "undo"]
+__all__ = ["Undo", "Unfinished", "environments", "under_way", "undo"]
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -145,15 +146,6 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
 def _said(status: RecoveryStatus) -> str:
     why = f"{status.reason}: {status.message}".strip(": ")
     return f" ({' '.join(why.split())})" if why else ""
-
-
-def started_by(ref: GangRef) -> str:
-    """The command by which a person starts a job that was suspended."""
-    spec: dict[str, Any] = {"suspend": False}
-    if ref.api_version.startswith(f"{PYTORCHJOBS.group}/"):
-        spec = {"runPolicy": spec}
-    patch = msgspec.json.encode({"spec": spec}).decode()
-    return f"kubectl patch {ref.kind.lower()} -n {ref.namespace} {ref.name} --type merge -p '{patch}'"
 
 
 def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:

@@ -131,18 +131,19 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",
         "See what each does: rekindle status. The next one that is free is let in by itself; a further one "
-        "is made with kubectl label node NODE rekindle.dev/spare=true.",
+        "is made by the label rekindle.dev/spare=true on a free node of the same pool.",
     ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the node's boot, the device's reset, a person's release or the present "
         "mode, so it no longer counts.",
-        "If the fault comes back, or goes on for more than a minute, it counts again, within ten minutes. To "
-        "take the node out now: kubectl cordon NODE.",
+        "Rekindle acts if the fault occurs again, or lasts for more than a minute. Cordon the node to take "
+        "it "
+        "out of service now.",
     ),
     Reason.BLIND: Explanation(
         "A source that is needed to tell who is to blame was not readable, and being blind is not being "
         "innocent.",
-        "See why the agent cannot read it: rekindle why node/NAME shows the coverage.",
+        "See why the agent cannot read it: the story of the node (rekindle why) shows its coverage.",
     ),
     Reason.WRITE_REFUSED: Explanation(
         "The API server refused the write, as an admission policy, a webhook or a quota may make it do. All "
@@ -236,7 +237,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time, and a gang is never resumed over a living old pod.",
-        "See what holds them: kubectl describe pod. Finalizers and unreachable volumes are the usual causes.",
+        "Describe the old pods to see what holds them. Finalizers and unreachable volumes are the usual "
+        "causes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
         "A node does not answer, and nothing proves that it no longer writes to the job's volume.",
@@ -259,8 +261,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.START_REFUSED: Explanation(
         "The API server does not take the job's start, or the ConfigMap that its ranks read.",
-        "The recovery has its words. A quota on ConfigMaps, a ConfigMap `<job>-rekindle-<kind>` that is "
-        "immutable, a policy or a webhook may refuse it. The recovery goes on once it is taken.",
+        "The recovery has its words. A quota on ConfigMaps, an immutable ConfigMap of that name beside the "
+        "job, a policy or a webhook may refuse it. The recovery goes on once it is taken.",
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "
@@ -270,7 +272,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.DELETION_HELD: Explanation(
         "The job is deleted to be made anew, and a finalizer keeps it from going.",
-        "See which one: metadata.finalizers in kubectl get -o yaml. The recovery goes on once it is gone.",
+        "See metadata.finalizers of the job. The recovery goes on once the job is gone.",
     ),
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed by a known issue that only its owner can change, so it is not started again.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
@@ -20,14 +21,14 @@ from detectors.kubeapi import ApiError, ReplyLost, Resource
 from recover import decode
 from recover.api import GangRef, Incident, Recovery
 from recover.kube.cluster import Cluster
-from recover.model import Gang, NamespaceView, Node
-from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
+from recover.model import Gang, NamespaceView, Node, Pod
+from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 from recover.stories.absence import Absence
 from recover.stories.groups import largest
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "Lack", "Snapshot", "near", "read"]
+__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "ranks_of", "read"]
 
 T = TypeVar("T")
 
@@ -219,6 +220,34 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
         lacks=reader.lacks,
         undecodable=frozenset(reader.undecodable),
     )
+
+
+async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
+    """The gang's pods. None where they may not be read, or the API server fails: a story needs no pod.
+
+    Raises CannotTell.
+    """
+    try:
+        return await pods_of(cluster, gang)
+    except ApiError:
+        return ()
+    except ReplyLost as error:
+        raise CannotTell(f"the API server does not answer: {error}") from error
+
+
+async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
+    """The gang's pods; one that cannot be decoded is none of ours. Raises ApiError, ReplyLost."""
+    accelerators = Settings().accelerators
+    found: list[Pod] = []
+    page = ""
+    while True:
+        answer = await cluster.list(PODS, namespace=gang.ref.namespace, page=page)
+        for raw in answer.items:
+            with suppress(msgspec.MsgspecError):
+                found.append(decode.pod(bytes(raw), accelerators))
+        page = answer.next_page
+        if not page:
+            return tuple(pod for pod in found if pod.owner_uid == gang.ref.uid)
 
 
 def _no_rights(notes: list[str], namespace: str) -> str:

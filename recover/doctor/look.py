@@ -7,14 +7,12 @@ where the job itself cannot be read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 from detectors.strict import BadValueError
-from recover import decode
 from recover.doctor.model import Case, Part
 from recover.doctor.spec import Spec, spec_of
 from recover.kube.cluster import Cluster
@@ -25,10 +23,10 @@ from recover.modes import Mode, Modes
 from recover.recipes.load import built_in
 from recover.recipes.model import Recipe
 from recover.recipes.objects import seen, settle
-from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.scan_pod import Unscannable, mounted
 from recover.settings import Settings
-from recover.snapshot import CannotTell, Snapshot, read
+from recover.snapshot import CannotTell, Snapshot, pods_of, read
 from recover.workloads import workload_of
 
 __all__ = ["look"]
@@ -155,22 +153,13 @@ def _unread(error: ApiError, what: str, missing: str = "") -> str:
 
 
 async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
-    """The gang's pods that have not ended. One that cannot be decoded is none of ours."""
-    found: list[Pod] = []
-    page = ""
+    """The gang's pods that have not ended."""
     try:
-        while True:
-            answer = await cluster.list(PODS, namespace=gang.ref.namespace, page=page)
-            for raw in answer.items:
-                with suppress(msgspec.MsgspecError):
-                    found.append(decode.pod(bytes(raw), _SETTINGS.accelerators))
-            page = answer.next_page
-            if not page:
-                break
+        found = await pods_of(cluster, gang)
     except ApiError as error:
         unread[Part.RUNNING] = _unread(error, f"the pods of {gang.ref.namespace}")
         return ()
-    mine = tuple(pod for pod in found if pod.owner_uid == gang.ref.uid and not pod.ended)
+    mine = tuple(pod for pod in found if not pod.ended)
     if not any(pod.phase is PodPhase.RUNNING for pod in mine):
         unread[Part.RUNNING] = "no pod of it runs"
     return mine

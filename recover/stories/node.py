@@ -15,12 +15,16 @@ from detectors.contract import (
     SubjectKind,
 )
 from recover.api import Incident, IncidentPhase, Outcome
+from recover.consent import held
+from recover.evidence import answered_at, is_proof, open_findings
 from recover.model import Node
 from recover.nodes import undone_by
-from recover.repair.state import RepairPhase
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.stories.annotations import misread_on_node
+from recover.stories.around import Around
+from recover.stories.commands import UNHOLD, cordon, why
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.node_steps import repair_steps, steps_for_node
 from recover.stories.repair import repairs
 from recover.stories.spare import as_a_spare
 from recover.stories.words import (
@@ -35,7 +39,6 @@ from recover.stories.words import (
     ago,
     counted,
     duration,
-    next_steps,
     one_line,
     some,
 )
@@ -58,8 +61,6 @@ def why_node(
         i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
     )
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
-    still_open = [i for i in about[:TOLD_MAX] if i.status.phase is IncidentPhase.OPEN]
-    refused = [a.reason for i in still_open for a in i.status.actions if a.outcome is not Outcome.DONE]
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
@@ -71,20 +72,38 @@ def why_node(
         Section("Who is to blame", blame(about)),
         Section("What was decided", decided(decisions, now)),
         Section("How it is mended", repairs(about, now)),
-        Section("What to do next", next_steps([*refused, *_waits(about)])),
+        Section("What to do next", _next_steps(name, node, about, now, hidden)),
     ]
     return Story(
         subject=f"Node {name}",
         verdict=_node_verdict(node, health, now, _missing(node, about, hidden), hidden),
         sections=tuple(section for section in sections if section.lines),
-        commands=_node_commands(name, node, about),
+        commands=_node_commands(name, node, health, about, now),
     )
 
 
-def _waits(incidents: Iterable[Incident]) -> Iterable[str]:
-    """Why repairs wait, or are a person's."""
-    found = (incident.status.repair for incident in incidents)
-    return [r.reason for r in found if r is not None and r.reason and r.phase is not RepairPhase.RETURNED]
+def _next_steps(
+    name: str, node: Node | None, about: Sequence[Incident], now: datetime, hidden: Collection[str]
+) -> tuple[Line, ...]:
+    """Each step once; of what is closed nothing is left to do but what a repair waits for."""
+    around = Around(nodes={name: node} if node is not None else {}, hidden=hidden)
+    if node is None and NODES.plural not in hidden:
+        return ()
+    steps: list[str] = []
+    for incident in about[:TOLD_MAX]:
+        is_open = incident.status.phase is IncidentPhase.OPEN and not incident.status.superseded_by
+        for action in incident.status.actions if is_open else ():
+            if action.outcome is Outcome.DONE:
+                continue
+            if action.target == name:
+                steps += steps_for_node(action, incident, around, now)
+            steps += [
+                f"What to do about {victim}: `{why(victim)}`."
+                for victim in incident.status.victims
+                if action.target == str(victim)
+            ]
+        steps += repair_steps(incident, around, now)
+    return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
 
 
 def is_current(finding: Finding, health: NodeHealth) -> bool:
@@ -220,19 +239,37 @@ def _progress(pod: PodProgress, now: datetime) -> Line:
     return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step} {ago(pod.at, now)}{pace}{error}")
 
 
-def _node_commands(name: str, node: Node | None, about: Sequence[Incident]) -> tuple[Command, ...]:
+def _node_commands(
+    name: str, node: Node | None, health: NodeHealth | None, about: Sequence[Incident], now: datetime
+) -> tuple[Command, ...]:
     commands: list[Command] = []
     if about:
         commands.append(
             Command(f"kubectl describe incident {about[0].metadata.name}", "the evidence as stored")
         )
-        victims = [f"{v.namespace}/{v.name}" for v in about[0].status.victims[:2]]
-        commands += [Command(f"rekindle why {victim}", "what became of that job") for victim in victims]
-    if node is not None and node.quarantine is not None:
-        undo = undone_by(name, node.quarantine)
-        commands.append(Command(undo, "release it: Rekindle remembers that a person did"))
-    elif node is not None:
-        commands.append(
-            Command(f"kubectl annotate node {name} rekindle.dev/hold=true", "never quarantine it")
-        )
+        commands += [
+            Command(why(victim), "what became of that job") for victim in about[0].status.victims[:2]
+        ]
+    if node is not None:
+        commands.append(_for_its_state(node, health, now))
     return (*commands, Command("rekindle status", "the whole cluster"))
+
+
+def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Command:
+    """The one command that a person may want for a node as it is now."""
+    name = node.name
+    is_broken = any(map(is_proof, open_findings(node, health, answered_at(node), now)))
+    if node.quarantine is not None:
+        first = "once it is mended, " if is_broken or not node.ready else ""
+        undo = undone_by(name, node.quarantine)
+        return Command(undo, f"{first}release it: Rekindle remembers that a person did")
+    if not node.ready:
+        return Command(f"kubectl describe node {name}", "since when Kubernetes has not heard from it")
+    if node.unschedulable:
+        first = "once it is mended, " if is_broken else ""
+        return Command(f"kubectl uncordon {name}", f"{first}let new pods in again")
+    if held(node.annotations, now) is not None:
+        return Command(f"kubectl annotate node {name} {UNHOLD}", "let Rekindle act on it again")
+    if is_broken:
+        return Command(cordon(name), "take it out of service yourself")
+    return Command(f"kubectl annotate node {name} rekindle.dev/hold=true", "keep Rekindle from touching it")

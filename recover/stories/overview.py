@@ -16,8 +16,8 @@ from recover.settings import Budgets
 from recover.spare_nodes import spare_of
 from recover.stories.groups import largest
 from recover.stories.incident import newest_first
-from recover.stories.job import PHASE_WORDS
 from recover.stories.node import is_current
+from recover.stories.recovery import PHASE_WORDS
 from recover.stories.repair import repaired
 from recover.stories.spare import FREE, in_short
 from recover.stories.words import (

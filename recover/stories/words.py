@@ -29,7 +29,7 @@ __all__ = [
     "counted",
     "duration",
     "explained",
-    "next_steps",
+    "generic_step",
     "one_line",
     "printable",
     "record",
@@ -169,10 +169,12 @@ def explained(reason: str) -> str:
         return ""
 
 
-def next_steps(reasons: Iterable[str]) -> tuple[Line, ...]:
-    """What a person can do about each of these reasons, in their order, each once."""
-    steps = dict.fromkeys(EXPLANATIONS[Reason(r)].next_step for r in reasons if r in set(Reason))
-    return tuple(Line(step) for step in steps if step != "Nothing to do.")
+def generic_step(reason: str) -> tuple[str, ...]:
+    """The next step of a reason where nothing depends on the job or node that it was given for. None for a
+    reason of a newer version, or where there is nothing to do."""
+    known = next((one for one in Reason if one == reason), None)
+    step = EXPLANATIONS[known].next_step if known is not None else ""
+    return (step,) if step not in ("", "Nothing to do.") else ()
 
 
 def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:

@@ -1,6 +1,7 @@
 """recover/stories/job.py: why a job is as it is, from every side that a person may ask from."""
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,9 +22,11 @@ from recover.api import (
     Totals,
 )
 from recover.consent import OptIn
-from recover.model import Mark
+from recover.model import Container, Mark, Pod, PodPhase, Waiting
 from recover.reasons import EXPLANATIONS, Reason
-from recover.stories.job import PHASE_WORDS, Job, why_job
+from recover.stories.around import Around
+from recover.stories.job import Job, why_job
+from recover.stories.recovery import PHASE_WORDS
 from recover.stories.words import FAULTS, ORIGINS, SOURCES, Tone, ago, duration, printable
 from tests.recover.why_cases import (
     FAULT_AT,
@@ -93,8 +96,6 @@ def test_a_refusal_says_what_the_reason_means_and_what_to_do(reason: Reason) -> 
     text = told(story)
     assert f"did not restart Job team/llm ({reason}, 3 min ago)" in text
     assert EXPLANATIONS[reason].meaning in text
-    next_step = EXPLANATIONS[reason].next_step
-    assert (next_step in text) == (next_step != "Nothing to do.")
 
 
 def test_observe_mode_says_what_would_have_been_done() -> None:
@@ -131,13 +132,13 @@ def test_a_job_that_nothing_happened_to_says_so_and_whether_it_would_be_restarte
     ]
     asking = why_job(job(OptIn.ENABLED), [], [], NOW).verdict.text
     assert "would be restarted after a fault if mode and limits allow it" in asking
-    assert "`rekindle doctor team/llm`" in asking
+    assert "`rekindle doctor -n team job/llm`" in asking
 
 
 @pytest.mark.parametrize("kind", ["incidents", "recoveries"])
 def test_who_may_not_list_what_tells_of_a_job_is_not_told_that_nothing_happened(kind: str) -> None:
     """As who may view one namespace only: Incidents are of the whole cluster."""
-    story = why_job(job(OptIn.ENABLED), [], [], NOW, hidden={kind})
+    story = why_job(job(OptIn.ENABLED), [], [], NOW, Around(hidden={kind}))
 
     assert story.verdict.text.startswith(
         "Nothing that concerns this job is among what you may read. It would"
@@ -194,6 +195,110 @@ def test_only_the_newest_recoveries_are_told_in_full() -> None:
         "Recovery 4",
         "Earlier recoveries",
     ]
+
+
+def pod(name: str, **changes: Any) -> Pod:
+    made = Pod(namespace="team", name=name, uid=name, version="1", owner_uid=LLM.uid)
+    return msgspec.structs.replace(made, **changes)
+
+
+NO_PLACE = "0/8 nodes are available: 8 Insufficient nvidia.com/gpu."
+WAITING = Around(
+    pods=(
+        pod("llm-0", phase=PodPhase.RUNNING, node="node-1"),
+        pod("llm-1", phase=PodPhase.RUNNING, node="node-2"),
+        pod("llm-2", unschedulable=NO_PLACE),
+        pod("llm-3", unschedulable=NO_PLACE),
+        pod("other-0", owner_uid="another", unschedulable="not ours"),
+    )
+)
+
+
+def test_a_gang_that_no_node_fits_is_not_told_as_being_started() -> None:
+    story = why_job(job(), [recovery(Phase.RESUMING)], [], NOW, WAITING)
+
+    assert story.verdict.text.startswith("After a GPU was lost, it waits for nodes that fit it (since ")
+    assert story.verdict.text.endswith(
+        "2 ranks of 4 (llm-2, llm-3): no node fits: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu."
+    )
+    assert story.verdict.tone is Tone.BAD
+    assert f"2 of 4 ranks run\nllm-2, llm-3: no node fits: {NO_PLACE}" in told(story)
+    assert "not ours" not in told(story)
+
+
+@pytest.mark.parametrize("phase", [Phase.RESUMING, Phase.BLOCKED])
+def test_a_gang_that_is_held_until_it_fits_tells_the_recoverys_words(phase: Phase) -> None:
+    message = (
+        "Job team/llm is not started yet: 3 of 4 ranks find a node. It starts by itself as soon as it fits"
+    )
+    waits = recovery(phase, reason=Reason.NO_CAPACITY, message=message)
+
+    story = why_job(job(), [waits], [], NOW)
+
+    assert "it waits for nodes that fit it" in story.verdict.text
+    assert story.verdict.text.endswith(f"{message}.")
+    assert "it is being started again" not in story.verdict.text
+
+
+def test_ranks_that_start_are_counted_and_what_keeps_one_is_told() -> None:
+    held_up = Container(name="main", running=False, waiting=Waiting("ImagePullBackOff", "no such image"))
+    starting = Container(name="main", running=False, waiting=Waiting("ContainerCreating"))
+    around = Around(
+        pods=(
+            pod("llm-0", phase=PodPhase.RUNNING, node="node-1"),
+            pod("llm-1", node="node-2", containers=(starting,)),
+            pod("llm-2", node="node-4", containers=(held_up,)),
+            pod("llm-3", gated=True, unschedulable="it has a gate"),
+        )
+    )
+
+    story = why_job(job(), [recovery(Phase.RESUMING)], [], NOW, around)
+
+    assert story.verdict.text.endswith("1 of 4 ranks run.")
+    text = told(story)
+    assert "llm-2: ImagePullBackOff on node-4: no such image" in text
+    assert "llm-3: a scheduling gate holds it" in text
+    assert "\nllm-1" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"resumed_step": 1, "last_step": 121, "reason": Reason.RESUMED_FROM_SCRATCH},
+            "it runs again, but began again from step 1, of 121 reached before (ResumedFromScratch), 3 min "
+            "ago.",
+        ),
+        (
+            {"resumed_step": 21, "last_step": 121, "reason": Reason.RESUMED_OLDER, "checkpoint": VERIFIED},
+            "it runs again, but began again from step 21, of 121 reached before (ResumedOlder), 3 min ago.",
+        ),
+        (
+            {"resumed_step": 1, "last_step": 121},
+            "it runs again, but began again from step 1, of 121 reached before, 3 min ago.",
+        ),
+        (
+            {"resumed_step": 41, "last_step": 49, "checkpoint": VERIFIED},
+            "it was recovered 3 min ago: it went on at step 41.",
+        ),
+        ({"resumed_step": 122, "last_step": 121}, "it was recovered 3 min ago: it went on at step 122."),
+        ({}, "it was recovered 3 min ago."),
+    ],
+)
+def test_a_job_that_began_again_lower_is_not_told_as_recovered(changes: dict[str, Any], words: str) -> None:
+    story = why_job(job(), [recovery(**changes)], [], NOW)
+
+    assert story.verdict.text == f"After a GPU was lost, {words}"
+    assert (story.verdict.tone is Tone.GOOD) == ("was recovered" in words)
+
+
+def test_a_blocked_recovery_tells_its_reason_and_its_words_in_the_headline() -> None:
+    blocked = recovery(Phase.BLOCKED, reason=Reason.STOP_REFUSED, message="the stop of it is refused: no")
+
+    verdict = why_job(job(), [blocked], [], NOW).verdict.text
+
+    assert "its recovery is blocked (StopRefused) (since " in verdict
+    assert verdict.endswith(": the stop of it is refused: no.")
 
 
 def test_a_second_attempt_shows_its_own_phases() -> None:

@@ -16,7 +16,7 @@ from detectors.contract import (
 )
 from recover.api import IncidentPhase, Outcome
 from recover.model import Taint
-from recover.reasons import EXPLANATIONS, Reason
+from recover.reasons import Reason
 from recover.stories.node import why_node
 from recover.stories.words import Tone
 from tests.recover.why_cases import NOW, action, finding, health, incident, node, told
@@ -39,7 +39,7 @@ def test_a_quarantined_node_tells_who_took_it_out_why_and_how_to_undo_it() -> No
         "team/llm-0: stepping at step 41 just now, 0.5 s a step",
         "quarantined node-3 3 min ago",
         "kubectl uncordon node-3",
-        "rekindle why team/llm",
+        "rekindle why -n team job/llm",
     ):
         assert said in text, f"missing: {said}\n{text}"
 
@@ -76,7 +76,7 @@ def test_a_faulty_node_that_was_left_in_says_why() -> None:
 
     assert story.verdict.text == "Faults are open on it (xid-79), and it is not quarantined."
     assert "did not quarantine node-3 (FleetBrake, 3 min ago)" in told(story)
-    assert EXPLANATIONS[Reason.FLEET_BRAKE].next_step in told(story)
+    assert "The brake ends by itself when its window has passed." in told(story)
 
 
 def test_a_healthy_node_that_is_fully_seen_is_good() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from detectors.validation.report import Outcome
 from recover.api import Incident
-from recover.reasons import EXPLANATIONS, Reason
+from recover.reasons import Reason
 from recover.repair.state import (
     CheckRecord,
     Repair,
@@ -43,7 +43,8 @@ def test_a_repair_that_waits_tells_why_and_what_can_be_done() -> None:
 
     assert "Waiting 2 min ago: waits before the next step (PodsOfOthers)" in text
     assert "these pods must end: shop/web-0" in text
-    assert EXPLANATIONS[Reason.PODS_OF_OTHERS].next_step in text
+    assert "`kubectl get pods -A -o wide --field-selector spec.nodeName=node-3` lists them." in text
+    assert "After repair.wait_for_others_s a person is called." in text
 
 
 def test_steps_and_checks_are_told_with_how_they_ended() -> None:

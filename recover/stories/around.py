@@ -1,0 +1,28 @@
+"""What stands around a job or a node, as its story needs it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from detectors.contract import NodeHealth
+from recover.model import NamespaceView, Node, Pod
+from recover.resources import NODES
+
+__all__ = ["Around"]
+
+
+class Around(msgspec.Struct, frozen=True):
+    """By name. What may not be read is empty here, and its plural is among `hidden`."""
+
+    nodes: Mapping[str, Node] = {}
+    health: Mapping[str, NodeHealth] = {}
+    namespaces: Mapping[str, NamespaceView] = {}
+    pods: tuple[Pod, ...] = ()
+    """Those of the job, if the story is a job's and they may be read."""
+    hidden: Collection[str] = ()
+
+    def lacks_node(self, name: str) -> bool:
+        """It is known that there is no such Node."""
+        return name not in self.nodes and NODES.plural not in self.hidden and bool(self.nodes)

@@ -1,0 +1,47 @@
+"""The job that a story is about, as far as it could be read. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.api import GangRef
+from recover.consent import AUTO_RECOVERY, OptIn
+from recover.model import Gang
+from recover.stories.absence import Absence
+from recover.stories.commands import name_of
+
+__all__ = ["Job", "consent"]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The job a story is about. `gang` is None where the job itself is not shown; its history remains."""
+
+    ref: GangRef
+    gang: Gang | None = None
+    absence: Absence = Absence.DELETED
+    """Why there is no `gang`."""
+    consent: OptIn | None = OptIn.DISABLED
+    """None where the job leaves it to its namespace, and that may not be read."""
+    misread: tuple[str, ...] = ()
+    """What its people wrote for us that does not do what it was meant to, a sentence each."""
+
+    @property
+    def is_gone(self) -> bool:
+        """It was deleted, or its kind is no longer served: nothing can be done to it."""
+        return self.gang is None and self.absence in (Absence.DELETED, Absence.NOT_SERVED)
+
+
+def consent(job: Job) -> str:
+    match job.consent:
+        case OptIn.ENABLED:
+            ask = f"rekindle doctor {name_of(job.ref)}"
+            return f"It would be restarted after a fault if mode and limits allow it; `{ask}` tells."
+        case OptIn.OBSERVE:
+            return "After a fault Rekindle would only say what it would do: the job asks to be observed."
+        case OptIn.DISABLED:
+            return f"It would be left alone after a fault: {AUTO_RECOVERY} is not enabled for it."
+        case None:
+            return (
+                f"Whether it would be restarted after a fault is not known: it says no {AUTO_RECOVERY}, and "
+                f"you may not read its namespace {job.ref.namespace}, which may say it."
+            )

@@ -1,0 +1,320 @@
+"""What a person can do next about a job: for each reason, as the job is now. Pure.
+
+A reason stands in an Incident's record (the job was not restarted) or in a Recovery (how it waits or ended).
+Commands stand in backticks and are complete. None is proposed that the state of the job makes pointless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from recover.api import ActionRecord, Incident, Recovery
+from recover.checkpoints.annotation import ANNOTATION
+from recover.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
+from recover.model import PodPhase
+from recover.reasons import Reason
+from recover.stories.around import Around
+from recover.stories.commands import UNHOLD, annotate, enabled_by, name_of, started_by, target_of
+from recover.stories.job_state import Job
+from recover.stories.node_steps import acted_on_again, take_out
+from recover.stories.words import generic_step, one_line
+
+__all__ = ["steps_for_job", "steps_for_recovery"]
+
+_NODES_MAX = 3
+
+
+class _Case(msgspec.Struct, frozen=True):
+    job: Job
+    said: str
+    """The message that stands beside the reason."""
+    around: Around
+    now: datetime
+    incident: Incident | None = None
+    recovery: Recovery | None = None
+
+
+def steps_for_job(
+    record: ActionRecord, incident: Incident, job: Job, around: Around, now: datetime
+) -> tuple[str, ...]:
+    """For a restart that was refused, or that would be done in another mode."""
+    case = _Case(job, one_line(record.message), around, now, incident=incident)
+    if record.action == "apply-recipe":
+        return (f"Make that change in the template of {job.ref}: {case.said}.",)
+    return _steps(record.reason, case)
+
+
+def steps_for_recovery(recovery: Recovery, job: Job, around: Around, now: datetime) -> tuple[str, ...]:
+    """For how a recovery waits or has ended, and for its conditions."""
+    status = recovery.status
+    told = {status.reason: status.message}
+    for condition in status.conditions:
+        told.setdefault(condition.reason, condition.message)
+    found: list[str] = []
+    for reason, said in told.items():
+        case = _Case(job, one_line(said), around, now, recovery=recovery)
+        found += _steps(reason, case)
+    return tuple(dict.fromkeys(found))
+
+
+def _steps(reason: str, case: _Case) -> tuple[str, ...]:
+    if case.job.is_gone and reason not in _EVEN_IF_GONE:
+        return ()  # there is nothing left to act on
+    known = next((steps for one, steps in _BY_REASON.items() if one == reason), None)
+    return tuple(known(case)) if known is not None else generic_step(reason)
+
+
+# --- why it was not restarted ------------------------------------------------------------------------------
+
+
+def _enable(case: _Case) -> Iterator[str]:
+    if case.job.consent is OptIn.ENABLED:
+        yield "It has opted in since. Rekindle restarts it after its next failure."
+        return
+    for command in enabled_by(case.job.ref, case.job.gang):
+        yield f"To let Rekindle restart it: `{command}`."
+
+
+def _observed(case: _Case) -> Iterator[str]:
+    ref = case.job.ref
+    if case.job.consent is OptIn.OBSERVE:
+        for command in enabled_by(ref, case.job.gang):
+            yield f"The job asks only to be observed. To let Rekindle restart it: `{command}`."
+    space = case.around.namespaces.get(ref.namespace)
+    if space is not None and space.annotations.get(MODE) == "observe":
+        yield (
+            f"The namespace lowers the mode. To end that: `kubectl annotate namespace {space.name} {MODE}-`."
+        )
+    elif case.job.consent is not OptIn.OBSERVE:
+        yield "To let Rekindle act, set the mode to recover: the value mode of the chart."
+    yield "Rekindle acts on failures that it sees from then on. " + _by_hand(case)
+
+
+def _by_hand(case: _Case) -> str:
+    """How the job is brought back without Rekindle."""
+    if case.job.gang is not None and case.job.gang.suspended:
+        return f"To start the job now: `{started_by(case.job.ref)}`."
+    return "If the job stands still now, restart it by hand."
+
+
+def _stale(case: _Case) -> Iterator[str]:
+    incident = case.incident
+    node = incident.status.blamed_node or incident.spec.node if incident is not None else ""
+    if incident is not None and node:
+        yield acted_on_again(incident, node)
+        yield from take_out(node, case.around)
+    else:
+        yield f"Rekindle does not act on that failure ({case.said}). It acts on the job's next one."
+    yield _by_hand(case)
+
+
+def _held(case: _Case) -> Iterator[str]:
+    ref, gang = case.job.ref, case.job.gang
+    space = case.around.namespaces.get(ref.namespace)
+    if gang is None:
+        yield f"Take the hold off {ref}, or let it run, when automation may act on it again."
+        return
+    if held(gang.annotations, case.now) is not None:
+        yield f"When automation may act on it again: `kubectl annotate {target_of(ref)} {UNHOLD}`."
+    if space is not None and held(space.annotations, case.now) is not None:
+        yield f"When automation may act in its namespace: `kubectl annotate namespace {space.name} {UNHOLD}`."
+    if gang.suspended:
+        yield f"A person has suspended it. To let it run: `{started_by(ref)}`."
+
+
+def _no_budget(case: _Case) -> Iterator[str]:
+    yield (
+        "See why it fails so often. To allow more recoveries: the annotation rekindle.dev/max-recoveries on "
+        "the job, or budgets.recoveries_per_gang_max in the controller's settings."
+    )
+    yield _by_hand(case)
+
+
+def _brake(case: _Case) -> Iterator[str]:
+    yield (
+        "Look for the common cause: a driver, a network, the detection itself. The brake ends by itself when "
+        "its window has passed, and Rekindle then acts."
+    )
+
+
+def _foreign(case: _Case) -> Iterator[str]:
+    yield (
+        "Let the controller or person that the message names start and stop the job, or take the job away "
+        "from it."
+    )
+    if case.recovery is not None and not case.recovery.active:
+        meta = case.recovery.metadata
+        yield f"Once Rekindle may decide again: `kubectl delete recovery -n {meta.namespace} {meta.name}`."
+
+
+def _refused(case: _Case) -> Iterator[str]:
+    yield (
+        f"The API server refused the write, in its own words: {case.said}. Let the ServiceAccount "
+        "rekindle-controller pass that policy, webhook or quota; Rekindle goes on trying."
+    )
+
+
+def _terminal(case: _Case) -> Iterator[str]:
+    gang = case.job.gang
+    if gang is not None and gang.terminal is not None and gang.terminal.succeeded:
+        return
+    yield "Its framework has ended it for good. Submit the job again."
+    if gang is None or not may_recreate(gang.annotations):
+        yield (
+            "To have Rekindle delete it and make it again after such an end: "
+            f"`{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
+        )
+
+
+def _ranks_ended(case: _Case) -> Iterator[str]:
+    yield (
+        "Where it stays stopped, submit the job again, with a training script that exits with another code "
+        "than 0 when it is stopped."
+    )
+    if case.job.gang is None or not may_recreate(case.job.gang.annotations):
+        yield f"Or let Rekindle make it again: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
+
+
+# --- how its recovery waits or has ended -------------------------------------------------------------------
+
+
+def _no_room(case: _Case) -> Iterator[str]:
+    yield (
+        "Add nodes or free some: `rekindle status` lists those that are out. It starts by itself once it "
+        "fits."
+    )
+    avoided = case.recovery.status.avoid_nodes if case.recovery is not None else []
+    for name in avoided[:_NODES_MAX]:
+        node = case.around.nodes.get(name)
+        if node is not None and node.unschedulable:
+            yield f"{name} is out of service. Once it is mended: `kubectl uncordon {name}`."
+
+
+def _loop(case: _Case) -> Iterator[str]:
+    yield f"Read the failed rank's log above and mend the job. {_by_hand(case)}"
+
+
+def _unverified(case: _Case) -> Iterator[str]:
+    gang = case.job.gang
+    if gang is not None and ANNOTATION in gang.annotations:
+        yield f"See why its checkpoints could not be verified: `rekindle doctor {name_of(case.job.ref)}`."
+    else:
+        yield (
+            f"Say where its checkpoints lie, with the annotation {ANNOTATION} on the job; "
+            f"`rekindle doctor {name_of(case.job.ref)}` checks it."
+        )
+
+
+def _older(case: _Case) -> Iterator[str]:
+    choice = case.recovery.status.checkpoint if case.recovery is not None else None
+    if choice is not None and choice.verified:
+        yield f"Make the training script load the path in REKINDLE_RESUME_FROM; that was {choice.path}."
+    else:
+        yield "Make the training script load its newest checkpoint when it starts."
+        yield from _unverified(case)
+
+
+def _unproven(case: _Case) -> Iterator[str]:
+    yield (
+        "Print the step in the log. If its form is not read, name it with the annotation "
+        'rekindle.dev/step-template on the job, as in "step {step}".'
+    )
+
+
+def _no_steps(case: _Case) -> Iterator[str]:
+    running = [pod.name for pod in case.around.pods if pod.phase is PodPhase.RUNNING]
+    space = case.job.ref.namespace
+    read = f"kubectl logs -n {space} {running[0]}" if running else f"kubectl get pods -n {space}"
+    yield (
+        f"Read the ranks' logs: `{read}`. If loading takes longer than that, raise "
+        "timing.verify_deadline_s in "
+        "the controller's settings."
+    )
+
+
+def _stuck(case: _Case) -> Iterator[str]:
+    space = case.job.ref.namespace
+    ending = [pod.name for pod in case.around.pods if pod.deleting_since is not None][:_NODES_MAX]
+    for name in ending:
+        yield f"See what holds it: `kubectl describe pod -n {space} {name}`."
+    if not ending:
+        yield f"See whether old pods are left: `kubectl get pods -n {space}`."
+    goes_on = "The recovery goes on by itself once they are gone."
+    then = goes_on if case.recovery is not None and case.recovery.active else _by_hand(case)
+    yield f"Finalizers and unreachable volumes are the usual causes. {then}"
+
+
+def _fence(case: _Case) -> Iterator[str]:
+    recovery = case.recovery
+    if recovery is None or not recovery.active:
+        return
+    nodes = case.around.nodes
+    silent = [name for name in recovery.nodes if name in nodes and not nodes[name].ready]
+    for name in silent[:_NODES_MAX]:
+        yield (
+            f"Switch {name} off, then say so: "
+            f"`kubectl taint node {name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`."
+        )
+    if not silent:
+        yield f"{case.said or 'A node does not answer'}."
+
+
+def _backoff(case: _Case) -> Iterator[str]:
+    yield "Nothing needs to be done: the framework makes new pods when its wait is over."
+    if case.job.gang is None or not may_recreate(case.job.gang.annotations):
+        yield (
+            f"To not wait for that at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
+        )
+
+
+def _silent_framework(case: _Case) -> Iterator[str]:
+    yield (
+        f"See whether the controller of {case.job.ref.kind} objects runs, and what it logs. The recovery "
+        "goes "
+        "on once it has done its part."
+    )
+
+
+def _deletion_held(case: _Case) -> Iterator[str]:
+    target = target_of(case.job.ref)
+    yield (
+        f"See which finalizer keeps it: `kubectl get {target} -o jsonpath={{.metadata.finalizers}}`. The "
+        "recovery goes on once the job is gone."
+    )
+
+
+def _known_issue(case: _Case) -> Iterator[str]:
+    yield f"Make the change that the message names in the job's template. {_by_hand(case)}"
+
+
+_EVEN_IF_GONE = frozenset({Reason.NEEDS_FENCING_PROOF, Reason.NO_CAPACITY})
+_BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
+    Reason.NOT_OPTED_IN: _enable,
+    Reason.OBSERVE_MODE: _observed,
+    Reason.STALE_EVIDENCE: _stale,
+    Reason.HELD: _held,
+    Reason.BUDGET_EXHAUSTED: _no_budget,
+    Reason.FLEET_BRAKE: _brake,
+    Reason.FOREIGN_OWNER: _foreign,
+    Reason.WRITE_REFUSED: _refused,
+    Reason.STOP_REFUSED: _refused,
+    Reason.START_REFUSED: _refused,
+    Reason.TERMINAL_JOB: _terminal,
+    Reason.RANKS_ENDED: _ranks_ended,
+    Reason.NO_CAPACITY: _no_room,
+    Reason.CRASH_LOOP: _loop,
+    Reason.CHECKPOINT_UNVERIFIED: _unverified,
+    Reason.RESUMED_OLDER: _older,
+    Reason.RESUMED_FROM_SCRATCH: _older,
+    Reason.SUCCEEDED_UNVERIFIED: _unproven,
+    Reason.NO_STEPS: _no_steps,
+    Reason.PODS_STUCK: _stuck,
+    Reason.NEEDS_FENCING_PROOF: _fence,
+    Reason.FRAMEWORK_BACKOFF: _backoff,
+    Reason.FRAMEWORK_SILENT: _silent_framework,
+    Reason.DELETION_HELD: _deletion_held,
+    Reason.KNOWN_ISSUE: _known_issue,
+}

@@ -1,0 +1,200 @@
+"""What a person can do next about a node: for each reason why it was not acted on, as the node is now. Pure.
+
+Commands stand in backticks and are complete. None is proposed that the state of the node makes pointless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from recover.api import ActionRecord, Incident
+from recover.consent import MANAGED, held
+from recover.model import Node
+from recover.nodes import undone_by
+from recover.reasons import Reason
+from recover.repair.state import RepairPhase
+from recover.stories.around import Around
+from recover.stories.commands import UNHOLD, cordon
+from recover.stories.words import FAULTS, generic_step, one_line, some
+
+__all__ = ["acted_on_again", "repair_steps", "steps_for_node", "take_out"]
+
+
+class _Case(msgspec.Struct, frozen=True):
+    name: str
+    node: Node | None
+    said: str
+    """The message of the record."""
+    incident: Incident
+    around: Around
+    now: datetime
+
+
+def steps_for_node(
+    record: ActionRecord, incident: Incident, around: Around, now: datetime
+) -> tuple[str, ...]:
+    """For an act on a node that was refused, or that would be done in another mode."""
+    case = _Case(
+        record.target, around.nodes.get(record.target), one_line(record.message), incident, around, now
+    )
+    if around.lacks_node(case.name):
+        return ()  # there is nothing left to act on
+    return _steps(record.reason, case)
+
+
+def repair_steps(incident: Incident, around: Around, now: datetime) -> tuple[str, ...]:
+    """For a repair that waits, or that was handed to a person."""
+    repair, name = incident.status.repair, incident.spec.node
+    if repair is None or not repair.reason or repair.phase is RepairPhase.RETURNED:
+        return ()
+    if around.lacks_node(name):
+        return ()
+    case = _Case(name, around.nodes.get(name), one_line(repair.message), incident, around, now)
+    return _steps(repair.reason, case)
+
+
+def _steps(reason: str, case: _Case) -> tuple[str, ...]:
+    known = next((steps for one, steps in _BY_REASON.items() if one == reason), None)
+    return tuple(known(case)) if known is not None else generic_step(reason)
+
+
+def take_out(name: str, around: Around) -> Iterator[str]:
+    """How a person takes the node out of service, unless it is out, or gone."""
+    node = around.nodes.get(name)
+    if node is not None and node.unschedulable:
+        yield f"{name} is cordoned already: no new pod comes to it."
+    elif not around.lacks_node(name):
+        yield f"To take {name} out of service now: `{cordon(name)}`."
+
+
+def acted_on_again(incident: Incident, node: str) -> str:
+    """Which finding is not acted on, and what makes Rekindle act."""
+    codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
+    what = f"{codes} on {node}" if codes else f"what was seen on {node} ({FAULTS[incident.fault]})"
+    return (
+        f"Rekindle does not act on {what}, which it saw at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} "
+        "UTC. "
+        "It acts if that occurs again, or lasts for more than a minute from now on."
+    )
+
+
+def _release(case: _Case, first: str) -> Iterator[str]:
+    if case.node is not None and case.node.quarantine is not None:
+        yield f"{first}, then release it: `{undone_by(case.name, case.node.quarantine)}`."
+    else:
+        yield f"{first}."
+
+
+def _observed(case: _Case) -> Iterator[str]:
+    yield (
+        "To let Rekindle act, set the mode to recover: the value mode of the chart, or the pool's mode under "
+        "modes in the controller's settings. It then acts on what occurs from that moment on."
+    )
+    yield from take_out(case.name, case.around)
+
+
+def _stale(case: _Case) -> Iterator[str]:
+    yield acted_on_again(case.incident, case.name)
+    yield from take_out(case.name, case.around)
+
+
+def _held(case: _Case) -> Iterator[str]:
+    node = case.node
+    if node is None:
+        yield f"Take the hold off {case.name} when automation may act on it again."
+        return
+    if node.labels.get(MANAGED) == "false":
+        yield f"When automation may act on {node.name} again: `kubectl label node {node.name} {MANAGED}-`."
+    if held(node.annotations, case.now) is not None:
+        yield f"When automation may act on {node.name} again: `kubectl annotate node {node.name} {UNHOLD}`."
+    yield from take_out(case.name, case.around)
+
+
+def _no_budget(case: _Case) -> Iterator[str]:
+    yield (
+        "Release nodes that are mended (`rekindle status` lists those that are out), or raise the limit "
+        "under "
+        "budgets in the controller's settings."
+    )
+    yield from take_out(case.name, case.around)
+
+
+def _brake(case: _Case) -> Iterator[str]:
+    yield (
+        "Look for the common cause: a driver, a network, the detection itself. The brake ends by itself when "
+        "its window has passed."
+    )
+    yield from take_out(case.name, case.around)
+
+
+def _blind(case: _Case) -> Iterator[str]:
+    yield f"See what its agent cannot read: `rekindle why node/{case.name}`."
+    yield from take_out(case.name, case.around)
+
+
+def _refused(case: _Case) -> Iterator[str]:
+    yield (
+        f"The API server refused to change {case.name}, in its own words: {case.said}. Let the "
+        "ServiceAccount "
+        "rekindle-controller pass that policy, webhook or quota; Rekindle goes on trying."
+    )
+    yield from take_out(case.name, case.around)
+
+
+def _no_spare(case: _Case) -> Iterator[str]:
+    yield (
+        "`rekindle status` shows what each spare does; the next one that is free is let in by itself. A "
+        "further one is made by the label rekindle.dev/spare=true on a free node of the same pool."
+    )
+
+
+def _not_repaired(case: _Case) -> Iterator[str]:
+    yield from _release(case, f"Rekindle does not repair {case.name} in this mode. Mend it by hand")
+
+
+def _occupied(case: _Case) -> Iterator[str]:
+    yield (
+        "Let its pods end, or move them: "
+        f"`kubectl get pods -A -o wide --field-selector spec.nodeName={case.name}` lists them. After "
+        "repair.wait_for_others_s a person is called."
+    )
+
+
+def _keeps_failing(case: _Case) -> Iterator[str]:
+    yield from _release(case, f"Have the hardware of {case.name} looked at and mended")
+
+
+def _silent(case: _Case) -> Iterator[str]:
+    if case.node is not None and case.node.ready:
+        yield f"Kubernetes hears from {case.name} again. The repair goes on by itself."
+        return
+    yield from _release(case, f"Restart {case.name} from its console (`kubectl describe node {case.name}`)")
+
+
+def _for_a_person(case: _Case) -> Iterator[str]:
+    if case.said:
+        yield case.said if case.said.endswith((".", "!")) else f"{case.said}."
+    if "kubectl " not in case.said:
+        yield from _release(case, f"Mend {case.name}")
+
+
+_BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
+    Reason.OBSERVE_MODE: _observed,
+    Reason.STALE_EVIDENCE: _stale,
+    Reason.HELD: _held,
+    Reason.BUDGET_EXHAUSTED: _no_budget,
+    Reason.FLEET_BRAKE: _brake,
+    Reason.BLIND: _blind,
+    Reason.WRITE_REFUSED: _refused,
+    Reason.NO_SPARE: _no_spare,
+    Reason.NOT_IN_REPAIR_MODE: _not_repaired,
+    Reason.PODS_OF_OTHERS: _occupied,
+    Reason.KEEPS_FAILING: _keeps_failing,
+    Reason.NODE_SILENT: _silent,
+    Reason.NEEDS_PERSON: _for_a_person,
+    Reason.REPAIR_FAILED: _for_a_person,
+    Reason.VALIDATION_FAILED: _for_a_person,
+}
