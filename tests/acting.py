@@ -22,6 +22,7 @@ from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.workloads.job import Job
 from recover.workloads.patches import mark_of
 from tests.builders import Worlds
+from tests.rights import lacking
 
 __all__ = [
     "acts",
@@ -82,6 +83,7 @@ def only_recovery(world: Worlds) -> Recovery:
 
 def apply(world: Worlds, found: Plan) -> None:
     for action in found.actions:
+        assert lacking(action) == [], f"the chart's rights do not suffice for {action.what}"
         _apply(world, action)
 
 

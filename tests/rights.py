@@ -1,0 +1,68 @@
+"""The rights that the chart grants to the controller: a decision that needs another one fails its own test.
+
+Objects of groups that the chart does not know are left out: people grant the right to the maintenance object
+of a repair.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from detectors.resource import Resource
+from recover.actions import Action, ConfirmGone, ConfirmListed, Create, Delete, Ensure, Patch
+
+__all__ = ["lacking"]
+
+_FILE = Path(__file__).parents[1] / "charts" / "rekindle" / "files" / "rbac" / "controller.yaml"
+
+
+def lacking(action: Action) -> list[str]:
+    """The rights that it needs and that the chart does not grant, as `patch recoveries.rekindle.dev`."""
+    granted = _granted()
+    groups = {group for _, group, _ in granted}
+    return [
+        f"{verb} {'/'.join((resource.plural, *sub))}.{resource.group}"
+        for verb, resource, *sub in _needed(action)
+        if resource.group in groups
+        and (verb, resource.group, "/".join((resource.plural, *sub))) not in granted
+    ]
+
+
+def _needed(action: Action) -> list[tuple[str, Resource] | tuple[str, Resource, str]]:
+    match action:
+        case Create(resource=resource, status=status):
+            follows = [("patch", resource, "status")] if status is not None else []
+            return [("create", resource), *follows]
+        case Ensure(resource=resource, creates=creates):
+            return [("patch", resource), *([("create", resource)] if creates else [])]
+        case Patch(resource=resource, subresource=""):
+            return [("patch", resource)]
+        case Patch(resource=resource, subresource=subresource):
+            return [("patch", resource, subresource)]
+        case Delete(resource=resource):
+            return [("delete", resource)]
+        case ConfirmGone(resource=resource):
+            return [("get", resource)]
+        case ConfirmListed(resource=resource):
+            return [("list", resource)]
+        case _:
+            return []
+
+
+@cache
+def _granted() -> frozenset[tuple[str, str, str]]:
+    """Verb, group and resource. Of the Role in the release's namespace nothing is counted."""
+    roles = [
+        one for one in yaml.safe_load_all(_FILE.read_text(encoding="utf-8")) if one["kind"] == "ClusterRole"
+    ]
+    return frozenset(
+        (verb, group, resource)
+        for role in roles
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    )
