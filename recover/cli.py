@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, TypeVar
 
 import typer
@@ -17,6 +16,7 @@ from rich.text import Text
 from detectors.exit_status import Exit
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.settings import SettingsError
+from recover.agents_seen import agents_seen
 from recover.command_line import (
     CaFile,
     Context,
@@ -31,7 +31,7 @@ from recover.kube.auth import load_credentials
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.lookup import NotFound, find, namespace_of
-from recover.model import Pod
+from recover.model import AgentPod, Pod
 from recover.output import Output, print_data
 from recover.snapshot import CannotTell, Snapshot, ranks_of, read
 from recover.stories.around import Around
@@ -77,8 +77,12 @@ def _status(
     ca_file: CaFile = "",
 ) -> None:
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
-    snapshot = _asked(
-        partial(read, namespace=namespace, jobs=False),
+
+    async def looked(cluster: Cluster) -> tuple[Snapshot, Mapping[str, AgentPod] | None]:
+        return await read(cluster, namespace=namespace, jobs=False), await agents_seen(cluster)
+
+    snapshot, agents = _asked(
+        looked,
         load_credentials(
             kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
         ),
@@ -91,6 +95,7 @@ def _status(
         snapshot.recoveries,
         datetime.now(UTC),
         hidden=snapshot.hidden,
+        agents=agents,
     )
     if output is Output.TABLE:
         _print_overview(shown)
@@ -113,13 +118,16 @@ def _why(
 ) -> None:
     """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
 
-    async def looked(cluster: Cluster) -> tuple[Snapshot, Job | str, tuple[Pod, ...]]:
+    async def looked(
+        cluster: Cluster,
+    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None]:
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject))
         found = find(subject, snapshot, namespace)
-        gang = found.gang if isinstance(found, Job) else None
-        return snapshot, found, await ranks_of(cluster, gang) if gang is not None else ()
+        if isinstance(found, str):
+            return snapshot, found, (), await agents_seen(cluster)
+        return snapshot, found, await ranks_of(cluster, found.gang) if found.gang is not None else (), None
 
-    snapshot, found, pods = _asked(
+    snapshot, found, pods, agents = _asked(
         looked,
         load_credentials(
             kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
@@ -135,6 +143,7 @@ def _why(
             snapshot.incidents,
             now,
             hidden=snapshot.hidden,
+            agents=agents,
         )
     else:
         around = Around(

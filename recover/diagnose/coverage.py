@@ -7,15 +7,16 @@ kind of faults that no rule reads is not covered, however well the source is rea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from detectors.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
-from recover.model import World
+from recover.model import AgentPod, World
 from recover.policy import policies
 
-__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence"]
+__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silence_of"]
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
@@ -39,24 +40,34 @@ _CLOCKS = timedelta(seconds=1)
 class Silence(msgspec.Struct, frozen=True):
     """An agent that does not report."""
 
-    why: str
+    node: str
+    kind: str
+    """The same words for all nodes that are silent in the same way."""
     since: datetime | None = None
     """None where nobody can tell."""
+
+    @property
+    def why(self) -> str:
+        since = f" since {self.since:%H:%M:%S}" if self.since is not None else ""
+        return f"no agent reports from {self.node}{since}: {self.kind}"
 
 
 def silence(world: World, node: str, now: datetime) -> Silence | None:
     """Why the agent of a node does not report; None where it does. What it wrote stays when it ends, so what
     its NodeHealth says is not enough."""
-    if world.agents_are_pods:
-        agent = world.agents.get(node)
-        if agent is None:
-            return Silence(f"{node} has no pod of an agent")
-        if not agent.ready:
-            since = f" since {agent.since:%H:%M:%S}" if agent.since is not None else ""
-            return Silence(f"the agent's pod on {node} is not ready{since}", agent.since)
-        return None
-    health = world.health.get(node)
-    return _outdated(node, health, now) if health is not None else None
+    return silence_of(node, world.health.get(node), world.agents if world.agents_are_pods else None, now)
+
+
+def silence_of(
+    node: str, health: NodeHealth | None, agents: Mapping[str, AgentPod] | None, now: datetime
+) -> Silence | None:
+    """The same for whoever has no World. `agents` by node; None where agents are no pods."""
+    if agents is None:
+        return _outdated(node, health, now) if health is not None else None
+    agent = agents.get(node)
+    if agent is None:
+        return Silence(node, "its agent's pod is missing")
+    return None if agent.ready else Silence(node, "its agent's pod is not ready", agent.since)
 
 
 def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
@@ -64,7 +75,7 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
     every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
-    return Silence(f"the agent of {node} has written nothing since {at:%H:%M:%S}", at + every)
+    return Silence(node, "its agent should have written long ago, and has not", at + every)
 
 
 def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:

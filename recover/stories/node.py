@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from detectors.contract import (
@@ -16,8 +16,9 @@ from detectors.contract import (
 )
 from recover.api import Incident, IncidentPhase, Outcome
 from recover.consent import held
+from recover.diagnose.coverage import FAMILIES, silence_of
 from recover.evidence import answered_at, is_proof, open_findings
-from recover.model import Node
+from recover.model import AgentPod, Node
 from recover.nodes import undone_by
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.stories.annotations import misread_on_node
@@ -54,9 +55,10 @@ def why_node(
     now: datetime,
     *,
     hidden: Collection[str] = (),
+    agents: Mapping[str, AgentPod] | None = None,
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
-    their plural) nothing is known."""
+    their plural) nothing is known. `agents` is None where they are no pods, or cannot be read."""
     about = newest_first(
         i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
     )
@@ -65,7 +67,7 @@ def why_node(
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(health, now, hidden)),
-        Section("What its agent can see", _coverage(health, now)),
+        Section("What its agent can see", _coverage(name, health, agents, now)),
         Section("Training on it", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
         Section("Incidents", seen(about, now)),
@@ -209,12 +211,18 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
     return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
 
 
-def _coverage(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+def _coverage(
+    name: str, health: NodeHealth | None, agents: Mapping[str, AgentPod] | None, now: datetime
+) -> tuple[Line, ...]:
     if health is None:
         return ()
     unused = (
         Line(f"catalogue: not used: {one_line(p)}", Tone.WAITING) for p in health.status.catalogue_problems
     )
+    silent = silence_of(name, health, agents, now)
+    if silent is not None:
+        last = f"; it wrote last {ago(health.status.observed_at, now)}" if health.status.observed_at else ""
+        return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
     return (*(_covered(c, now) for c in health.status.coverage), *unused)
 
 
@@ -222,9 +230,13 @@ def _covered(coverage: Coverage, now: datetime) -> Line:
     since = duration((now - coverage.since).total_seconds())
     why = f": {one_line(coverage.why)}" if coverage.why else ""
     if coverage.state is CoverageState.COVERED:
-        return Line(
-            f"{SOURCES[coverage.source]}: read since {since}{why}", Tone.WAITING if why else Tone.GOOD
+        what = (
+            f", for faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
+            if coverage.families
+            else ""
         )
+        said = f"{SOURCES[coverage.source]}: read since {since}{what}{why}"
+        return Line(said, Tone.WAITING if why else Tone.GOOD)
     return Line(f"{SOURCES[coverage.source]}: blind since {since}{why}", Tone.WAITING)
 
 

@@ -10,7 +10,8 @@ import msgspec
 
 from detectors.contract import CoverageState, NodeHealth
 from recover.api import Incident, IncidentPhase, Outcome, Recovery
-from recover.model import Node
+from recover.diagnose.coverage import silence_of
+from recover.model import AgentPod, Node
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.settings import Budgets
 from recover.spare_nodes import spare_of
@@ -60,9 +61,10 @@ def overview(
     now: datetime,
     *,
     hidden: Collection[str] = (),
+    agents: Mapping[str, AgentPod] | None = None,
 ) -> Overview:
-    """What `rekindle status` shows. Nodes and health are by node name; of hidden kinds (by their plural)
-    nothing is known."""
+    """What `rekindle status` shows. Nodes, health and agents are by node name; of hidden kinds (by their
+    plural) nothing is known. `agents` is None where they are no pods, or cannot be read."""
     every = list(incidents)
     still_open = newest_first(i for i in every if i.status.phase is IncidentPhase.OPEN)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
@@ -89,7 +91,7 @@ def overview(
             tuple(_refused(still_open, now)),
         ),
         Table("Spares", ("NODE", "POOL", "STATE"), spares),
-        Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health, hidden))),
+        Table("Blind", ("SOURCE", "NODES", "WHY"), tuple(_blind(nodes, health, agents, now, hidden))),
     )
     return Overview(
         verdict=_verdict(nodes, still_open, shown, hidden, [state for _, _, state in spares]),
@@ -211,7 +213,11 @@ def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str
 
 
 def _blind(
-    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], hidden: Collection[str]
+    nodes: Mapping[str, Node],
+    health: Mapping[str, NodeHealth],
+    agents: Mapping[str, AgentPod] | None,
+    now: datetime,
+    hidden: Collection[str],
 ) -> Iterable[tuple[str, ...]]:
     """One row for all nodes that are blind in the same way: usually it is the whole pool. Who may not read
     NodeHealths does not know which are."""
@@ -223,6 +229,9 @@ def _blind(
         if report is None or not report.status.coverage:
             if node.is_accelerated:
                 said["everything"].append(("no agent reports for it", name))
+            continue
+        if node.is_accelerated and (silent := silence_of(name, report, agents, now)) is not None:
+            said["everything"].append((silent.kind, name))
             continue
         for coverage in report.status.coverage:
             if coverage.state is CoverageState.BLIND:

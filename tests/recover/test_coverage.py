@@ -66,7 +66,10 @@ def test_without_an_agents_pod_nobody_is_blamed_whatever_its_last_status_says() 
     decision = world.decide()
 
     assert blamed(decision) is Blame.UNKNOWN
-    assert "nobody is blamed: n1 has no pod of an agent" in decision.incident.status.summary
+    assert (
+        "nobody is blamed: no agent reports from n1: its agent's pod is missing"
+        in decision.incident.status.summary
+    )
 
 
 def test_agents_of_other_nodes_that_are_away_change_nothing() -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from detectors.contract import CoverageState
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
-from recover.model import Node, Taint
+from recover.model import AgentPod, Node, Taint
 from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.overview import Overview, overview
 from recover.stories.words import Tone
@@ -132,3 +132,20 @@ def test_a_node_without_accelerators_needs_no_agent() -> None:
     plain = node("control-plane", is_accelerated=False)
 
     assert overview({"control-plane": plain}, {}, [], [], NOW).tables == ()
+
+
+def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -> None:
+    nodes = {name: node(name) for name in ("node-3", "node-4", "node-5")}
+    reports = {name: health(name=name) for name in nodes}
+    agents = {
+        "node-3": AgentPod("node-3", "a", ready=True),
+        "node-4": AgentPod("node-4", "b", ready=False, since=NOW),
+    }
+
+    shown = overview(nodes, reports, [], [], NOW, agents=agents)
+
+    assert set(rows(shown, "Blind")) == {
+        ("everything", "1: node-4", "its agent's pod is not ready"),
+        ("everything", "1: node-5", "its agent's pod is missing"),
+    }
+    assert rows(overview(nodes, reports, [], [], NOW), "Blind") == [], "nobody can tell"
