@@ -6,14 +6,13 @@ API objects at each look, so a restart forgets nothing; what a plan takes counts
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Severity, key
-from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery, RecoveryStatus
+from detectors.contract import Fault, Severity
+from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery
+from recover.attempts import annotated, began
 from recover.capacity import room
 from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
 from recover.decode import UNHEALTHY
@@ -33,16 +32,12 @@ __all__ = [
     "Denied",
     "Guard",
     "Verdict",
-    "attempts_limit",
-    "attempts_without_progress",
     "is_brake",
     "is_out_of_service",
     "may_touch",
-    "reached",
 ]
 
 BRAKE = "fleet-brake"
-_COUNT = re.compile(r"[1-9][0-9]{0,8}")
 QUARANTINE_NODE = "quarantine-node"
 RESTART_GANG = "restart-gang"
 
@@ -190,8 +185,8 @@ class Guard:
     def _within_attempts(self, gang: Gang) -> Verdict:
         history = self._world.history(gang.ref.uid)
         begins = self._now - timedelta(seconds=self._window_s)
-        recent = [r for r in history if _began(r) > begins]
-        limit = _annotated(gang.annotations, "max-recoveries", self._limits.recoveries_per_gang_max)
+        recent = [r for r in history if began(r) > begins]
+        limit = annotated(gang.annotations, "max-recoveries", self._limits.recoveries_per_gang_max)
         if len(recent) >= limit:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
@@ -254,48 +249,6 @@ def _fought(world: World, gang: Gang) -> Recovery | None:
         return None
     last = history[-1].status
     return history[-1] if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None
-
-
-def attempts_without_progress(
-    history: list[Recovery], recovery: Recovery, step: int | None, since: datetime
-) -> int:
-    """How often since then, this one included, the gang was restarted for one kind of fault without its steps
-    moving on.
-
-    `step` is where this restart begins from, or where the gang had come to if that is not known; a restart
-    that began from the same step or a later one made no progress. An unknown step counts as no progress. One
-    that ended Failed, as by a hold, has restarted nothing.
-    """
-    count = recovery.status.attempt
-    restarts = [r for r in history if r.status.phase is not Phase.FAILED]
-    for earlier in reversed([r for r in restarts if r.spec.number < recovery.spec.number]):
-        if earlier.spec.fault != recovery.spec.fault or _began(earlier) < since:
-            break
-        before = reached(earlier.status)
-        if step is not None and before is not None and step > before:
-            break
-        count += earlier.status.attempt
-    return count
-
-
-def reached(status: RecoveryStatus) -> int | None:
-    """The step that a restart begins from; where no checkpoint is known, the last one that was seen."""
-    chosen = status.checkpoint.step if status.checkpoint else None
-    return status.last_step if chosen is None else chosen
-
-
-def attempts_limit(gang: Gang, limits: Budgets) -> int:
-    return _annotated(gang.annotations, "attempts-per-cause", limits.attempts_per_cause_max)
-
-
-def _annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
-    """A positive number from an annotation; one that is no such number leaves the default."""
-    value = annotations.get(key(name), "")
-    return int(value) if _COUNT.fullmatch(value) else default
-
-
-def _began(recovery: Recovery) -> datetime:
-    return recovery.metadata.creation_timestamp or recovery.spec.detected_at
 
 
 def _share(total: int, percent: float) -> int:

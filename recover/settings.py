@@ -96,7 +96,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     brake_window_s: Seconds = 300.0
     """Both for striking so many, and for how long the brake then holds."""
     attempts_per_cause_max: Count = 3
-    """Of one gang, without progress of its steps."""
+    """Restarts of one gang for one cause without progress of its steps. A cause is the class and the node of
+    a hardware fault, or the first error of the gang's own failure; a restart counts once all ranks ran."""
     recoveries_per_gang_max: Count = 48
     """In `timing.recovery_window_s`. Llama 3 405B saw 8.6 interruptions a day."""
 

@@ -70,7 +70,7 @@ class Cause(Wire, frozen=True, kw_only=True):
     blame: Annotated[Blame, Meta(description="who was to blame when triage decided")] = Blame.UNKNOWN
     error: Annotated[
         str,
-        Meta(description="first error of an application failure: its code, or exit-1", max_length=63),
+        Meta(description="first error of a gang's own failure: its code, or exit-1", max_length=63),
     ] = ""
 
     def covers(self, incident: str, finding: str) -> bool:

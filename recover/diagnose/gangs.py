@@ -183,7 +183,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=blind,
-        error=(first.error or first.code) if fault is Fault.APPLICATION else "",
+        error=first.error or first.code,
     )
 
 

@@ -79,7 +79,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     struck_at: datetime | None = None
     """When that finding was first shown, where it is younger than the Incident: the brake counts by it."""
     error: str = ""
-    """The first error of an application failure, by which its attempts are counted."""
+    """The first error of a gang's own failure, by which its attempts are counted."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()

@@ -22,7 +22,7 @@ from recover.diagnose.ranks import losses, ranks
 from recover.model import Gang, Terminal, World
 from recover.modes import Mode
 from recover.phases.avoid import avoided
-from recover.phases.causes import corrected_causes, fresh_causes
+from recover.phases.causes import corrected_causes, first_cause, fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.environment import taken_back
@@ -158,6 +158,7 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
         attempt=ctx.status.attempt,
         at=ctx.now,
         summary=why[:512],
+        finding=first_cause(ctx).finding,
     )
     return Step(status=next_attempt(ctx, [cause], f"{why}; clearing what is left of it"))
 

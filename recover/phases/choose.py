@@ -10,10 +10,10 @@ from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
 from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
+from recover.attempts import attempts_limit, attempts_without_progress, cause_words, reached
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
-from recover.guard import attempts_limit, attempts_without_progress, reached
 from recover.model import Pod, Refusal
 from recover.phases import known
 from recover.phases.avoid import is_back
@@ -124,8 +124,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     if attempts > limit:
         message = (
-            f"{attempts - 1} restarts for {ctx.spec.fault} without a step of progress, the limit is {limit}: "
-            f"{ctx.gang.ref} stays suspended"
+            f"{attempts - 1} restarts for the same cause, {cause_words(ctx.recovery)}, without a step of "
+            f"progress; the limit is {limit}. {ctx.gang.ref} stays suspended"
         )
         status = known.not_tried(ctx, status)
         return Step(

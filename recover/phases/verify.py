@@ -14,9 +14,10 @@ from recover import scan_pod
 from recover.accounting import last_step, lost_gpu_s, lost_steps, totals, trained_until
 from recover.actions import Action
 from recover.api import Cause, Condition, Phase, RecoveryStatus
-from recover.guard import attempts_limit
+from recover.attempts import attempts_limit
 from recover.model import PodPhase
 from recover.phases import known
+from recover.phases.causes import first_cause
 from recover.phases.context import Context, Step, condition, moved, next_attempt, remove_scans
 from recover.phases.environment import names
 from recover.phases.scanned import choice_of
@@ -122,14 +123,25 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
 
 
 def _judged(ctx: Context, first: int) -> tuple[str, str]:
-    """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch."""
-    choice = ctx.status.checkpoint
+    """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch. Where no
+    checkpoint was verified, the last step that was seen before the stop tells."""
+    choice, last = ctx.status.checkpoint, _last_step(ctx)
     seen = f"{ctx.gang.ref} trains again: first new step {first}"
-    if choice is None or choice.step is None or first > choice.step:
+    if choice is not None and choice.step is not None:
+        if first > choice.step:
+            return "Resumed", seen
+        if first <= 1 < choice.step:
+            return (
+                Reason.RESUMED_FROM_SCRATCH,
+                f"{seen}; it did not load {choice.path} and began from scratch",
+            )
+        return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
+    if last is None or first > last:
         return "Resumed", seen
-    if first <= 1 < choice.step:
-        return Reason.RESUMED_FROM_SCRATCH, f"{seen}; it did not load {choice.path} and began from scratch"
-    return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
+    lost = f"{seen}, and it had reached step {last}"
+    if first <= 1 < last:
+        return Reason.RESUMED_FROM_SCRATCH, f"{lost}: it loaded no checkpoint and began from scratch"
+    return Reason.RESUMED_OLDER, f"{lost}. No checkpoint was verified, so nobody knows if one was newer"
 
 
 def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
@@ -144,16 +156,18 @@ def _no_steps(ctx: Context) -> Step:
         return _by_checkpoint(ctx)
     limit = attempts_limit(ctx.gang, ctx.settings.budgets)
     waited = f"no step within {ctx.timing.verify_deadline_s:g} s of the start"
-    if ctx.status.attempt < limit:
+    tries = 1 + sum(1 for cause in ctx.status.causes if cause.attempt > 1 and cause.fault is Fault.HANG)
+    if tries < limit:
         cause = Cause(
             incident=ctx.spec.incident,
             fault=Fault.HANG,
             attempt=ctx.status.attempt,
             at=ctx.now,
             summary=waited,
+            finding=first_cause(ctx).finding,
         )
         return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more"))
-    message = f"{waited}, after {ctx.status.attempt} attempt(s): a person must look at {ctx.gang.ref}"
+    message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
     status = msgspec.structs.replace(
         ctx.status,
         conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),

@@ -115,7 +115,7 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
         job = stage.cluster.store.read(PADDLEJOBS, JOB, NAMESPACE).body
         assert job["spec"]["runPolicy"]["suspend"] is True
         assert ledger.cordoned(stage.objects(NODES)) == set()
-        assert "2 restarts for application without a step of progress" in await why(stage)
+        assert "2 restarts for the same cause, crash (" in await why(stage)
 
 
 async def verified_by(stage: Stage, line: str) -> None:

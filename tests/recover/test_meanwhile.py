@@ -10,9 +10,9 @@ import pytest
 from detectors.contract import Edge
 from recover.actions import Create, Delete
 from recover.api import Phase, Recovery
+from recover.attempts import attempts_without_progress
 from recover.decode import SCAN_OF
 from recover.expiry import expire
-from recover.guard import attempts_without_progress
 from recover.model import Pod, Terminal
 from recover.phases import advance
 from recover.reasons import Reason

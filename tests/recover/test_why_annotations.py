@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recover.attempts import attempts_limit
 from recover.consent import held
 from recover.durations import parse_s
-from recover.guard import attempts_limit
 from recover.model import Gang, NamespaceView
 from recover.settings import Budgets
 from recover.stories.annotations import misread_on_job, misread_on_node

@@ -1,0 +1,109 @@
+"""How often a gang was restarted for one cause without progress: the count that ends a crash loop. Pure.
+
+A cause is the class and the culprit node of a node's fault, or the first error of the gang's own failure.
+Four GPUs that die on four nodes are four causes, also where nobody can read the job's steps. An attempt
+counts once all ranks ran: a gang that found no room has proved nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from detectors.contract import Fault, key
+from recover.api import Blame, Cause, Phase, Recovery, RecoveryStatus
+from recover.model import Gang
+from recover.settings import Budgets
+
+__all__ = [
+    "annotated",
+    "attempts_limit",
+    "attempts_without_progress",
+    "began",
+    "cause_key",
+    "cause_words",
+    "reached",
+]
+
+_COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_OF_NODES = frozenset(Fault) - {Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
+
+
+def attempts_without_progress(
+    history: Sequence[Recovery], recovery: Recovery, step: int | None, since: datetime
+) -> int:
+    """How often since then, this time included, the gang was restarted for what now restarts it, without its
+    steps moving on.
+
+    `step` is where this restart begins from, or where the gang had come to if that is not known; a restart
+    that began from the same step or a later one made no progress. An unknown step counts as no progress. One
+    that ended Failed, as by a hold, has restarted nothing.
+    """
+    now = recovery.status.attempt
+    wanted = _keys(recovery, now)
+    count = 1 + _matching(recovery, range(1, now), wanted)
+    restarts = [r for r in history if r.status.phase is not Phase.FAILED]
+    for earlier in reversed([r for r in restarts if r.spec.number < recovery.spec.number]):
+        if began(earlier) < since:
+            break
+        before = reached(earlier.status)
+        if step is not None and before is not None and step > before:
+            break
+        count += _matching(earlier, range(1, earlier.status.attempt + 1), wanted)
+    return count
+
+
+def cause_key(cause: Cause) -> tuple[str, str]:
+    """What makes two causes the same. Whether a crash could be blamed on the application depends on what was
+    covered at that moment, and does not tell one crash from another."""
+    if cause.blame is Blame.NODE or (cause.node and cause.fault in _OF_NODES):
+        return str(cause.fault), cause.node
+    if cause.fault is Fault.HANG:
+        return str(Fault.HANG), ""
+    return "crash", cause.error
+
+
+def cause_words(recovery: Recovery) -> str:
+    """What the present attempt is for, in a few words."""
+    kind, what = sorted(_keys(recovery, recovery.status.attempt))[0]
+    return f"{kind} ({what})" if what else kind
+
+
+def reached(status: RecoveryStatus) -> int | None:
+    """The step that a restart begins from; where no checkpoint is known, the last one that was seen."""
+    chosen = status.checkpoint.step if status.checkpoint else None
+    return status.last_step if chosen is None else chosen
+
+
+def attempts_limit(gang: Gang, limits: Budgets) -> int:
+    return annotated(gang.annotations, "attempts-per-cause", limits.attempts_per_cause_max)
+
+
+def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
+    """A positive number from an annotation; one that is no such number leaves the default."""
+    value = annotations.get(key(name), "")
+    return int(value) if _COUNT.fullmatch(value) else default
+
+
+def _matching(recovery: Recovery, attempts: range, wanted: set[tuple[str, str]]) -> int:
+    ran = {entered.attempt for entered in recovery.status.phases if entered.phase is Phase.VERIFYING}
+    return sum(1 for attempt in attempts if attempt in ran and _keys(recovery, attempt) & wanted)
+
+
+def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
+    """Of what began or joined that attempt."""
+    causes = [cause for cause in recovery.status.causes if cause.attempt == attempt]
+    return {cause_key(cause) for cause in causes or recovery.spec.causes[:1] or _kept_nowhere(recovery)}
+
+
+def _kept_nowhere(recovery: Recovery) -> list[Cause]:
+    """The first cause of a recovery whose own lists have none left of it."""
+    spec = recovery.spec
+    return [
+        Cause(incident=spec.incident, fault=spec.fault, attempt=1, at=spec.detected_at, node=spec.avoid_node)
+    ]
+
+
+def began(recovery: Recovery) -> datetime:
+    return recovery.metadata.creation_timestamp or recovery.spec.detected_at

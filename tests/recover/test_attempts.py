@@ -1,0 +1,56 @@
+"""The limit is 3 attempts "for one cause without step progress"."""
+
+from __future__ import annotations
+
+from detectors.contract import Fault
+from recover.api import Phase
+from recover.phases import advance
+from tests.acting import acts, apply, end_pods, only_recovery, recovering, start_pods, step
+from tests.builders import cluster, gang
+
+
+def test_four_gpus_that_die_on_four_nodes_in_a_day_are_no_crash_loop_of_a_job_with_unreadable_steps() -> None:
+    """It ran for four hours after each; its log has a progress bar without a name."""
+    world = cluster(nodes=400).running(gang(ranks=4), stepping=False)
+    first = 0
+    for fault in range(4):
+        before = set(world.recoveries)
+        recovering(world.finding(on=f"n{first}"))
+        (name,) = set(world.recoveries) - before
+        first += 4
+        for _ in range(12):
+            recovery = world.recoveries[name]
+            if recovery.status.phase is Phase.VERIFYING or not recovery.active:
+                break
+            found = advance(recovery, world.world(), world.settings, world.now)
+            apply(world, found)
+            if "stop-gang" in acts(found):
+                end_pods(world)
+            if "start-gang" in acts(found):
+                start_pods(world.later(2), first_node=first)
+        status = world.recoveries[name].status
+        assert status.phase is Phase.VERIFYING, (fault, status.reason, status.message)
+        world.later(world.settings.timing.verify_deadline_s + 1)
+        apply(world, advance(world.recoveries[name], world.world(), world.settings, world.now))
+        assert world.recoveries[name].status.phase is Phase.SUCCEEDED
+        recovering(world.later(4 * 3600))
+
+
+def test_faults_of_four_classes_on_four_nodes_are_not_one_cause() -> None:
+    world = recovering(cluster(nodes=400).running(gang(ranks=4)).finding(on="n1"))
+    first = 4
+    later = [("xid-74", Fault.NVLINK), ("xid-119", Fault.DRIVER), ("xid-95", Fault.MEMORY_DEGRADED), None]
+    for fault in later:
+        while only_recovery(world).status.phase not in (Phase.VERIFYING, Phase.ESCALATED):
+            wrote = step(world)
+            if "stop-gang" in wrote:
+                end_pods(world)
+            if "start-gang" in wrote:
+                start_pods(world.later(2), first_node=first)
+                first += 4
+        if fault is not None:
+            world.later(100).finding(on=f"n{first - 4}", code=fault[0], fault=fault[1])
+            recovering(world)
+            step(world)
+    status = only_recovery(world).status
+    assert status.phase is Phase.VERIFYING, (status.reason, status.message)

@@ -1,0 +1,31 @@
+"""A gang that begins below the step that it had reached: said at once, also without a verified checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from recover.api import Phase
+from recover.reasons import Reason
+from tests.acting import advanced, first_step, only_recovery, recovering, step
+from tests.builders import cluster, gang
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (0, Reason.RESUMED_FROM_SCRATCH),
+        (1, Reason.RESUMED_FROM_SCRATCH),
+        (81, Reason.RESUMED_OLDER),
+        (100, Reason.RESUMED_OLDER),
+        (101, ""),
+    ],
+)
+def test_without_a_verified_checkpoint_the_last_step_that_was_seen_tells(first: int, reason: str) -> None:
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))  # it had reached step 100
+    advanced(world, Phase.VERIFYING)
+    first_step(world.later(30), first)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.SUCCEEDED, reason)
+    assert ("it had reached step 100" in status.message) is bool(reason)
