@@ -34,6 +34,7 @@ from recover.resources import JOBS
 from recover.workloads.wire import OwnedMeta, Owner, PodSpec, volumes_of
 
 __all__ = [
+    "AVOIDED",
     "EXCLUDED",
     "JOBSET_UID",
     "QUARANTINE",
@@ -59,6 +60,8 @@ REPAIR_OF = key("repair")
 """Label on a Job of a repair, and on its pod, in our own namespace: the Incident whose node it mends."""
 EXCLUDED = key("excluded")
 """Annotation on a scan pod: the steps that it must not choose, since they failed to load."""
+AVOIDED = key("avoided")
+"""Annotation on a scan pod: the hosts of broken nodes that its affinity keeps out."""
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -29,6 +29,7 @@ __all__ = [
     "proven",
     "strength",
     "suspected",
+    "trained_after",
     "trained_over",
 ]
 
@@ -113,8 +114,13 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
 
 def trained_over(finding: Finding, health: NodeHealth) -> bool:
     """Training on its node has made steps well after the finding was shown last."""
-    after = finding.last_seen + timedelta(seconds=_TRAINED_S)
-    return any(
+    return trained_after(health, finding.last_seen)
+
+
+def trained_after(health: NodeHealth | None, at: datetime) -> bool:
+    """Training on that node has made steps well after this."""
+    after = at + timedelta(seconds=_TRAINED_S)
+    return health is not None and any(
         pod.edge is not Edge.STARTED and pod.last_step_at is not None and pod.last_step_at > after
         for pod in health.status.pods
     )

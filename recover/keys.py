@@ -236,6 +236,7 @@ KEYS = (
 WRITTEN_BY_US = frozenset(
     key(name)
     for name in (
+        "avoided",
         "excluded",
         "health",
         "quarantined-by",

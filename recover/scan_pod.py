@@ -7,6 +7,7 @@ held by a scheduling gate, and released the moment the old pods have ended; with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +23,13 @@ from recover.checkpoints.annotation import (
     parse_repair,
 )
 from recover.checkpoints.model import Repair
-from recover.decode import EXCLUDED, SCAN_OF
+from recover.decode import AVOIDED, EXCLUDED, SCAN_OF
 from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
 from recover.objects import shortened
 from recover.resources import PODS
 from recover.settings import Settings
 from recover.witnesses import told
+from recover.workloads.wire import HOSTNAME
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -138,16 +140,22 @@ def scan_label(recovery: Recovery) -> str:
     return shortened(recovery.metadata.name, 63)
 
 
-def create(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
-    """The scan pod of this attempt, gated where the API server can; None where nothing can be scanned."""
+def create(
+    recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> Create | None:
+    """The scan pod of this attempt, gated where the API server can; None where nothing can be scanned.
+    `avoided`: hosts of broken nodes."""
     gates = [{"name": _GATE}] if settings.scheduling_gates else []
     allowed = _allowed(gang)
-    return _create(scan_name(recovery), recovery, gang, world, settings, gates=gates, allowed=allowed)
+    name = scan_name(recovery)
+    return _create(name, recovery, gang, world, settings, avoided, gates=gates, allowed=allowed)
 
 
-def create_later(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> Create | None:
+def create_later(
+    recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> Create | None:
     """A scan beside the running gang, where nothing is changed; None where nothing can be scanned."""
-    return _create(later_name(recovery), recovery, gang, world, settings, gates=[], allowed=[])
+    return _create(later_name(recovery), recovery, gang, world, settings, avoided, gates=[], allowed=[])
 
 
 def _create(
@@ -156,6 +164,7 @@ def _create(
     gang: Gang,
     world: World,
     settings: Settings,
+    avoided: Sequence[str],
     *,
     gates: list[dict[str, str]],
     allowed: list[Repair],
@@ -166,8 +175,8 @@ def _create(
         return None
     exclude = unloadable(recovery, world)
     command = _command(place, recovery, exclude, allowed, settings.timing.scan_deadline_s * _SHARE)
-    notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed)}
-    spec = _spec(place, settings, command, writes=bool(allowed))
+    notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
+    spec = {**_spec(place, settings, command, writes=bool(allowed)), **_off(avoided)}
     return Create(
         what="create-scan",
         resource=PODS,
@@ -187,6 +196,15 @@ def _create(
     )
 
 
+def _off(avoided: Sequence[str]) -> dict[str, Any]:
+    """The affinity that keeps it off broken nodes; nothing where there are none."""
+    if not avoided:
+        return {}
+    others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
 def unloadable(recovery: Recovery, world: World) -> list[int]:
     """Steps whose checkpoints look complete and do not load: one from which two attempts began and none moved
     on; or one, where a rank's first error was that it could not read a checkpoint. What an earlier attempt of
@@ -204,9 +222,12 @@ def unloadable(recovery: Recovery, world: World) -> list[int]:
     return sorted(found)
 
 
-def is_outdated(pod: Pod, recovery: Recovery, world: World) -> bool:
-    """It waits for its release, and an agent has told since that a checkpoint did not load."""
-    return pod.gated and pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, world))
+def is_outdated(pod: Pod, recovery: Recovery, world: World, avoided: Sequence[str]) -> bool:
+    """It waits for its release, and an agent has told since that a checkpoint did not load, or that a further
+    node is broken."""
+    excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, world))
+    known = set(pod.annotations.get(AVOIDED, "").split(","))
+    return pod.gated and (excluded or not known.issuperset(avoided))
 
 
 def _told(steps: list[int]) -> str:

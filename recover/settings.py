@@ -109,6 +109,16 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A stopped gang is started only once all of its ranks fit on the nodes that are there, as far as their
     accelerators tell. Set this to `false` with a cluster autoscaler, which adds nodes only for pods that
     wait."""
+    suspicion_s: PositiveSeconds = 86_400.0
+    """A node that is suspected, and not proven to be broken, is less preferred for this long. Training that
+    goes on there, a reboot, a repair or a person's release ends the suspicion sooner."""
+    again_s: PositiveSeconds = 10.0
+    """A gang whose ranks never all ran is stopped and started again for better places at the earliest after
+    this, and after twice as long each further time. Such starts count as no attempt."""
+    again_max_s: PositiveSeconds = 900.0
+    """... but never later than this."""
+    again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
+    """So often in one recovery; after that its ranks keep waiting where they are."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

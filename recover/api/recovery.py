@@ -231,7 +231,17 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     witnesses: Annotated[
         list[Witness], Meta(description="of the ranks that a later attempt has stopped", max_length=8)
     ] = []
-    avoid_nodes: Annotated[list[str], Meta(max_length=256)] = []
+    avoid_nodes: Annotated[
+        list[str], Meta(description="broken nodes that the gang is kept off now", max_length=256)
+    ] = []
+    suspects: Annotated[
+        list[str],
+        Meta(description="nodes that are only suspected: other nodes are preferred to them", max_length=64),
+    ] = []
+    uncounted: Annotated[
+        list[int],
+        Meta(description="attempts in which never all ranks ran: they count for no limit", max_length=128),
+    ] = []
     phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
     checkpoint: CheckpointChoice | None = None

@@ -21,7 +21,7 @@ from recover.consent import OptIn, frozen_gang, in_force_for, may_recreate, opt_
 from recover.diagnose.ranks import losses, ranks
 from recover.model import Gang, Terminal, World
 from recover.modes import Mode
-from recover.phases.avoid import avoided
+from recover.phases.avoid import shown
 from recover.phases.causes import corrected_causes, first_cause, fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
@@ -63,11 +63,19 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+        step = _with_what_is_avoided(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
     return Plan(chains=(chain,), look_again_s=step.look_again_s)
+
+
+def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
+    """Each status of a gang that is stopped, or about to be, shows it as it is now."""
+    status = step.status
+    if status is None or status.phase not in ACTIVE_PHASES or status.phase is Phase.VERIFYING:
+        return step
+    return msgspec.structs.replace(step, status=shown(ctx, status))
 
 
 def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
@@ -119,9 +127,7 @@ def _joined(ctx: Context) -> Step | None:
     if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
         return None
     if not ctx.has("resumed"):
-        causes = [*known, *fresh]
-        status = msgspec.structs.replace(ctx.status, causes=bounded(causes), avoid_nodes=avoided(ctx, causes))
-        return Step(status=status)
+        return Step(status=msgspec.structs.replace(ctx.status, causes=bounded([*known, *fresh])))
     if not fresh:
         return Step(status=msgspec.structs.replace(ctx.status, causes=known))
     summary = "; ".join(cause.summary for cause in fresh)

@@ -1,64 +1,120 @@
-"""Which nodes a gang is kept off at its next start, by what is known when it starts. Pure.
+"""Which nodes a gang is kept off, and which it only prefers to leave, by the facts of this moment. Pure.
 
-Its causes name most of them. What is learnt before the start changes them: a suspect is let in again once
-another node proves to be to blame, and whatever else is broken by then is avoided too.
+A proven fault keeps the gang off its node for as long as it is open, whatever the age of the mode. A
+suspicion only makes other nodes preferable. Neither is remembered: both are computed again at every start,
+and while the gang waits for places. The status shows them; the job's mark says what is in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import islice
 
-from detectors.contract import Fault, Severity
-from recover.api import Blame, Cause
-from recover.consent import in_force_for
-from recover.diagnose import Apart
-from recover.diagnose.nodes import node_faults
+import msgspec
+
+from recover.api import Cause, RecoveryStatus
+from recover.capacity import tolerates_all
+from recover.evidence import proven, suspected, trained_after
+from recover.model import Gang, World
+from recover.phases import known
 from recover.phases.context import AVOIDED_MAX, Context
+from recover.workloads.wire import HOSTNAME
 
-__all__ = ["avoided", "broken", "closed", "is_back"]
+__all__ = ["Avoidance", "avoidance", "shown", "to_avoid"]
 
-
-def avoided(ctx: Context, causes: Iterable[Cause]) -> list[str]:
-    """The nodes to avoid where these are the causes: whom none of them names any more is let in."""
-    named = {cause.node for cause in causes}
-    cleared = {cause.node for cause in ctx.status.causes} - named
-    return sorted({*ctx.status.avoid_nodes, *named} - cleared - {""})[:AVOIDED_MAX]
+HOSTS_MAX, SUSPECTS_MAX = 1024, 64
+NOT_READY = "not ready"
 
 
-def is_back(ctx: Context, name: str) -> bool:
-    """It was only not heard of for a while, in one and the same boot: kept out, it would be missed on a full
-    cluster. While a node is silent Kubernetes itself keeps new pods away."""
-    node = ctx.world.nodes.get(name)
-    if node is None or not node.ready:
+class Avoidance(msgspec.Struct, frozen=True):
+    required: Mapping[str, str]
+    """Nodes that the gang must not use now, each with the reason."""
+    suspected: Mapping[str, str]
+    """Nodes that it should rather not use."""
+    hosts: tuple[str, ...]
+    """What the affinity must keep out: host names, of those that no taint keeps the gang from."""
+    suspected_hosts: tuple[str, ...]
+
+
+def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
+    world, gang = ctx.world, ctx.gang
+    broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
+    is_tolerant, closed = tolerates_all(gang), _closed(world, gang)
+    silent = {node.name: NOT_READY for node in world.nodes.values() if not node.ready and node.is_accelerated}
+    required = {**silent, **broken}
+    # Kubernetes itself keeps a gang off a node that is not ready, unless it tolerates everything.
+    hosts = [n for n in sorted(required) if n not in closed and (n in broken or is_tolerant)]
+    doubtful = {n: why for n, why in _suspects(ctx, status).items() if n not in required and n not in closed}
+    suspects = dict(islice(doubtful.items(), SUSPECTS_MAX))
+    by_people = _excluded_by_people(gang)
+    return Avoidance(
+        required=required,
+        suspected=suspects,
+        hosts=tuple(h for h in (_host(world, n) for n in hosts) if h not in by_people)[:HOSTS_MAX],
+        suspected_hosts=tuple(_host(world, name) for name in suspects),
+    )
+
+
+def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """The status with what is avoided now: of the broken nodes those that concern this gang."""
+    found = avoidance(ctx, status)
+    about = {cause.node for cause in status.causes} | {*ctx.recovery.nodes, *ctx.spec.nodes}
+    in_force = set(found.hosts)
+    names = sorted(n for n in found.required if n in about or _host(ctx.world, n) in in_force)
+    return msgspec.structs.replace(status, avoid_nodes=names[:AVOIDED_MAX], suspects=sorted(found.suspected))
+
+
+def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
+    """Host names of broken nodes that nothing else keeps a pod like the gang's from: for the scan pod."""
+    closed = _closed(world, gang)
+    return tuple(_host(world, name) for name in sorted(proven(world, now)) if name not in closed)[:HOSTS_MAX]
+
+
+def _closed(world: World, gang: Gang) -> set[str]:
+    """The nodes that our own quarantine keeps the gang off. It ends with a person's word or a repair, and the
+    affinity of pods that wait would not."""
+    if tolerates_all(gang):
+        return set()
+    out = (n for n in world.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
+    return {node.name for node in out if node.unschedulable}
+
+
+# --- suspicions -------------------------------------------------------------------------------------------
+
+
+def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
+    """The nodes of its causes first; then those that a known issue makes it leave, and others in doubt."""
+    found = {cause.node: cause.summary for cause in status.causes if _is_suspicious(ctx, cause)}
+    for name in sorted(known.left_nodes(ctx, status)):
+        found.setdefault(name, "a known issue occurred there")
+    for name, code in sorted(suspected(ctx.world, ctx.now, ctx.settings.placement.suspicion_s).items()):
+        found.setdefault(name, code)
+    return found
+
+
+def _is_suspicious(ctx: Context, cause: Cause) -> bool:
+    """Nothing since has shown that the node is well: no person or repair, no time, no training there. After a
+    reboot its proof is gone, and the suspicion stays."""
+    node = ctx.world.nodes.get(cause.node)
+    if node is None or cause.at < ctx.now - timedelta(seconds=ctx.settings.placement.suspicion_s):
         return False
-    found = [(c, ctx.world.incidents.get(c.incident)) for c in ctx.status.causes if c.node == name]
-    about = [(cause, i) for cause, i in found if i is None or i.spec.node]  # of the node, not of the gang
-    return bool(about) and all(
-        cause.fault is Fault.HOST and incident is not None and incident.spec.boot_id == node.boot_id
-        for cause, incident in about
-    )
+    if node.released_at is not None and node.released_at > cause.at:
+        return False
+    return not trained_after(ctx.world.health.get(node.name), cause.at)
 
 
-def broken(ctx: Context) -> list[str]:
-    """Nodes with a fatal fault that take pods all the same, and are not avoided yet: a limit may have refused
-    their quarantine, or triage has not come to it. The gang need not have run there."""
-    since, out = in_force_for(ctx.world, ctx.gang).acting_since, closed(ctx)
-    return sorted(
-        fault.node
-        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now, Apart())
-        if (fault.blame, fault.severity) == (Blame.NODE, Severity.FATAL)
-        and fault.seen_at >= since
-        and fault.node not in ctx.status.avoid_nodes
-        and fault.node not in out
-    )
+# --- host names -------------------------------------------------------------------------------------------
 
 
-def closed(ctx: Context) -> set[str]:
-    """The nodes that a NoSchedule taint of ours keeps the gang off."""
-    tolerant = any(
-        t.get("operator") == "Exists" and not t.get("key")
-        for template in ctx.gang.templates.values()
-        for t in template.tolerations
-    )
-    out = (n for n in ctx.world.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
-    return set() if tolerant else {node.name for node in out}
+def _host(world: World, name: str) -> str:
+    """A node's label need not say what the Node is called."""
+    node = world.nodes.get(name)
+    return (node.labels.get(HOSTNAME) if node is not None else None) or name
+
+
+def _excluded_by_people(gang: Gang) -> set[str]:
+    """Hosts that every template keeps out without us; what is theirs must not become ours to undo."""
+    excluded = [set(template.avoided) for template in gang.templates.values()]
+    everywhere = set.intersection(*excluded) if excluded else set()
+    return everywhere - set(gang.mark.avoided if gang.mark else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from recover.api import Cause, Incident
-from recover.phases.context import AVOIDED_MAX, CAUSES_MAX, Context
+from recover.phases.context import CAUSES_MAX, Context
 
 __all__ = ["corrected_causes", "first_cause", "fresh_causes"]
 
@@ -36,20 +36,25 @@ def fresh_causes(ctx: Context) -> list[Cause]:
 
 
 def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
-    """Of more broken nodes than there is room for causes, that they are avoided tells that they are known: a
-    cause that gave its place to a later one would else come back at each look."""
-    avoided = ctx.status.avoid_nodes
-    is_full = len(ctx.status.causes) >= CAUSES_MAX
-    return is_full and cause.node != "" and (cause.node in avoided or len(avoided) >= AVOIDED_MAX)
+    """Of more broken nodes than there is room for causes, one that gave its place to a later cause would come
+    back at each look."""
+    known = ctx.status.causes
+    return len(known) >= CAUSES_MAX and cause.node != "" and cause.at <= max(one.at for one in known)
 
 
 def corrected_causes(ctx: Context) -> list[Cause]:
     """The causes in the words of what is known by now: a gang's own trouble may prove a node's fault."""
-    return [_corrected(cause, ctx.world.incidents.get(cause.incident)) for cause in ctx.status.causes]
+    return [_corrected(ctx, cause, ctx.world.incidents.get(cause.incident)) for cause in ctx.status.causes]
 
 
-def _corrected(cause: Cause, incident: Incident | None) -> Cause:
+def _corrected(ctx: Context, cause: Cause, incident: Incident | None) -> Cause:
     if incident is None or not incident.status.superseded_by:
         return cause
-    status = incident.status
-    return msgspec.structs.replace(cause, node=status.blamed_node, summary=status.summary)
+    status, fault = incident.status, ctx.world.incidents.get(incident.status.superseded_by)
+    return msgspec.structs.replace(
+        cause,
+        node=status.blamed_node,
+        summary=status.summary,
+        blame=status.blame,
+        fault=fault.fault if fault is not None else cause.fault,
+    )

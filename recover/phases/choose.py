@@ -16,7 +16,7 @@ from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
 from recover.model import Pod, Refusal
 from recover.phases import known
-from recover.phases.avoid import is_back
+from recover.phases.avoid import shown, to_avoid
 from recover.phases.context import Context, Step, condition, moved
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.phases.scanned import begins_from, choice_of, entered, unverified, waited_s
@@ -92,10 +92,11 @@ def _hopeless(ctx: Context, scan: Pod | None, refusal: Refusal | None) -> str | 
 
 def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
     """Creates the scan where it is missing, and lifts its gate."""
+    off = to_avoid(ctx.gang, ctx.world, ctx.now)
     if scan is None:
-        created = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
+        created = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
         return (created,) if created else ()
-    if scan_pod.is_outdated(scan, ctx.recovery, ctx.world):
+    if scan_pod.is_outdated(scan, ctx.recovery, ctx.world, off):
         return (scan_pod.remove(scan),)
     return (scan_pod.release(scan),) if scan.gated else ()
 
@@ -116,7 +117,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         return Step(look_again_s=open_until)
     history = ctx.world.history(ctx.gang.ref.uid)
     since = ctx.now - timedelta(seconds=ctx.timing.recovery_window_s)
-    status = known.recognised(ctx, _with_choice(ctx, choice))
+    status = shown(ctx, known.recognised(ctx, _with_choice(ctx, choice)))
     ended = known.held(ctx, status)
     if ended is not None:
         return ended
@@ -166,7 +167,6 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     return msgspec.structs.replace(
         ctx.status,
         checkpoint=choice,
-        avoid_nodes=[name for name in ctx.status.avoid_nodes if not is_back(ctx, name)],
         leftovers=ctx.leftovers(),
         last_step=max(steps, default=None),
         failed_log=_failed_log(ctx) or ctx.status.failed_log,

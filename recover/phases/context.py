@@ -232,7 +232,6 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
         causes=bounded([*ctx.status.causes, *added]),
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
-        avoid_nodes=_widened(ctx.status.avoid_nodes, added),
         fruitless=[*ctx.status.fruitless, *_suspected(ctx, added)][-16:],
         resumed_step=None,
     )
@@ -244,10 +243,6 @@ def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
     """The step that this attempt began from, where its end may be the checkpoint's fault."""
     step = ctx.status.checkpoint.step if ctx.status.checkpoint else None
     return [step] if step is not None and any(c.fault in _MAY_BE_THE_CHECKPOINT for c in causes) else []
-
-
-def _widened(avoid: list[str], causes: Iterable[Cause]) -> list[str]:
-    return sorted({*avoid, *(cause.node for cause in causes if cause.node)})[:AVOIDED_MAX]
 
 
 def bounded(causes: list[Cause]) -> list[Cause]:

@@ -5,8 +5,6 @@ Pure. What a recipe says is in recipes/; here it meets the gang, its history, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
@@ -16,24 +14,20 @@ from recover.recipes.decide import decide, environment, proof, requirements
 from recover.recipes.evidence import evidences
 from recover.workloads.patches import asked_by_people
 
-__all__ = ["handed_over", "held", "not_tried", "placed", "recognised", "verified"]
+__all__ = ["handed_over", "held", "left_nodes", "not_tried", "placed", "recognised", "verified"]
 
 _USES_MAX = 8
 
 
 def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
-    """The status with the recipes that fit what this attempt has shown, and the nodes that they avoid."""
+    """The status with the recipes that fit what this attempt has shown."""
     known = evidences(ctx.world, ctx.gang, ctx.recovery)
     uses = decide(
         ctx.world.recipes, known, _history(ctx), ctx.world.nodes.values(), attempt=ctx.status.attempt
     )
     if not uses:
         return status
-    return msgspec.structs.replace(
-        status,
-        recipes=[*status.recipes, *uses][-_USES_MAX:],
-        avoid_nodes=sorted({*status.avoid_nodes, *_avoided(ctx, uses)})[:256],
-    )
+    return msgspec.structs.replace(status, recipes=[*status.recipes, *uses][-_USES_MAX:])
 
 
 def held(ctx: Context, status: RecoveryStatus) -> Step | None:
@@ -77,6 +71,18 @@ def placed(ctx: Context) -> tuple[Requirement, ...]:
     return tuple(one for one in requirements(_history(ctx)) if one not in people)
 
 
+def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
+    """The node of the rank that was lost first, where a recipe of this attempt wants another one."""
+    uses = _of_attempt(ctx, status)
+    applied = [
+        ctx.world.recipes[use.name]
+        for use in uses
+        if use.outcome is RecipeOutcome.APPLIED and use.name in ctx.world.recipes
+    ]
+    wanted = any(r.change.placement is not None and r.change.placement.avoid_node for r in applied)
+    return {witness.node for witness in ctx.recovery.witnesses[:1]} if wanted else set()
+
+
 def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
     """The status' conditions with the word on whether the changes of this attempt have helped."""
     applied = [use for use in _of_attempt(ctx, ctx.status) if use.outcome is RecipeOutcome.APPLIED]
@@ -103,10 +109,3 @@ def _history(ctx: Context) -> list[RecipeUse]:
 
 def _of_attempt(ctx: Context, status: RecoveryStatus) -> list[RecipeUse]:
     return [use for use in status.recipes if use.attempt == ctx.status.attempt]
-
-
-def _avoided(ctx: Context, uses: Sequence[RecipeUse]) -> set[str]:
-    """The node of the rank that was lost first, where an applied recipe wants another one."""
-    applied = [ctx.world.recipes[use.name] for use in uses if use.outcome is RecipeOutcome.APPLIED]
-    wanted = any(r.change.placement is not None and r.change.placement.avoid_node for r in applied)
-    return {witness.node for witness in ctx.recovery.witnesses[:1]} if wanted else set()

@@ -12,8 +12,8 @@ from recover.consent import frozen_gang
 from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
-from recover.phases.avoid import broken, closed
-from recover.phases.context import AVOIDED_MAX, REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
+from recover.phases.avoid import avoidance, shown
+from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.phases.environment import handed_over, names
 from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
@@ -21,7 +21,6 @@ from recover.reasons import EventReason, Reason
 from recover.resources import PODS
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
-from recover.workloads.wire import HOSTNAME
 
 __all__ = ["resuming"]
 
@@ -90,13 +89,14 @@ def _start(ctx: Context) -> Step:
     held = _held(ctx)
     if held is not None:
         return held
-    bad = broken(ctx)
-    if bad and len(ctx.status.avoid_nodes) < AVOIDED_MAX:
-        return Step(status=_kept_off(ctx, bad))
-    waiting = without_room(ctx, dict.fromkeys(ctx.status.avoid_nodes, "this recovery avoids it"))
+    found = avoidance(ctx, ctx.status)
+    waiting = without_room(ctx, found.required)
     if waiting is not None:
         return waiting
-    mark = ctx.mark("resumed", _to_avoid(ctx), known.placed(ctx))
+    status = shown(ctx, ctx.status)
+    if status != ctx.status:
+        return Step(status=_kept_off(ctx, status))
+    mark = ctx.mark("resumed", found.hosts, known.placed(ctx), found.suspected_hosts)
     told = handed_over(ctx)
     instead = instead_of_start(ctx, mark, told)
     if instead is not None:
@@ -141,12 +141,11 @@ def _held(ctx: Context) -> Step | None:
     return None
 
 
-def _kept_off(ctx: Context, bad: list[str]) -> RecoveryStatus:
-    return msgspec.structs.replace(
-        ctx.status,
-        avoid_nodes=sorted([*ctx.status.avoid_nodes, *bad][:AVOIDED_MAX]),
-        message=f"{ctx.status.message}; kept off what else is broken: {', '.join(bad)}"[:1024],
-    )
+def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """Something has changed since the checkpoint was chosen."""
+    more = ", ".join(sorted(set(status.avoid_nodes) - set(ctx.status.avoid_nodes)))
+    message = f"{status.message}; kept off what else is broken: {more}"[:1024] if more else status.message
+    return msgspec.structs.replace(status, message=message)
 
 
 def _not_taken(ctx: Context) -> Step:
@@ -180,27 +179,6 @@ def _not_startable(ctx: Context) -> Step:
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.FRAMEWORK_SILENT),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
-
-
-def _to_avoid(ctx: Context) -> tuple[str, ...]:
-    """The host names of the nodes that the gang must not come back to and that no NoSchedule taint of ours
-    keeps it from. A node's label need not say what the Node is called."""
-    out = closed(ctx)
-    by_people = _excluded_by_people(ctx.gang)
-    hosts = [_host(ctx, name) for name in ctx.status.avoid_nodes if name not in out]
-    return tuple(host for host in hosts if host not in by_people)
-
-
-def _host(ctx: Context, name: str) -> str:
-    node = ctx.world.nodes.get(name)
-    return (node.labels.get(HOSTNAME) if node is not None else None) or name
-
-
-def _excluded_by_people(gang: Gang) -> set[str]:
-    """Hosts that every template keeps out without us; what is theirs must not become ours to undo."""
-    excluded = [set(template.avoided) for template in gang.templates.values()]
-    everywhere = set.intersection(*excluded) if excluded else set()
-    return everywhere - set(gang.mark.avoided if gang.mark else ())
 
 
 def _how_many(ctx: Context, running: int) -> str:

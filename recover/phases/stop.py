@@ -12,6 +12,7 @@ from recover.api import Phase, RecoveryStatus
 from recover.capacity import priority_of
 from recover.guard import Denied, may_touch
 from recover.model import Pod, PodPhase, VolumeKind
+from recover.phases.avoid import to_avoid
 from recover.phases.causes import first_cause
 from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, taken
 from recover.reasons import EventReason, Reason
@@ -44,7 +45,6 @@ def planned(ctx: Context) -> Step:
     status = msgspec.structs.replace(
         ctx.status,
         causes=[cause],
-        avoid_nodes=[cause.node] if cause.node else [],
         priority=priority_of(ctx.world, ctx.gang),
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
@@ -95,7 +95,8 @@ def stopping(ctx: Context) -> Step:
 def _beside(ctx: Context) -> tuple[Action, ...]:
     """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
     gated = ctx.settings.scheduling_gates
-    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings) if gated else None
+    off = to_avoid(ctx.gang, ctx.world, ctx.now)
+    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off) if gated else None
     told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
     return (*((scan,) if scan else ()), told)
 

@@ -17,6 +17,7 @@ from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.attempts import attempts_limit
 from recover.model import PodPhase
 from recover.phases import known
+from recover.phases.avoid import to_avoid
 from recover.phases.causes import first_cause
 from recover.phases.context import Context, Step, condition, moved, next_attempt, remove_scans
 from recover.phases.environment import names
@@ -201,7 +202,8 @@ def _by_checkpoint(ctx: Context) -> Step:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
     if scan is not None:
         return Step(look_again_s=_scan_left_s(ctx))
-    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.world, ctx.settings)
+    off = to_avoid(ctx.gang, ctx.world, ctx.now)
+    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
     return Step(writes=(made,) if made else (), look_again_s=_scan_left_s(ctx))
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 import pytest
 
 from detectors.contract import Fault, Severity
 from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase
 from recover.model import PodPhase, Template
-from recover.modes import Mode
 from recover.plan import plan
 from recover.reasons import Reason
 from recover.stories.job import Job, why_job
@@ -120,7 +117,7 @@ def test_what_was_blamed_first_and_what_is_known_by_now_is_said_by_incident_and_
     assert own.status.summary.endswith(f"What was said at first: {first.summary}")
     causes = only_recovery(world).status.causes
     assert [(cause.node, cause.fault) for cause in causes] == [
-        ("n3", Fault.APPLICATION),
+        ("n3", Fault.DEVICE_LOST),
         ("n3", Fault.DEVICE_LOST),
     ]
     assert causes[0].summary == own.status.summary
@@ -178,18 +175,9 @@ def test_a_broken_node_that_takes_pods_is_avoided_though_the_gang_never_ran_ther
 
     mark = world.gangs["llm-uid"].mark
     assert mark is not None
-    assert mark.avoided == ("n1", "n6")
-    assert only_recovery(world).status.avoid_nodes == ["n1", "n6"]
-
-
-def test_what_was_seen_before_the_mode_began_keeps_no_gang_off() -> None:
-    world = cluster(nodes=8, mode=Mode.OBSERVE).running(gang()).finding(on="n6", ago_s=1)
-    recovering(world)
-    world.later(60).mode, world.mode_since = Mode.RECOVER, world.now - timedelta(seconds=30)
-    recovering(world.crash(rank=1))
-    advanced(world, Phase.RESUMING)
-
-    assert step(world) == ["start-gang"]
+    assert (mark.avoided, mark.suspected) == (("n6",), ("n1",))
+    assert only_recovery(world).status.avoid_nodes == ["n6"]
+    assert only_recovery(world).status.suspects == ["n1"]
 
 
 # --- after the gang was started ---------------------------------------------------------------------------

@@ -214,7 +214,8 @@ def test_an_edit_before_the_deletion_is_in_the_new_job() -> None:
 
 def test_a_node_that_is_to_be_avoided_since_keeps_the_new_job_off() -> None:
     world = kept()
-    change(world, avoid_nodes=["n1", "n5"])
+    world.finding(on="n5")
+    step(world)
 
     assert "n5" in str(made(world).body["spec"]["template"]["spec"]["affinity"])
 

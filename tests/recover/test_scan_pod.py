@@ -331,7 +331,7 @@ def test_a_scan_beside_the_running_gang_never_writes_whatever_the_job_allows() -
     world = faulted(checkpoint="/ckpt", checkpoint_repair="tracker,set-aside")
     recovery, settings = only_recovery(world), world.settings
 
-    later = create_later(recovery, world.gangs["llm-uid"], world.world(), settings)
+    later = create_later(recovery, world.gangs["llm-uid"], world.world(), settings, ())
 
     assert later is not None
     assert later.body["metadata"]["annotations"] == {}
