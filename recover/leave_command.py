@@ -137,12 +137,20 @@ async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
     for one in found:
         requests.say(f"waits up to {UNDER_WAY_S:g} s: {one.words}")
     await _end_controllers(requests, settings)
+    holder = await _holder(requests, settings)
+    if holder:
+        requests.say(f"waits until {holder} gives away the lease {settings.namespace}/{LEASE}")
     await _take_back(requests, settings)
     blocking = [one for one in found if one.blocks]
     if blocking:
         hint = f"without --dry-run it would wait for that up to {UNDER_WAY_S:g} s, and then refuse"
         raise CannotLeaveError(*_told(blocking), hint)
     return list(_told(found))
+
+
+async def _holder(requests: Requests, settings: Settings) -> str:
+    raw = await requests.get(LEASES, LEASE, settings.namespace)
+    return read_record(raw, duration_s=0).holder if raw is not None else ""
 
 
 async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str:

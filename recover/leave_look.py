@@ -63,8 +63,9 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
                 "anything of Rekindle"
             )
         raise CannotLeaveError(
-            f"there is no namespace {namespace}, so the controllers' lease cannot be taken, and "
-            f"{some(marked)} still carry what Rekindle wrote",
+            f"there is no namespace {namespace}, so the controllers' lease cannot be taken; these nodes "
+            "still "
+            f"carry what Rekindle wrote: {some(marked)}",
             f"if it was installed in another namespace, run this with --set namespace=NAME; if its namespace "
             f"was deleted: kubectl create namespace {namespace}, and run this again",
         )

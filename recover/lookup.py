@@ -11,7 +11,8 @@ from recover.model import Gang
 from recover.resources import NAMESPACES
 from recover.snapshot import Lack, Snapshot
 from recover.stories.annotations import misread_on_job
-from recover.stories.job import Job
+from recover.stories.commands import why, why_node
+from recover.stories.job_state import Job
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
 
@@ -105,6 +106,8 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
         names.setdefault(node, []).append(f"node/{node}")
     near = [full for close in get_close_matches(name, names, n=3) for full in names[close]]
     hint = f"did you mean {some(near, 3)}?" if near else "`rekindle status` lists what Rekindle knows"
+    if about := _record_of(name, snapshot):
+        return f"{asked!r} is no job or node, but {about}"
     if not_served := _not_served(asked, snapshot.lacks):
         return f"no {asked!r}: {not_served}"
     hidden = snapshot.hidden - ({NAMESPACES.plural} if space in snapshot.namespaces else set())
@@ -113,6 +116,19 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
         return f"{left}; {hint}" if near else left
     is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
     return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
+
+
+def _record_of(name: str, snapshot: Snapshot) -> str:
+    """An object of Rekindle's own that was asked for, with the command that tells of its node or job."""
+    for incident in snapshot.incidents:
+        if incident.metadata.name == name and incident.spec.node:
+            return f"an Incident: `{why_node(incident.spec.node)}` tells of it"
+        if incident.metadata.name == name and incident.spec.gang is not None:
+            return f"an Incident: `{why(incident.spec.gang)}` tells of it"
+    for recovery in snapshot.recoveries:
+        if recovery.metadata.name == name:
+            return f"a Recovery: `{why(recovery.spec.gang)}` tells of it"
+    return ""
 
 
 def _not_served(asked: str, lacks: Mapping[str, Lack]) -> str:

@@ -1,4 +1,4 @@
-"""Whether the checkpoints outlive what befalls the job, and can be verified. Pure."""
+"""Whether the checkpoints outlive the job's failures, and can be verified. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSCANNED = {
     VolumeKind.EMPTY_DIR: (
         "checkpoints-in-empty-dir",
         Severity.FAILS,
-        "it goes with its pod: the job begins anew at each restart",
+        "it goes with its pod: the job starts from its first step at each restart",
     ),
     VolumeKind.HOST_PATH: (
         "checkpoints-on-host-path",
@@ -74,7 +74,7 @@ def volume(case: Case) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"no volume is mounted at {path}",
             where=where,
-            means="what lies there goes with its container: the job begins anew at each restart",
+            means="it goes with its container: the job starts from its first step at each restart",
             fix=f"{_A_CLAIM}, and in the containers volumeMounts: [{{name: ckpt, mountPath: {path}}}]",
         )
         return

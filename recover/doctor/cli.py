@@ -36,6 +36,7 @@ from recover.manifests import ManifestError, documents, name_of, read_text
 from recover.output import Output, print_data
 from recover.recipes.load import built_in
 from recover.snapshot import CannotTell
+from recover.stories.commands import why
 from recover.stories.words import Command, printable
 
 __all__ = ["run"]
@@ -160,7 +161,7 @@ def _commands(case: Case, file: str) -> tuple[Command, ...]:
         return (Command(f"rekindle enable -f {file}", "the manifest with consent and envFrom"),)
     ref = case.gang.ref
     return (
-        Command(f"rekindle why -n {ref.namespace} {ref.kind.lower()}/{ref.name}", "what befell it so far"),
+        Command(why(ref), "what happened to it so far"),
         Command("rekindle status", "the whole cluster"),
     )
 

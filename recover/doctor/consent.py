@@ -205,5 +205,5 @@ def ended(case: Case) -> Iterator[Finding]:
         what=f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
         where=case.at("status.conditions", terminal.message),
         means="it is not started again",
-        fix=f"create it anew; with the annotation {ON_TERMINAL}: recreate that is done for you",
+        fix=f"create it again; with the annotation {ON_TERMINAL}: recreate that is done for you",
     )

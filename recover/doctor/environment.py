@@ -39,7 +39,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         what=f"its containers do not read the ConfigMap {'' if gang.ref.name else '<name>'}{name}"
         + (unless if unknown else ""),
         where=case.at(f"{templates(case.spec)[0][0]}.spec.containers[].envFrom"),
-        means="ranks are not told where to resume, and no known issue is cured by a variable; "
+        means="ranks do not learn where to resume, and no known issue is cured by a variable; "
         f"a {gang.ref.kind} takes no envFrom after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
         + "rekindle enable -f job.yaml | kubectl create -f -",

@@ -130,7 +130,7 @@ def _means(recipe: Recipe) -> str:
         return "when it shows in a log, the job is held: only its owner can change it"
     if _severity(recipe) is Severity.RISKS:
         return "the job fails so, and is then started again with this change, as far as it reaches the ranks"
-    return "it is told, and nothing is changed"
+    return "it is reported, and nothing is changed"
 
 
 def _fix(recipe: Recipe) -> str:

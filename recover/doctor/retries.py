@@ -147,7 +147,7 @@ def deadline(case: Case) -> Iterator[Finding]:
                 severity=Severity.ADVICE,
                 what=f"it is failed after {seconds} s",
                 where=case.at(field, str(seconds)),
-                means="the time begins anew with each restart; when it is over, the job has failed for good",
+                means="the time starts again with each restart; when it is over, the job has failed for good",
                 fix=f"remove {field}, if it is not meant so",
             )
 
@@ -188,6 +188,6 @@ def removal(case: Case) -> Iterator[Finding]:
         severity=Severity.FAILS if at_once else Severity.RISKS,
         what=f"a failed job is removed after {seconds} s",
         where=case.at(field, str(seconds)),
-        means=f"it may be gone before it can be made anew, which takes up to {needed_s:g} s",
+        means=f"it may be gone before it can be made again, which takes up to {needed_s:g} s",
         fix=f"{field}: 3600",
     )

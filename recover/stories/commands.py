@@ -21,6 +21,7 @@ __all__ = [
     "started_by",
     "target_of",
     "why",
+    "why_node",
 ]
 
 UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until-"
@@ -38,6 +39,10 @@ def name_of(ref: GangRef) -> str:
 
 def why(ref: GangRef) -> str:
     return f"rekindle why {name_of(ref)}"
+
+
+def why_node(name: str) -> str:
+    return f"rekindle why node/{name}"
 
 
 def annotate(ref: GangRef, name: str, value: str) -> str:

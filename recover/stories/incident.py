@@ -24,7 +24,7 @@ def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
     lines: list[Line] = []
     for incident in incidents[:TOLD_MAX]:
         spec, status = incident.spec, incident.status
-        summary = status.summary or FAULTS[spec.fault]
+        summary = status.summary or FAULTS[incident.fault]
         state = "open" if status.phase is IncidentPhase.OPEN else "closed"
         lines.append(Line(f"{ago(spec.detected_at, now)}: {summary} ({incident.metadata.name}, {state})"))
         lines += [
@@ -52,9 +52,15 @@ def blame(incidents: Sequence[Incident]) -> tuple[Line, ...]:
 
 def _blamed(incident: Incident) -> Iterable[Line]:
     status = incident.status
+    if status.members:
+        many = counted(len(status.members), "node")
+        yield Line(
+            f"probably a common cause, since {many} showed it at once: no single node is held to blame"
+        )
+        return
     match status.blame:
         case Blame.NODE:
-            yield Line(f"node {status.blamed_node or incident.spec.node}, for {incident.spec.fault}")
+            yield Line(f"node {status.blamed_node or incident.spec.node}, for {incident.fault}")
         case Blame.APPLICATION:
             yield Line("the program itself: no node is held responsible")
         case Blame.UNKNOWN:

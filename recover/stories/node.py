@@ -14,12 +14,13 @@ from detectors.contract import (
     Severity,
     SubjectKind,
 )
-from recover.api import Incident, IncidentPhase, Outcome
+from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
 from recover.consent import held
 from recover.diagnose.coverage import FAMILIES, silence_of
 from recover.evidence import answered_at, is_proof, open_findings
 from recover.model import AgentPod, Node
 from recover.nodes import undone_by
+from recover.reasons import Reason
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.stories.annotations import misread_on_node
 from recover.stories.around import Around
@@ -63,6 +64,7 @@ def why_node(
         i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
     )
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    decisions += [_kept_from(name, i) for i in about[:TOLD_MAX] if name in i.status.members]
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
@@ -105,7 +107,21 @@ def _next_steps(
                 if action.target == str(victim)
             ]
         steps += repair_steps(incident, around, now)
+        if is_open and name in incident.status.members:
+            steps += steps_for_node(_kept_from(name, incident), incident, around, now)
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _kept_from(name: str, incident: Incident) -> ActionRecord:
+    """What the brake's Incident says of each node by naming it: it was not quarantined."""
+    return ActionRecord(
+        at=incident.spec.detected_at,
+        action="quarantine-node",
+        target=name,
+        outcome=Outcome.REFUSED,
+        reason=Reason.FLEET_BRAKE,
+        message=incident.status.summary,
+    )
 
 
 def is_current(finding: Finding, health: NodeHealth) -> bool:
@@ -123,7 +139,7 @@ def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[st
         return ""
     if any(incident.metadata.name == node.quarantine.incident for incident in about):
         return ""
-    return " That Incident does not exist: the controller makes it anew, and the node stays out."
+    return " That Incident does not exist: the controller creates it again, and the node stays out."
 
 
 def _node_verdict(

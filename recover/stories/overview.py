@@ -12,6 +12,7 @@ from detectors.contract import CoverageState, NodeHealth
 from recover.api import Incident, IncidentPhase, Outcome, Recovery
 from recover.diagnose.coverage import silence_of
 from recover.model import AgentPod, Node
+from recover.reasons import Reason
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES
 from recover.settings import Budgets
 from recover.spare_nodes import spare_of
@@ -149,7 +150,7 @@ def _nodes(
         if codes or (state and node is not None):
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
             if incident and incidents is not None and incident not in incidents:
-                incident = f"{incident} (missing: it is made anew)"
+                incident = f"{incident} (missing: the controller creates it again)"
             yield name, state or "in service", some(codes, 3), incident
 
 
@@ -201,11 +202,15 @@ def _incidents(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[s
     for incident in incidents:
         spec, status = incident.spec, incident.status
         blame = status.blamed_node or status.blame.value
-        yield incident.metadata.name, spec.fault.value, blame, ago(spec.detected_at, now), status.summary
+        yield incident.metadata.name, incident.fault.value, blame, ago(spec.detected_at, now), status.summary
 
 
 def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str, ...]]:
     for incident in incidents:
+        if incident.status.members:  # of a mass fault they stand for one refusal each
+            who, since = some(incident.status.members, 4), ago(incident.spec.detected_at, now)
+            brake = Reason.FLEET_BRAKE
+            yield "quarantine-node", who, brake, since, explained(brake)
         for act in incident.status.actions:
             if act.outcome is not Outcome.DONE:
                 meaning = explained(act.reason) or act.message

@@ -115,7 +115,7 @@ _ACTIONS: dict[str, tuple[str, str]] = {
     "restart-gang": ("decided to restart", "restart"),
     "move-gang": ("decided to move", "move"),
     "repair-node": ("repaired", "repair"),
-    "remake-incident": ("made the Incident anew of", "make the Incident anew of"),
+    "remake-incident": ("created the Incident again for", "create the Incident again for"),
     "lift-spare": ("found a spare for", "let a spare in for"),
 }
 

@@ -377,6 +377,19 @@ def test_a_dry_run_prints_what_a_removal_does_and_writes_nothing(
     assert rehearsed[-1] == "nothing was changed (dry run)"
 
 
+def test_a_dry_run_names_who_holds_the_lease(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {"holderIdentity": "by-hand", "leaseDurationSeconds": 15, "leaseTransitions": 1}
+    store.patch(LEASES, "rekindle-controller", {"spec": held}, namespace=SYSTEM)
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 0
+
+    assert capsys.readouterr().out.startswith(
+        "waits until by-hand gives away the lease rekindle-system/rekindle-controller (dry run)\n"
+    )
+
+
 def test_a_dry_run_says_what_would_keep_it(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -451,7 +464,7 @@ def test_marks_without_their_namespace_are_named_with_what_to_do(
 
     told = capsys.readouterr().err
     assert "there is no namespace gone" in told
-    assert "n1 still carry what Rekindle wrote" in told
+    assert "these nodes still carry what Rekindle wrote: n1" in told
     assert "kubectl create namespace gone" in told
 
 

@@ -15,8 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import NodeHealth
-from recover.api import ActionRecord, Condition, GangRef, Incident, IncidentPhase, Outcome, Phase, Recovery
+from detectors.contract import Fault, NodeHealth, ObjectMeta
+from recover.api import (
+    ActionRecord,
+    Condition,
+    GangRef,
+    Incident,
+    IncidentPhase,
+    IncidentSpec,
+    IncidentStatus,
+    Outcome,
+    Phase,
+    Recovery,
+)
 from recover.consent import AUTO_RECOVERY, OptIn
 from recover.model import Gang, NamespaceView, Node, Pod, PodPhase, Terminal
 from recover.reasons import EXPLANATIONS, Reason
@@ -26,6 +37,7 @@ from recover.stories.absence import Absence
 from recover.stories.around import Around
 from recover.stories.job import Job, why_job
 from recover.stories.node import why_node
+from recover.stories.overview import overview
 from recover.stories.words import Story
 from tests.recover.why_cases import (
     FAULT_AT,
@@ -300,6 +312,22 @@ def test_a_node_that_must_be_fenced_is_named() -> None:
 
     assert "Switch node-3 off" in said
     assert "`kubectl taint node node-3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`" in said
+
+
+def test_a_node_of_a_mass_fault_is_told_of_the_brake() -> None:
+    brake = Incident(
+        metadata=ObjectMeta(name="fleet-brake-device-lost-1"),
+        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=FAULT_AT),
+        status=IncidentStatus(summary="device-lost on 9 nodes", members=["node-3", "node-4"]),
+    )
+
+    story = why_node("node-3", node(), health(finding()), [brake], NOW)
+    status = overview({"node-3": node()}, {}, [brake], [], NOW)
+
+    assert "did not quarantine node-3 (FleetBrake, 3 min ago)" in told(story)
+    assert "probably a common cause, since 2 nodes showed it at once" in told(story)
+    assert "`kubectl cordon node-3`" in next_steps(story)
+    assert "node-3, node-4" in str([table.rows for table in status.tables])
 
 
 def test_of_a_closed_incident_nothing_is_left_to_do() -> None:

@@ -132,6 +132,21 @@ def test_a_name_that_does_not_exist_gets_the_nearest(
     assert capsys.readouterr().err == "rekindle: no job or node 'lm': did you mean team/llm?\n"
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("node-3-device-lost-1a2b", "an Incident: `rekindle why node/node-3` tells of it"),
+        ("incident/node-3-device-lost-1a2b", "an Incident: `rekindle why node/node-3` tells of it"),
+        ("job-llm-1", "a Recovery: `rekindle why -n team job/llm` tells of it"),
+    ],
+)
+def test_the_name_of_an_object_of_rekindles_own_gets_the_command_that_tells_of_it(
+    asked: str, said: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == f"rekindle: {asked!r} is no job or node, but {said}\n"
+
+
 @pytest.mark.parametrize("asked", ["", "/", "a/b/c"])
 def test_what_is_no_name_is_told(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert why([asked, "--kubeconfig", kubeconfig]) == 3

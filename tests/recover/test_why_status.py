@@ -56,7 +56,7 @@ def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
     def shown(**hidden: set[str]) -> str:
         return rows(overview({"node-3": node(quarantined=True)}, {}, [], [], NOW, **hidden), "Nodes")[0][3]
 
-    assert shown() == "node-3-device-lost-1a2b (missing: it is made anew)"
+    assert shown() == "node-3-device-lost-1a2b (missing: the controller creates it again)"
     assert shown(hidden={"incidents"}) == "node-3-device-lost-1a2b"
 
 

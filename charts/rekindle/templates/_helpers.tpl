@@ -92,7 +92,7 @@ nothing for that. */ -}}
 - admission policies, and tokens that name a node (1.30): no agent is held to its own node's object.
 {{- end }}
 {{- if not (include "rekindle.has" (list . "1.36")) }}
-- policies that change objects (1.36): a Job or JobSet is told where to resume only by an envFrom in its template, which
+- policies that change objects (1.36): a Job or JobSet learns where to resume only from an envFrom in its template, which
   `rekindle enable -f job.yaml` writes.
 {{- end }}
 {{- end }}

@@ -72,8 +72,8 @@ def environment(seen: Installation) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"there is no {kind} {name}",
             where=Place(f"{kind} {name}", "metadata.name"),
-            means="pods of a Job or JobSet are told where to resume only by an envFrom in their template; "
-            "Kubeflow's jobs are told in any case",
+            means="pods of a Job or JobSet learn where to resume only from an envFrom in their template; "
+            "Kubeflow's jobs learn it in any case",
             fix=seen.upgrade("policies.environment=true"),
         )
 

@@ -144,7 +144,7 @@ def coverage(seen: Installation) -> Iterator[Finding]:
             severity=Severity.RISKS,
             what=f"not all logs of pods are read on {counted(len(group.names), 'node')}: {group.who}",
             where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{Source.LOGS}]", group.why),
-            means="a hang of a pod whose log is left out is not noticed, and its error is not told",
+            means="a hang of a pod whose log is left out is not noticed, and its error is not reported",
             fix=seen.upgrade("settings.agent.logs.containers_max=NUMBER"),
         )
 
@@ -203,6 +203,6 @@ def versions(seen: Installation) -> Iterator[Finding]:
             what=f"{counted(len(names), 'agent is', 'agents are')} of version {version}, and the release of "
             f"{wanted}: {some(sorted(names), 4)}",
             where=Place(f"NodeHealth {min(names)}", "status.agentVersion", version),
-            means="what only one of the two knows is not told, or not heard",
+            means="fields that only one of the two versions knows are not written, or not read",
             fix=f"kubectl -n {seen.namespace} rollout status daemonset {AGENT}",
         )

@@ -62,7 +62,7 @@ _LACKS = (
         36,
         "MutatingAdmissionPolicy (1.36 has it)",
         Severity.ADVICE,
-        "a Job or JobSet is told where to resume only by an envFrom in its template",
+        "a Job or JobSet learns where to resume only from an envFrom in its template",
         "rekindle enable -f job.yaml",
     ),
 )
