@@ -37,7 +37,7 @@ from recover.kube.cluster import Cluster
 from recover.kube.limiter import Limiter, Urgency
 from recover.model import REFUSED_AGAIN_S, Gang, Node, Refusal
 from recover.nodes import takes_out
-from recover.observe import Observer
+from recover.observe import Observer, Write
 from recover.outside import Outside
 from recover.requests import Requests
 from recover.resources import INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
@@ -130,7 +130,7 @@ class Executor:
                 if error.may_pass:
                     return RIGHTS_AGAIN_S
                 return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
-            if isinstance(action, Create | Ensure | Patch | Ask):
+            if isinstance(action, Write):
                 self._observer.accepted(action)
         return None
 
@@ -139,8 +139,8 @@ class Executor:
         made again, for a newer version, is no refusal; a framework's webhook that is down shows by its
         recovery's deadline."""
         may_pass = isinstance(error, Transient) or error.may_pass
-        is_refused = isinstance(error, Permanent) or (error.refused and _is_of_node(action))
-        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch) and is_refused):
+        is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
+        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
             refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass)
             return self._observer.refused(action, refusal)
         return False
@@ -225,8 +225,9 @@ class Executor:
         log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
 
 
-def _is_of_node(action: Action) -> bool:
-    return isinstance(action, Patch) and action.resource == NODES
+def _has_no_deadline(action: Action) -> bool:
+    """Nothing else would show that it is not done."""
+    return isinstance(action, Delete) or (isinstance(action, Patch) and action.resource == NODES)
 
 
 def _urgency(action: Action) -> Urgency:

@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 
 from detectors.contract import ObjectMeta
 from detectors.resource import Resource
-from recover.actions import Delete, Plan
+from recover.actions import ConfirmGone, Delete, Plan
 from recover.api import IncidentPhase, RecipeOutcome, Recovery
 from recover.decode import SCAN_OF
 from recover.model import World
 from recover.resources import INCIDENTS, RECOVERIES
 from recover.scan_pod import remove, scan_label
 from recover.settings import Retention
+from recover.workloads import resource_if_known
 
 __all__ = ["expire"]
 
@@ -38,9 +39,13 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
         for name, incident in world.incidents.items()
         if incident.status.phase is IncidentPhase.CLOSED and name not in standing
     ]
-    needed = {
-        r.metadata.uid for uid in world.recoveries_of if uid in world.gangs for r in _needed(world, uid)
-    }
+    needed, needed_by_absent = set[str](), dict[str, Recovery]()
+    for uid in world.recoveries_of:
+        for recovery in _needed(world, uid):
+            if uid in world.gangs:
+                needed.add(recovery.metadata.uid)
+            else:
+                needed_by_absent[recovery.metadata.uid] = recovery
     over = [
         (r.status.phases[-1].at if r.status.phases else None, r.metadata)
         for r in world.recoveries.values()
@@ -52,10 +57,25 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
         list(_expired(RECOVERIES, over, len(world.recoveries), limits, now)),
     ]
     is_more = any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
+    now_going = (deletion for deletions in to_go for deletion in deletions[:AT_ONCE_MAX])
     return Plan(
-        chains=tuple((deletion,) for deletions in to_go for deletion in deletions[:AT_ONCE_MAX]),
+        chains=tuple((*_job_gone(needed_by_absent.get(d.uid)), d) for d in now_going),
         look_again_s=REST_AGAIN_S if is_more else limits.look_again_s,
     )
+
+
+def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
+    """The live read before the last Recovery of a job goes that is not in the cache: it may exist, and have
+    come unread or late."""
+    resource = resource_if_known(recovery.spec.gang) if recovery is not None else None
+    if recovery is not None and resource is not None:
+        yield ConfirmGone(
+            what="confirm-job-gone",
+            resource=resource,
+            name=recovery.spec.gang.name,
+            namespace=recovery.metadata.namespace,
+            uid=recovery.gang_uid,
+        )
 
 
 def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:

@@ -16,7 +16,7 @@ import msgspec
 from detectors.contract import GROUP, NodeHealth, Signature
 from detectors.kubeapi import Resource
 from recover import decode
-from recover.actions import Ask, ConfirmGone, Create, Ensure, Patch
+from recover.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patch
 from recover.agent_pods import AgentPods, agent_pod, is_agent
 from recover.api import Incident, Recovery
 from recover.consent import AUTO_RECOVERY
@@ -34,7 +34,7 @@ from recover.table import Table
 from recover.workloads import WORKLOADS, Workload
 from recover.workloads.patches import asks_for_device
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "Write"]
 
 GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
 """Owners whose pods are a gang's whatever they ask for."""
@@ -45,6 +45,8 @@ REFUSED_MAX = 1024
 """Older ones are refused again, and known again, at their next try."""
 GONE_NODES_MAX = 20_000
 """Twice the nodes of the largest cluster; one that is forgotten is read again where it still matters."""
+Write = Create | Ensure | Patch | Delete | Ask
+"""What may be refused in a way that decisions read."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 """What the chart writes on all pods of the release."""
 
@@ -117,7 +119,7 @@ class Observer:
         if table is not None:
             table.absorb(raw)
 
-    def refused(self, action: Create | Ensure | Patch | Ask, refusal: Refusal) -> bool:
+    def refused(self, action: Write, refusal: Refusal) -> bool:
         """Keeps the refusal of a write that no object shows: to other people's kinds, and of a Recovery that
         cannot be opened. Returns false for another write. The first refusal wakes all decisions; later ones
         change only its words."""
@@ -132,7 +134,7 @@ class Observer:
             self._notify()
         return True
 
-    def accepted(self, action: Create | Ensure | Patch | Ask) -> None:
+    def accepted(self, action: Write) -> None:
         """What was refused before is written now."""
         self._refused.pop(_place(action), None)
 
@@ -394,11 +396,11 @@ class Observer:
             self._gangs_on.pop(node, None)
 
 
-def _is_our_own_record(action: Create | Ensure | Patch | Ask) -> bool:
+def _is_our_own_record(action: Write) -> bool:
     if isinstance(action, Ask) or action.resource.group != GROUP:
         return False
     return not (isinstance(action, Create) and action.resource == RECOVERIES)
 
 
-def _place(action: Create | Ensure | Patch | Ask) -> str:
+def _place(action: Write) -> str:
     return f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"

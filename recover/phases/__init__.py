@@ -27,6 +27,7 @@ from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.environment import taken_back
 from recover.phases.recreate import made_anew_or_gone
+from recover.phases.refused import unless_refused
 from recover.phases.resume import resuming
 from recover.phases.stop import fencing, planned, stopping
 from recover.phases.verify import verifying
@@ -57,13 +58,15 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     """What to write for this recovery now. Its own status comes first, but for what must be undone before the
     status says that all is over."""
     if not recovery.active:
-        return Plan(chains=(_cleanup(recovery, world), _lifted(recovery, world, now)))
+        removals = ((removal,) for removal in _cleanup(recovery, world))
+        return Plan(chains=(*removals, _lifted(recovery, world, now)))
     gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
         step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = _with_what_is_avoided(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
+        step = unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
+        step = _with_what_is_avoided(ctx, step)
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)

@@ -117,6 +117,8 @@ class Look(msgspec.Struct, frozen=True):
 
     repair: Repair | None = None
     writes: tuple[Action, ...] = ()
+    apart: tuple[tuple[Action, ...], ...] = ()
+    """Chains of writes that neither the Incident nor one another waits for."""
     records: tuple[ActionRecord, ...] = ()
     closes: bool = False
     """The Incident is over."""

@@ -76,7 +76,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             now=now,
         )
         look = _look(ctx)
-        chains.append((*look.writes, *_written(ctx, look)))
+        chains += [*look.apart, (*look.writes, *_written(ctx, look))]
         if look.look_again_s is not None:
             waits.append(look.look_again_s)
     return Plan(chains=tuple(chain for chain in chains if chain), look_again_s=min(waits, default=None))

@@ -114,13 +114,15 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
             f"{obstacle.message}",
             move_pods(rung, ctx.node),
         )
-    writes, records, due = _moves(ctx, rung)
+    moves, records, due = _moves(ctx, rung)
     waits = [ctx.left_s(), *((moment - ctx.now).total_seconds() for moment in due if moment > ctx.now)]
     look = waiting(ctx, obstacle.reason, obstacle.message, min(w for w in waits if w is not None))
-    return msgspec.structs.replace(look, writes=tuple(writes), records=tuple(records))
+    return msgspec.structs.replace(look, apart=moves, records=tuple(records))
 
 
-def _moves(ctx: Context, rung: StepKind) -> tuple[list[Action], list[ActionRecord], list[datetime]]:
+def _moves(
+    ctx: Context, rung: StepKind
+) -> tuple[tuple[tuple[Action, ...], ...], list[ActionRecord], list[datetime]]:
     """Recoveries of the gangs there that asked for it, each once its grace is over. Why one is not moved has
     a record of its own: triage tells why it is not restarted for the fault itself, and may have another
     reason. One that is being restarted already leaves the node anyway."""
@@ -144,9 +146,8 @@ def _moves(ctx: Context, rung: StepKind) -> tuple[list[Action], list[ActionRecor
     restarts = Restarts(ctx.world, ctx.guard, ctx.now)
     still = (harm for harm in harms if ctx.world.active_recovery(harm.gang.ref.uid) is None)
     records = [restarts.consider(diagnosis, harm) for harm in still]
-    writes = [action for chain in restarts.chains() for action in chain]
     told = [r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=MOVE_GANG) for r in records]
-    return writes, told, [due] if harms else []
+    return tuple(restarts.chains()), told, [due] if harms else []
 
 
 def _pause(ctx: Context) -> datetime | None:

@@ -12,6 +12,7 @@ from datetime import timedelta
 import msgspec
 
 from detectors.validation.report import Outcome
+from recover.actions import ConfirmGone
 from recover.consent import frozen
 from recover.goes_on import shown_at
 from recover.model import Gang, Refusal
@@ -38,6 +39,7 @@ from recover.repair.state import (
 )
 from recover.repair.waiting import in_the_way
 from recover.repair.words import look_at_job, see_to_that, then_release
+from recover.resources import JOBS
 
 __all__ = ["is_begun", "work"]
 
@@ -54,6 +56,14 @@ def work(ctx: Context) -> Look:
     over = _end_of(ctx, step)
     if over is not None:
         return Look(repair=over)
+    if _has_lost_its_job(ctx, step):
+        gone = ended(ctx, StepOutcome.FAILED, f"somebody deleted its Job {step.job}")
+        read = ConfirmGone(
+            what="confirm-job-gone", resource=JOBS, name=step.job, namespace=ctx.settings.namespace
+        )
+        return Look(writes=(read,), repair=gone)
+    if ctx.expired():
+        return Look(repair=ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, _job(ctx, step))))
     if not is_begun(ctx, step):
         return _begin(ctx, step)
     if step.asked_at is None:  # a crash came between its Job and this note
@@ -125,20 +135,25 @@ def _asked(ctx: Context, step: RepairStep) -> Repair:
 
 
 def _end_of(ctx: Context, step: RepairStep) -> Repair | None:
-    """The repair with the step's end noted; None while it is under way."""
-    job = ctx.world.repair_jobs.get(step.job)
+    """The repair with the end noted that the step has come to by itself."""
     match step.kind:
         case StepKind.REBOOT:
-            over = _rebooted(ctx, step)
+            return _rebooted(ctx, step)
         case StepKind.RESET:
-            over = _was_reset(ctx, job)
+            return _was_reset(ctx, _job(ctx, step))
         case StepKind.VALIDATE:
-            over = _validated(ctx, step, job)
-    if over is not None:
-        return over
-    if step.asked_at is not None and job is None and step.kind is not StepKind.REBOOT:
-        return ended(ctx, StepOutcome.FAILED, f"somebody deleted its Job {step.job}")
-    return ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, job)) if ctx.expired() else None
+            return _validated(ctx, step, _job(ctx, step))
+
+
+def _job(ctx: Context, step: RepairStep) -> Gang | None:
+    return ctx.world.repair_jobs.get(step.job)
+
+
+def _has_lost_its_job(ctx: Context, step: RepairStep) -> bool:
+    """As far as the cache shows. A reboot ends its Job's pod, and shows by the boot."""
+    is_unread = ctx.world.is_unread(JOBS, ctx.settings.namespace, step.job)
+    is_there = _job(ctx, step) is not None or is_unread
+    return step.asked_at is not None and not is_there and step.kind is not StepKind.REBOOT
 
 
 def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
@@ -223,7 +238,8 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
         return f"after {minutes} it could not be begun" + (f": {refused.words}" if refused else "")
     if step.kind is StepKind.REBOOT:
         return f"after {minutes} {_not_rebooted(ctx, step, job)}"
-    assert job is not None, "one that somebody deleted has ended its step at once"
+    if job is None:
+        return f"after {minutes} its Job {step.job} cannot be read"
     if job.terminal is None:
         return f"after {minutes} {jobs.not_ended(ctx.world, job)}"
     if not jobs.has_told(ctx.world, job):

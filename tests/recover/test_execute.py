@@ -392,6 +392,19 @@ def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
     assert (refusal and refusal.words) == words
 
 
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) -> None:
+    free = Delete(what="free-pod", resource=PODS, name="p", namespace="ml", uid="p-uid")
+    error = ApiError(status, "Forbidden", "denied")
+    key = "ml/p"
+
+    _, observer = execute(Scripted(delete=[error] * 4), (free,))
+    assert key in observer.world(Modes(begun(Mode.RECOVER, START))).refused
+
+    observer.accepted(free)
+    assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
+
+
 @pytest.mark.parametrize(
     ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
 )

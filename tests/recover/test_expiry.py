@@ -7,6 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from detectors.contract import Fault, ObjectMeta
+from recover.actions import ConfirmGone, Delete
 from recover.api import (
     Incident,
     IncidentPhase,
@@ -22,6 +23,7 @@ from recover.api import (
 )
 from recover.expiry import AT_ONCE_MAX, expire
 from recover.model import Quarantine
+from recover.resources import PYTORCHJOBS
 from recover.settings import Retention
 from tests.builders import NOW, Worlds, cluster, gang
 
@@ -49,7 +51,8 @@ def _recovery(world: Worlds, number: int, *, days_old: float, phase: Phase = Pha
 
 
 def _gone(world: Worlds, limits: Retention = LIMITS) -> list[str]:
-    return [action.name for action in expire(world.world(), limits, NOW).actions]  # type: ignore[union-attr]
+    actions = expire(world.world(), limits, NOW).actions
+    return [action.name for action in actions if isinstance(action, Delete)]
 
 
 def test_closed_incidents_go_after_their_time_and_open_ones_stay() -> None:
@@ -121,6 +124,21 @@ def test_recoveries_of_a_job_that_is_gone_go_too() -> None:
     assert _gone(world) == ["recovery-1"]
 
 
+def test_the_last_recovery_of_a_job_that_is_not_in_the_cache_goes_only_after_a_live_read() -> None:
+    """A job may come late, or be unreadable, and its last Recovery carries the number of the next one."""
+    world = cluster()
+    for number in (1, 2):
+        _recovery(world, number, days_old=60 - number)
+
+    first, last = expire(world.world(), LIMITS, NOW).chains
+
+    assert [type(action) for action in first] == [Delete], "the job would not need it either"
+    assert [type(action) for action in last] == [ConfirmGone, Delete]
+    read = last[0]
+    assert isinstance(read, ConfirmGone)
+    assert (read.resource, read.namespace, read.name, read.uid) == (PYTORCHJOBS, "ml", "llm", "llm-uid")
+
+
 def test_an_active_recovery_never_goes() -> None:
     world = cluster()
     _recovery(world, 1, days_old=60, phase=Phase.BLOCKED)
@@ -149,7 +167,8 @@ def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:
     while len(world.incidents) > Retention().objects_max:
         found = expire(world.world(), Retention(), NOW)
         for action in found.actions:
-            del world.incidents[action.name]  # type: ignore[union-attr]
+            assert isinstance(action, Delete)
+            del world.incidents[action.name]
         assert found.look_again_s is not None
         took_s += found.look_again_s if len(world.incidents) > Retention().objects_max else 0
     assert took_s < 1800

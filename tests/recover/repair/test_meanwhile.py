@@ -8,13 +8,15 @@ import pytest
 
 from detectors.contract import Fault, Remedy, Subject, SubjectKind
 from detectors.validation.report import encode
+from recover.actions import Action, ConfirmGone, Create, Patch
 from recover.api import Outcome
 from recover.model import Container, NamespaceView, Pod, PodPhase
 from recover.plan import plan
 from recover.reasons import Reason
 from recover.repair.state import RepairPhase, StepKind, StepOutcome
+from recover.resources import JOBS
 from tests.builders import gang
-from tests.recover.repair.scene import GOOD, Scene, broken, report
+from tests.recover.repair.scene import GOOD, Scene, broken, pending, report
 
 
 def finding(scene: Scene, device: str, remedy: Remedy = Remedy.RESET_DEVICE) -> Scene:
@@ -262,3 +264,60 @@ def test_a_pod_that_only_claims_to_be_of_the_validation_says_nothing() -> None:
 
     assert scene.repair.phase is RepairPhase.REBOOTING
     assert "devices failed" in scene.repair.steps[1].message
+
+
+# --- the Job of a step ------------------------------------------------------------------------------------
+
+
+def resetting() -> Scene:
+    scene = broken()
+    scene.settle()
+    scene.agent_lets_go().settle()
+    assert scene.repair.phase is RepairPhase.RESETTING
+    return scene
+
+
+def test_a_job_that_is_missing_ends_its_step_only_after_a_live_read() -> None:
+    scene = resetting()
+    step = scene.repair.step
+    assert step is not None
+    del scene.world.repair_jobs[step.job]
+
+    read, ended = scene.look().actions
+
+    assert isinstance(read, ConfirmGone)
+    assert (read.resource, read.namespace, read.name) == (JOBS, "rekindle-system", step.job)
+    assert isinstance(ended, Patch)
+    scene.step()
+    assert scene.repair.steps[0].message == f"somebody deleted its Job {step.job}"
+
+
+def test_a_job_that_cannot_be_read_is_waited_for_until_the_steps_deadline() -> None:
+    scene = resetting()
+    step = scene.repair.step
+    assert step is not None
+    del scene.world.repair_jobs[step.job]
+    scene.world.unread = {JOBS: {f"rekindle-system/{step.job}"}}
+
+    assert scene.step() == []
+    assert scene.repair.step is not None
+
+    scene.later(7200).step()
+    assert scene.repair.steps[0].outcome is StepOutcome.TIMED_OUT
+    assert "cannot be read" in scene.repair.steps[0].message
+
+
+def test_a_gang_whose_recovery_is_refused_keeps_no_other_gang_on_the_node() -> None:
+    scene = pending()
+    scene.world.running(gang("other", ranks=1), first_node=1)
+    scene.settle()
+    scene.later(scene.world.settings.timing.checkpoint_grace_s)
+
+    opened = [chain for chain in scene.look().chains if any(a.what == "open-recovery" for a in writes(chain))]
+
+    assert len(opened) == 2, "each gang's Recovery is a chain of its own"
+    assert all(len(writes(chain)) == 1 for chain in opened)
+
+
+def writes(chain: tuple[Action, ...]) -> list[Create]:
+    return [action for action in chain if isinstance(action, Create)]
