@@ -146,6 +146,8 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
     assert controller.namespace == NAMESPACE
     assert controller.images.scan == container(of_kind(objects, "Deployment"))["image"]
     assert agent.logs.excluded_namespaces == ("kube-*", NAMESPACE)
+    assert controller.agents_are_pods, "their readiness shows that they live"
+    assert agent.publishing.idle_refresh_s == 0, "so an idle cluster causes no writes"
     if case == "everything set":
         assert (controller.timing.settle_s, controller.timing.settle_max_s) == (5, 12.5)
         assert controller.budgets.pool_label == 'a"b\\<c>'
@@ -279,6 +281,15 @@ def test_a_template_of_ones_own_is_taken_as_it_is_and_starts_the_controllers_ane
     assert found == {**load_means(Repairs()).templates, StepKind.REBOOT: own}
     assert annotations(before, "Deployment") != annotations(after, "Deployment")
     assert annotations(before, "DaemonSet") == annotations(after, "DaemonSet")
+
+
+def test_where_the_chart_starts_no_agents_none_is_missed_for_lack_of_a_pod(
+    helm: Helm, tmp_path: Path
+) -> None:
+    objects = helm.render({"agent": {"enabled": False}})
+    (tmp_path / "controller.toml").write_text(settings_of(objects), encoding="utf-8")
+
+    assert not load(tmp_path / "controller.toml", [], Settings).agents_are_pods
 
 
 def templates_of(objects: list[dict[str, Any]], folder: Path) -> dict[StepKind, Any]:
