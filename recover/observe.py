@@ -121,8 +121,8 @@ class Observer:
 
     def refused(self, action: Write, refusal: Refusal) -> bool:
         """Keeps the refusal of a write that no object shows: to other people's kinds, and of a Recovery that
-        cannot be opened. Returns false for another write. The first refusal wakes all decisions; later ones
-        change only its words."""
+        cannot be opened, or told of a cause. Returns false for another write. The first refusal wakes all
+        decisions; later ones change only its words."""
         if _is_our_own_record(action):
             return False
         name = _place(action)
@@ -399,7 +399,8 @@ class Observer:
 def _is_our_own_record(action: Write) -> bool:
     if isinstance(action, Ask) or action.resource.group != GROUP:
         return False
-    return not (isinstance(action, Create) and action.resource == RECOVERIES)
+    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage tells a Recovery
+    return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
 
 
 def _place(action: Write) -> str:

@@ -17,9 +17,9 @@ from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoveryS
 from recover.consent import CHECKPOINT_ON_SIGTERM
 from recover.diagnose.apart import about_gang
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
-from recover.diagnose.ranks import ranks, resumed_at
+from recover.diagnose.ranks import is_down, ranks, resumed_at
 from recover.guard import RESTART_GANG, Allowed, Denied, Guard
-from recover.model import Gang, World
+from recover.model import Gang, Refusal, World
 from recover.objects import body, builtins, shortened
 from recover.reasons import EventReason, Reason
 from recover.records import record_of, write_refused
@@ -50,7 +50,7 @@ class Restarts:
         self._now = now
         self._opening: dict[str, _Opening] = {}
         """By the gang's uid."""
-        self._joining: dict[str, tuple[Recovery, list[Cause]]] = {}
+        self._joining: dict[str, tuple[Gang, Recovery, list[Cause]]] = {}
         """By the gang's uid: a running recovery, and what it is told now."""
 
     def consider(self, diagnosis: Diagnosis, harm: Harm) -> ActionRecord:
@@ -64,21 +64,20 @@ class Restarts:
             return record_of(RESTART_GANG, str(gang.ref), verdict, "", self._now)
         running = self._world.active_recovery(gang.ref.uid)
         if running is not None:
-            _, causes = self._joining.setdefault(gang.ref.uid, (running, []))
+            _, _, causes = self._joining.setdefault(gang.ref.uid, (gang, running, []))
             causes.append(_cause(diagnosis, running.status.attempt))
-            return self._done(gang, running.metadata.name)
+            return self._done_unless_refused(gang, running.metadata.name)
         return self._open(gang, diagnosis)
 
     def chains(self) -> Iterator[tuple[Action, ...]]:
         """One chain of writes for each gang."""
         for opening in self._opening.values():
-            refusal = self._world.refused.get(f"{opening.gang.ref.namespace}/{opening.name}")
-            if refusal is None or not refusal.pause_s(self._now):
+            if not self._pauses(opening.gang.ref, opening.name):
                 yield _opened(opening)
-        for running, causes in self._joining.values():
-            known = running.spec.causes
-            if len(known) < CAUSES_MAX:
-                yield (_told(running, [*known, *causes][:CAUSES_MAX]),)
+        for gang, running, causes in self._joining.values():
+            told = _bounded([*running.spec.causes, *causes], is_stopped=is_down(running, gang))
+            if told != running.spec.causes and not self._pauses(gang.ref, running.metadata.name):
+                yield (_told(running, told),)
 
     def _open(self, gang: Gang, diagnosis: Diagnosis) -> ActionRecord:
         opening = self._opening.get(gang.ref.uid)
@@ -89,10 +88,20 @@ class Restarts:
             causes = [*opening.spec.causes, _cause(diagnosis, 1)][:CAUSES_MAX]
             opening = _Opening(gang, opening.name, msgspec.structs.replace(opening.spec, causes=causes))
         self._opening[gang.ref.uid] = opening
-        refusal = self._world.refused.get(f"{gang.ref.namespace}/{opening.name}")
-        if refusal is not None:
-            return record_of(RESTART_GANG, str(gang.ref), write_refused(refusal), "", self._now)
-        return self._done(gang, opening.name)
+        return self._done_unless_refused(gang, opening.name)
+
+    def _refusal(self, gang: GangRef, recovery: str) -> Refusal | None:
+        return self._world.refused.get(f"{gang.namespace}/{recovery}")
+
+    def _pauses(self, gang: GangRef, recovery: str) -> bool:
+        refusal = self._refusal(gang, recovery)
+        return refusal is not None and refusal.pause_s(self._now) > 0
+
+    def _done_unless_refused(self, gang: Gang, recovery: str) -> ActionRecord:
+        refusal = self._refusal(gang.ref, recovery)
+        if refusal is None:
+            return self._done(gang, recovery)
+        return record_of(RESTART_GANG, str(gang.ref), write_refused(refusal), "", self._now)
 
     def _done(self, gang: Gang, recovery: str) -> ActionRecord:
         words = f"Recovery {recovery} restarts the whole gang from its last complete checkpoint"
@@ -185,6 +194,12 @@ def _cause(diagnosis: Diagnosis, attempt: int) -> Cause:
         blame=diagnosis.blame,
         error=diagnosis.error[:63],
     )
+
+
+def _bounded(causes: list[Cause], *, is_stopped: bool) -> list[Cause]:
+    """A gang that is stopped already needs no more causes than there is room for. One that runs again is
+    stopped by a new cause, which takes the place of the oldest."""
+    return causes[:CAUSES_MAX] if is_stopped else causes[-CAUSES_MAX:]
 
 
 def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
