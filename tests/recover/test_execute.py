@@ -61,7 +61,16 @@ def execute(
 
 def patch(name: str = "r1", *, uid: str = "r1-uid") -> Patch:
     body = {"status": {"phase": "Stopping"}}
-    return Patch(what="w", resource=RECOVERIES, name=name, namespace="ml", uid=uid, version="7", body=body)
+    return Patch(
+        what="w",
+        resource=RECOVERIES,
+        name=name,
+        namespace="ml",
+        uid=uid,
+        version="7",
+        subresource="status",
+        body=body,
+    )
 
 
 def test_a_write_carries_its_preconditions_and_its_answer_is_known_at_once() -> None:
