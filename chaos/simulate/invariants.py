@@ -235,7 +235,7 @@ class Invariants:
         body = write.new or write.old
         assert body is not None
         meta = body["metadata"]
-        if not has_consented(body) or meta["annotations"].get(RECREATES) != "recreate":
+        if not has_consented(body) or meta.get("annotations", {}).get(RECREATES) != "recreate":
             yield "a job was deleted or created that is not to be made anew"
         for recovery in self._store.objects(RECOVERIES, meta["namespace"]):
             kept = recovery.get("status", {}).get("recreation", {}).get("definition")
