@@ -87,13 +87,16 @@ def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _matching(recovery: Recovery, attempts: range, wanted: set[tuple[str, str]]) -> int:
-    ran = {entered.attempt for entered in recovery.status.phases if entered.phase is Phase.VERIFYING}
-    return sum(1 for attempt in attempts if attempt in ran and _keys(recovery, attempt) & wanted)
+    uncounted = recovery.status.uncounted
+    return sum(1 for attempt in attempts if attempt not in uncounted and _keys(recovery, attempt) & wanted)
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
-    """Of what began or joined that attempt."""
-    causes = [cause for cause in recovery.status.causes if cause.attempt == attempt]
+    """Of what began or joined that attempt. One that was begun for better places goes on with the causes of
+    the attempt before."""
+    known = [cause for cause in recovery.status.causes if cause.attempt <= attempt]
+    last = max((cause.attempt for cause in known), default=attempt)
+    causes = [cause for cause in known if cause.attempt == last]
     return {cause_key(cause) for cause in causes or recovery.spec.causes[:1] or _kept_nowhere(recovery)}
 
 

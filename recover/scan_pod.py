@@ -207,15 +207,16 @@ def _off(avoided: Sequence[str]) -> dict[str, Any]:
 
 def unloadable(recovery: Recovery, world: World) -> list[int]:
     """Steps whose checkpoints look complete and do not load: one from which two attempts began and none moved
-    on; or one, where a rank's first error was that it could not read a checkpoint. What an earlier attempt of
-    this recovery has passed over stays so."""
+    on; or one, where a rank's first error was that it could not read a checkpoint. An attempt in which never
+    all ranks ran condemns none. What an earlier attempt of this recovery has passed over stays so."""
     status = recovery.status
     found = {step for step in status.fruitless if status.fruitless.count(step) >= 2}
     before = status.checkpoint
     if before is None:
         return sorted(found)
     found.update(before.excluded)
-    if before.step is not None and before.attempt < status.attempt:
+    has_run = before.attempt < status.attempt and before.attempt not in status.uncounted
+    if before.step is not None and has_run:
         ranks = told(world, status.witnesses)
         if any(r.first_step is None and r.first_error and r.first_error.code == _NOT_LOADED for r in ranks):
             found.add(before.step)

@@ -21,6 +21,7 @@ from recover.consent import OptIn, frozen_gang, in_force_for, may_recreate, opt_
 from recover.diagnose.ranks import losses, ranks
 from recover.model import Gang, Terminal, World
 from recover.modes import Mode
+from recover.phases.again import has_run
 from recover.phases.avoid import shown
 from recover.phases.causes import corrected_causes, first_cause, fresh_causes
 from recover.phases.choose import choosing
@@ -135,7 +136,8 @@ def _joined(ctx: Context) -> Step | None:
         return Step(status=msgspec.structs.replace(ctx.status, causes=known))
     summary = "; ".join(cause.summary for cause in fresh)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
-    return Step(status=next_attempt(ctx, fresh, f"stopping all ranks once more: {summary}"))
+    words = f"stopping all ranks once more: {summary}"
+    return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))
 
 
 def _ended(ctx: Context) -> Step | None:
@@ -169,7 +171,8 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
         summary=why[:512],
         finding=first_cause(ctx).finding,
     )
-    return Step(status=next_attempt(ctx, [cause], f"{why}; clearing what is left of it"))
+    words = f"{why}; clearing what is left of it"
+    return Step(status=next_attempt(ctx, [cause], words, counts=has_run(ctx)))
 
 
 def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:

@@ -13,7 +13,7 @@ from itertools import islice
 
 import msgspec
 
-from recover.api import Cause, RecoveryStatus
+from recover.api import Blame, Cause, RecoveryStatus
 from recover.capacity import tolerates_all
 from recover.evidence import proven, suspected, trained_after
 from recover.model import Gang, World
@@ -21,7 +21,7 @@ from recover.phases import known
 from recover.phases.context import AVOIDED_MAX, Context
 from recover.workloads.wire import HOSTNAME
 
-__all__ = ["Avoidance", "avoidance", "shown", "to_avoid"]
+__all__ = ["Avoidance", "avoidance", "host_of", "shown", "to_avoid"]
 
 HOSTS_MAX, SUSPECTS_MAX = 1024, 64
 NOT_READY = "not ready"
@@ -30,6 +30,8 @@ NOT_READY = "not ready"
 class Avoidance(msgspec.Struct, frozen=True):
     required: Mapping[str, str]
     """Nodes that the gang must not use now, each with the reason."""
+    broken: Mapping[str, str]
+    """Those of them with a proven fault."""
     suspected: Mapping[str, str]
     """Nodes that it should rather not use."""
     hosts: tuple[str, ...]
@@ -50,9 +52,10 @@ def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
     by_people = _excluded_by_people(gang)
     return Avoidance(
         required=required,
+        broken=broken,
         suspected=suspects,
-        hosts=tuple(h for h in (_host(world, n) for n in hosts) if h not in by_people)[:HOSTS_MAX],
-        suspected_hosts=tuple(_host(world, name) for name in suspects),
+        hosts=tuple(h for h in (host_of(world, n) for n in hosts) if h not in by_people)[:HOSTS_MAX],
+        suspected_hosts=tuple(host_of(world, name) for name in suspects),
     )
 
 
@@ -61,14 +64,14 @@ def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     found = avoidance(ctx, status)
     about = {cause.node for cause in status.causes} | {*ctx.recovery.nodes, *ctx.spec.nodes}
     in_force = set(found.hosts)
-    names = sorted(n for n in found.required if n in about or _host(ctx.world, n) in in_force)
+    names = sorted(n for n in found.required if n in about or host_of(ctx.world, n) in in_force)
     return msgspec.structs.replace(status, avoid_nodes=names[:AVOIDED_MAX], suspects=sorted(found.suspected))
 
 
 def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
     """Host names of broken nodes that nothing else keeps a pod like the gang's from: for the scan pod."""
     closed = _closed(world, gang)
-    return tuple(_host(world, name) for name in sorted(proven(world, now)) if name not in closed)[:HOSTS_MAX]
+    return tuple(host_of(world, n) for n in sorted(proven(world, now)) if n not in closed)[:HOSTS_MAX]
 
 
 def _closed(world: World, gang: Gang) -> set[str]:
@@ -96,6 +99,8 @@ def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
 def _is_suspicious(ctx: Context, cause: Cause) -> bool:
     """Nothing since has shown that the node is well: no person or repair, no time, no training there. After a
     reboot its proof is gone, and the suspicion stays."""
+    if cause.blame is not Blame.NODE and cause.attempt - 1 in ctx.status.uncounted:
+        return False  # its ranks have only waited for others in vain
     node = ctx.world.nodes.get(cause.node)
     if node is None or cause.at < ctx.now - timedelta(seconds=ctx.settings.placement.suspicion_s):
         return False
@@ -107,7 +112,7 @@ def _is_suspicious(ctx: Context, cause: Cause) -> bool:
 # --- host names -------------------------------------------------------------------------------------------
 
 
-def _host(world: World, name: str) -> str:
+def host_of(world: World, name: str) -> str:
     """A node's label need not say what the Node is called."""
     node = world.nodes.get(name)
     return (node.labels.get(HOSTNAME) if node is not None else None) or name

@@ -45,7 +45,7 @@ __all__ = [
     "taken",
 ]
 
-AVOIDED_MAX, CAUSES_MAX, PHASES_MAX = 256, 64, 64
+AVOIDED_MAX, CAUSES_MAX, PHASES_MAX, UNCOUNTED_MAX = 256, 64, 64, 128
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
 _MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
@@ -221,8 +221,9 @@ def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
     )
 
 
-def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> RecoveryStatus:
-    """Back to the stop, for a fresh cause."""
+def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts: bool) -> RecoveryStatus:
+    """Back to the stop, for a fresh cause or for better places. What `counts` not is the attempt that ends
+    here: never all of its ranks ran."""
     attempt = ctx.status.attempt + 1
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
@@ -232,7 +233,8 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str) -> Recover
         causes=bounded([*ctx.status.causes, *added]),
         nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
-        fruitless=[*ctx.status.fruitless, *_suspected(ctx, added)][-16:],
+        fruitless=[*ctx.status.fruitless, *(_suspected(ctx, added) if counts else ())][-16:],
+        uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))][-UNCOUNTED_MAX:],
         resumed_step=None,
     )
     within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)

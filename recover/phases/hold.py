@@ -7,12 +7,14 @@ of theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import msgspec
 
 from recover.api import Phase
 from recover.capacity import RESERVED_S, Room, room
 from recover.phases import known
+from recover.phases.again import pause_s
 from recover.phases.context import Context, Step, moved
 from recover.reasons import EventReason, Reason
 
@@ -23,25 +25,38 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     """The wait for places, off the nodes that it is kept `without`; None once all ranks fit."""
     gang, status = ctx.gang, ctx.status
     waits = (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
-    found = Room()
+    found, ended = Room(), status.attempt - 1
+    # At the last start some ranks found no place, and the others gave up waiting for them.
+    wait_s = pause_s(ctx, ended) if ended in status.uncounted else 0.0
     if ctx.settings.placement.hold_without_room:
         placed, priority = known.placed(ctx), status.priority
         found = room(ctx.world, gang, ctx.now, without=without, placed=placed, priority=priority)
-    if found.fits and not waits:
-        return None
-    if found.fits:
-        message = f"{gang.ref} fits again: starting all {gang.size} ranks"
-        within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
-        return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
-    head = f"{gang.ref} is not started yet: {found.words}"[:900]
-    look_again_s = RESERVED_S if found.reserved else None
+    if found.fits and wait_s <= 0:
+        return _released(ctx) if waits else None
+    look_again_s = wait_s if wait_s > 0 else RESERVED_S if found.reserved else None
+    head, rest = _words(ctx, found, wait_s)
     if waits and status.message.startswith(head):
         return Step(look_again_s=look_again_s)
-    in_use = f"; {found.in_use} other node(s) are in use" if found.in_use else ""
-    message = f"{head}{in_use}. It starts by itself as soon as it fits"
     if waits:
-        return Step(status=msgspec.structs.replace(status, message=message))
+        return Step(status=msgspec.structs.replace(status, message=head + rest))
     return Step(
-        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
-        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+        status=moved(ctx, Phase.BLOCKED, head + rest, reason=Reason.NO_CAPACITY),
+        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, head + rest, warning=True),),
     )
+
+
+def _released(ctx: Context) -> Step:
+    message = f"{ctx.gang.ref} fits: starting all {ctx.gang.size} ranks"
+    within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
+    return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
+
+
+def _words(ctx: Context, found: Room, wait_s: float) -> tuple[str, str]:
+    """The message, in the part that tells whether it is news, and the rest."""
+    if not found.fits:
+        in_use = f"; {found.in_use} other node(s) are in use" if found.in_use else ""
+        head = f"{ctx.gang.ref} is not started yet: {found.words}"[:900]
+        return head, f"{in_use}. It starts by itself as soon as it fits"
+    at = ctx.now + timedelta(seconds=wait_s)
+    head = f"{ctx.gang.ref} is not started yet: at its last start some ranks found no place"
+    return head, f", and the others ended while they waited. It is started again at {at:%H:%M:%S}"

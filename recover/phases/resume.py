@@ -12,6 +12,7 @@ from recover.consent import frozen_gang
 from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
+from recover.phases.again import placed_again
 from recover.phases.avoid import avoidance, shown
 from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.phases.environment import handed_over, names
@@ -47,6 +48,9 @@ def resuming(ctx: Context) -> Step:
             status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
             writes=remove_scans(ctx),
         )
+    again = placed_again(ctx, pods)
+    if again is not None and again.status is not None:
+        return again
     if ctx.status.reason == Reason.START_REFUSED:
         message = f"the start of {gang.ref} was taken; waiting until all {gang.size} ranks run"
         return Step(status=taken(ctx, message, within_s=ctx.timing.resume_deadline_s))
@@ -56,7 +60,13 @@ def resuming(ctx: Context) -> Step:
             status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
-    return _waiting(ctx, pods, running)
+    waiting = _waiting(ctx, pods, running)
+    return waiting if again is None else _sooner(waiting, again.look_again_s)
+
+
+def _sooner(step: Step, look_again_s: float | None) -> Step:
+    waits = [wait_s for wait_s in (step.look_again_s, look_again_s) if wait_s is not None]
+    return msgspec.structs.replace(step, look_again_s=min(waits, default=None))
 
 
 def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:

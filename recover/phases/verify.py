@@ -167,7 +167,7 @@ def _no_steps(ctx: Context) -> Step:
             summary=waited,
             finding=first_cause(ctx).finding,
         )
-        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more"))
+        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more", counts=True))
     message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
     status = msgspec.structs.replace(
         ctx.status,
