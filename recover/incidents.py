@@ -236,6 +236,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             and name not in recovering
             and (not node or node in world.nodes or world.has_no_node(node))
             and not _needed(world, incident)
+            and not _is_unread(world, incident)
         ):
             yield from close(incident, now, unanswered=bool(node) and world.has_no_node(node))
 
@@ -247,6 +248,18 @@ def _needed(world: World, incident: Incident) -> bool:
         return False
     node = world.nodes.get(incident.spec.node)
     return repair.active or (repair.phase is RepairPhase.HANDED_OVER and node is not None and not node.ready)
+
+
+def _is_unread(world: World, incident: Incident) -> bool:
+    """Nobody can say whether its evidence still stands: the NodeHealth of its node, in the same boot, is
+    missing or was created again, and the agent has not reported since. A close would answer evidence that the
+    agent is about to report again."""
+    spec, node = incident.spec, world.nodes.get(incident.spec.node)
+    if node is None or spec.fault is Fault.HOST or spec.boot_id != node.boot_id:
+        return False
+    is_released = node.released_at is not None and node.released_at >= spec.detected_at
+    health = world.health.get(node.name)
+    return not is_released and (health is None or not health.status.boot_id)
 
 
 # --- the writes -------------------------------------------------------------------------------------------
