@@ -88,7 +88,8 @@ def refused(incidents: Iterable[Object]) -> list[str]:
 
 
 def job_writes(audit: Iterable[Audit], plural: str, name: str) -> int:
-    """Writes of the controller that changed the job: one stop and one resume for each attempt."""
+    """Writes of the controller that changed the job: one stop and one resume for each attempt, and where its
+    start has put something into the job, one that takes that back after the recovery."""
     return sum(
         1
         for entry in audit
