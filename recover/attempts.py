@@ -42,15 +42,18 @@ def attempts_without_progress(
     """
     now = recovery.status.attempt
     wanted = _keys(recovery, now)
-    count = 1 + _matching(recovery, range(1, now), wanted)
-    restarts = [r for r in history if r.status.phase is not Phase.FAILED]
-    for earlier in reversed([r for r in restarts if r.spec.number < recovery.spec.number]):
-        if began(earlier) < since:
-            break
-        before = reached(earlier.status)
-        if step is not None and before is not None and step > before:
-            break
-        count += _matching(earlier, range(1, earlier.status.attempt + 1), wanted)
+    earlier = [
+        r for r in history if r.status.phase is not Phase.FAILED and r.spec.number < recovery.spec.number
+    ]
+    restarts = [(recovery, range(now - 1, 0, -1))]
+    restarts += [(r, range(r.status.attempt, 0, -1)) for r in reversed(earlier) if began(r) >= since]
+    count = 1
+    for one, attempts in restarts:
+        for attempt in attempts:
+            before = _began_from(one, attempt)
+            if step is not None and before is not None and step > before:
+                return count
+            count += _ran(one, attempt) and bool(_keys(one, attempt) & wanted)
     return count
 
 
@@ -86,9 +89,17 @@ def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
     return int(value) if _COUNT.fullmatch(value) else default
 
 
-def _matching(recovery: Recovery, attempts: range, wanted: set[tuple[str, str]]) -> int:
-    uncounted = recovery.status.uncounted
-    return sum(1 for attempt in attempts if attempt not in uncounted and _keys(recovery, attempt) & wanted)
+def _began_from(recovery: Recovery, attempt: int) -> int | None:
+    """The step from which that attempt began; of the last one, what the recovery knows besides."""
+    entered = (e for e in reversed(recovery.status.phases) if e.phase is Phase.RESUMING)
+    step = next((e.step for e in entered if e.attempt == attempt), None)
+    is_last = attempt == recovery.status.attempt
+    return reached(recovery.status) if step is None and is_last else step
+
+
+def _ran(recovery: Recovery, attempt: int) -> bool:
+    """All ranks did."""
+    return any(e.phase is Phase.VERIFYING and e.attempt == attempt for e in recovery.status.phases)
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:

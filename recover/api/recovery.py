@@ -83,6 +83,9 @@ class PhaseTime(Wire, frozen=True, kw_only=True):
     phase: Phase
     attempt: Annotated[int, Meta(ge=1)]
     at: datetime
+    step: Annotated[
+        int | None, Meta(description="of Resuming: step of the checkpoint from which the attempt begins")
+    ] = None
 
 
 class RejectedCheckpoint(Wire, frozen=True, kw_only=True):

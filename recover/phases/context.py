@@ -200,7 +200,8 @@ def moved(
 ) -> RecoveryStatus:
     """The status in its next phase, with the time of the change and the new phase's deadline."""
     base = status or ctx.status
-    entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now)
+    begins = base.checkpoint.step if phase is Phase.RESUMING and base.checkpoint is not None else None
+    entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now, step=begins)
     return msgspec.structs.replace(
         base,
         phase=phase,

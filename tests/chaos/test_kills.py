@@ -169,7 +169,7 @@ def one_stop_and_one_resume(stage: Stage, recovery: Recovery, writes_before: int
     """And nothing else was written to the job; it began with the step after the chosen checkpoint's."""
     assert recovery.status.attempt == 1
     assert [entered.phase for entered in recovery.status.phases].count(Phase.STOPPING) == 1
-    # One stop and one start. What a start put into the job is taken back after this recovery and the one before.
+    # A stop and a start; what a start put into the job is taken back after this recovery and the one before.
     assert 2 <= job_writes(stage) - writes_before <= 4
     resumed = ledger.resumed_where_chosen(recovery)
     assert resumed.ok, resumed.words

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from detectors.contract import Fault
 from recover.api import Phase
+from recover.model import Template
 from recover.phases import advance
-from tests.acting import acts, apply, end_pods, only_recovery, recovering, start_pods, step
+from tests.acting import acts, apply, end_pods, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import cluster, gang
+from tests.recover.phase_cases import CLAIM, choice
 
 
 def test_four_gpus_that_die_on_four_nodes_in_a_day_are_no_crash_loop_of_a_job_with_unreadable_steps() -> None:
@@ -54,3 +56,27 @@ def test_faults_of_four_classes_on_four_nodes_are_not_one_cause() -> None:
             step(world)
     status = only_recovery(world).status
     assert status.phase is Phase.VERIFYING, (status.reason, status.message)
+
+
+def test_ten_crashes_with_a_newer_checkpoint_between_each_are_no_loop_though_nobody_reads_the_steps() -> None:
+    """Its steps are unreadable, so it stays in Verifying, and all are attempts of one recovery."""
+    annotations = {"rekindle.dev/checkpoint": "/ckpt"}
+    templates = {"": Template(volumes=(CLAIM,))}
+    world = cluster(nodes=8).running(gang(annotations=annotations, templates=templates), stepping=False)
+    recovering(world.crash(rank=1))
+    for crash in range(10):
+        for _ in range(12):
+            status = only_recovery(world).status
+            if status.phase in (Phase.VERIFYING, Phase.ESCALATED):
+                break
+            if status.phase is Phase.CHOOSING and world.scans:
+                scanned(world, choice(100 + 10 * crash))
+            wrote = step(world)
+            if "stop-gang" in wrote:
+                end_pods(world)
+            if "start-gang" in wrote:
+                start_pods(world.later(2), first_node=0)
+        assert only_recovery(world).status.phase is Phase.VERIFYING, (crash, status.reason, status.message)
+        recovering(world.later(600).crash(rank=1))
+        step(world)
+    assert only_recovery(world).status.attempt == 11
