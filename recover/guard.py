@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Severity
+from detectors.contract import Fault
 from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery
 from recover.attempts import annotated, began
 from recover.capacity import room
@@ -170,7 +170,7 @@ class Guard:
             return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
         if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
-        if not harm.dead and diagnosis.severity is Severity.PENDING:
+        if not harm.dead and harm.may_stay:
             free = room(self._world, gang, self._now, without={diagnosis.node: "degraded"})
             if not free.fits:
                 where = (

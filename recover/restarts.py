@@ -14,7 +14,7 @@ import msgspec
 
 from recover.actions import Action, Create, Emit, Patch
 from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
-from recover.consent import CHECKPOINT_ON_SIGTERM
+from recover.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
 from recover.diagnose.apart import about_gang
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
 from recover.diagnose.ranks import is_down, ranks, resumed_at
@@ -138,13 +138,18 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
     if harm.due is None:
         return Denied(Reason.STILL_TRAINING, f"{harm.gang.ref} is not known to have stopped training")
     if diagnosis.settled:
-        return Denied(
-            Reason.STILL_TRAINING,
-            f"{harm.gang.ref} trains on, and is moved at {harm.due:%H:%M:%S} (checkpoint_grace_s), since "
-            "Rekindle does not see when it saves. A job with the annotation "
-            f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves as it is stopped",
-        )
+        at = f"{harm.gang.ref} trains on, and is moved at {harm.due:%H:%M:%S} (checkpoint_grace_s)"
+        return Denied(Reason.STILL_TRAINING, f"{at}, {_why_later(diagnosis, harm)}")
     return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
+
+
+def _why_later(diagnosis: Diagnosis, harm: Harm) -> str:
+    if saves_on_sigterm(harm.gang.annotations):
+        return f"since {diagnosis.node} was degraded before the job came there"
+    return (
+        "since Rekindle does not see when it saves. A job with the annotation "
+        f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves as it is stopped"
+    )
 
 
 # --- the writes -------------------------------------------------------------------------------------------

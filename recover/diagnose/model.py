@@ -53,6 +53,9 @@ class Harm(msgspec.Struct, frozen=True):
     """When the pod that failed was created: its failure is never older than that."""
     is_suspicion: bool = False
     """No finding that harms the gang is a proof: a dead gang is harmed only where it explains the failure."""
+    may_stay: bool = False
+    """The devices that it uses are degraded at most: it trains on where there is no better place, whatever
+    else broke on the node."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -115,7 +115,7 @@ def _diagnosis(
         evidence=tuple(_evidence(node, f) for f in _shown(findings)),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, is_dead, due, now, is_suspicion=not any(map(is_proof, its)))
+            _harm(gang, its, due, now, is_dead=is_dead)
             for gang, is_dead, its in _victims(world, node, findings, dead)
             for due in [_due(world, node, gang, its, settles_at, timing, now)]
         ),
@@ -182,13 +182,15 @@ def _due(
     now: datetime,
 ) -> datetime | None:
     """When a gang that lives is stopped for the findings that harm it. One that came to a node that was
-    degraded already has the whole grace from its arrival."""
+    degraded already has the whole grace from its arrival, also where it saves on SIGTERM: the scheduler may
+    find no other place for it again and again."""
     first = _first_of_the_worst(findings)
     if not _is_hardware(first):
         return None
-    if first.severity is Severity.PENDING and not saves_on_sigterm(gang.annotations):
-        since = max([first.first_seen, *_arrivals(world, node, gang)])
-        return since + timedelta(seconds=timing.checkpoint_grace_s)
+    came_at = max(_arrivals(world, node, gang), default=first.first_seen)
+    is_at_once = saves_on_sigterm(gang.annotations) and came_at <= first.first_seen
+    if first.severity is Severity.PENDING and not is_at_once:
+        return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
     return now if settles_at is None or now >= settles_at else settles_at
 
 
@@ -231,13 +233,15 @@ def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
     return sorted(gangs.values(), key=lambda gang: str(gang.ref))
 
 
-def _harm(
-    gang: Gang, is_dead: bool, due: datetime | None, now: datetime, *, is_suspicion: bool = False
-) -> Harm:
+def _harm(gang: Gang, findings: list[Finding], due: datetime | None, now: datetime, *, is_dead: bool) -> Harm:
     """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
-    if is_dead:
-        return Harm(gang=gang, due=now, dead=True, is_suspicion=is_suspicion)
-    return Harm(gang=gang, due=due, dead=False, is_suspicion=is_suspicion)
+    return Harm(
+        gang=gang,
+        due=now if is_dead else due,
+        dead=is_dead,
+        is_suspicion=not any(map(is_proof, findings)),
+        may_stay=_first_of_the_worst(findings).severity is Severity.PENDING,
+    )
 
 
 def _evidence(node: Node, finding: Finding) -> Evidence:
@@ -270,7 +274,10 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
         at = node.ready_since
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
-        harms = tuple(_harm(gang, gang.ref.uid in dead, None, now) for gang in world.victims_on(node.name))
+        victims = ((gang, gang.ref.uid in dead) for gang in world.victims_on(node.name))
+        harms = tuple(
+            Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims
+        )
         if not harms:
             continue
         yield Diagnosis(
