@@ -113,14 +113,15 @@ class Table(Generic[T]):
 
     def learned(self, raw: bytes) -> bool:
         """Takes an object as `absorb` does. True where what is kept of it differs by more than its version,
-        and where it cannot be read."""
+        or it cannot be read from now on."""
         found = self._identify(raw)
         if found is None:
             return True
         key, _ = found
-        before = self.rows.get(key)
+        before, was_unreadable = self.rows.get(key), key in self.unreadable
         self.absorb(raw)
-        return key in self.unreadable or not _is_alike(before, self.rows.get(key))
+        is_unreadable = key in self.unreadable and not was_unreadable
+        return is_unreadable or not _is_alike(before, self.rows.get(key))
 
     def _decode(self, key: str, raw: bytes) -> T | None:
         try:

@@ -119,7 +119,7 @@ def _start(ctx: Context) -> Step:
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
         return Step(look_again_s=pause_s)
-    writes: tuple[Action, ...] = (*told, _confirmed_ended(gang), *workload_of(gang).start(gang, mark, parts))
+    writes: tuple[Action, ...] = (_confirmed_ended(gang), *told, *workload_of(gang).start(gang, mark, parts))
     return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
 
 

@@ -183,6 +183,20 @@ def test_a_list_lets_its_chain_go_on_only_if_the_cache_showed_each_pod_as_it_is(
     assert "ml/llm-0" in observer.pods.rows
 
 
+def test_a_pod_that_cannot_be_read_is_news_only_once() -> None:
+    """Otherwise an old pod with a strange field would keep its gang from ever being started."""
+    strange = msgspec.json.encode(
+        {"metadata": {"name": "x", "namespace": "ml", "resourceVersion": "5"}, "spec": 1}
+    )
+    listed = ListPage([msgspec.Raw(strange)], "9")
+
+    fresh, known = Scripted(list=[listed]), Scripted(list=[listed])
+    confirm(fresh, PODS_ENDED, ACT)
+    confirm(known, PODS_ENDED, ACT, before=lambda seen: seen.absorb(PODS, strange))
+
+    assert (acted(fresh), acted(known)) == (False, True)
+
+
 def test_all_pages_of_a_list_are_read() -> None:
     pages = [ListPage([], "9", next_page="2"), ListPage([msgspec.Raw(pod("llm-1", 5))], "9")]
     cluster = Scripted(list=pages)
