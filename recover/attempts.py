@@ -53,7 +53,8 @@ def attempts_without_progress(
             before = _began_from(one, attempt)
             if step is not None and before is not None and step > before:
                 return count
-            count += _ran(one, attempt) and bool(_keys(one, attempt) & wanted)
+            is_counted = attempt not in one.status.uncounted
+            count += is_counted and bool(_keys(one, attempt) & wanted)
     return count
 
 
@@ -95,11 +96,6 @@ def _began_from(recovery: Recovery, attempt: int) -> int | None:
     step = next((e.step for e in entered if e.attempt == attempt), None)
     is_last = attempt == recovery.status.attempt
     return reached(recovery.status) if step is None and is_last else step
-
-
-def _ran(recovery: Recovery, attempt: int) -> bool:
-    """All ranks did."""
-    return any(e.phase is Phase.VERIFYING and e.attempt == attempt for e in recovery.status.phases)
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
