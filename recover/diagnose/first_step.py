@@ -19,7 +19,7 @@ from recover.model import Gang, Pod, PodPhase, World
 from recover.nodehealths import HANG_TIMEOUT
 from recover.settings import Timing
 
-__all__ = ["first_step_due", "steps_are_readable"]
+__all__ = ["first_step_due", "shows_no_step", "steps_are_readable"]
 
 
 def first_step_due(
@@ -33,7 +33,9 @@ def first_step_due(
     is_asked = limit_s is not None or consent is not OptIn.DISABLED
     if not is_asked or limit_s == 0 or world.active_recovery(gang.ref.uid) is not None:
         return None
-    if len(pods) < max(1, gang.size) or not all(_runs(pod) and _is_read(world, pod, now) for pod in pods):
+    if len(pods) < max(1, gang.size) or not all(
+        _runs(pod) and shows_no_step(world, pod, now) for pod in pods
+    ):
         return None
     begins = [pod.created for pod in pods if pod.created is not None]
     if len(begins) < len(pods):
@@ -54,7 +56,7 @@ def _runs(pod: Pod) -> bool:
     return pod.phase is PodPhase.RUNNING and all(c.running and not c.restarts for c in containers)
 
 
-def _is_read(world: World, pod: Pod, now: datetime) -> bool:
+def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
     """Its agent lives, reads logs, and has read no step in this one."""
     health = world.health.get(pod.node)
     covered = (

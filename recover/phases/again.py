@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from recover.api import Phase, RecoveryStatus
 from recover.capacity import room
+from recover.diagnose.first_step import shows_no_step, steps_are_readable
 from recover.diagnose.ranks import losses, ranks
 from recover.model import Pod, PodPhase
 from recover.phases import known
@@ -73,11 +74,14 @@ def _started_at(status: RecoveryStatus, attempt: int) -> datetime | None:
 
 
 def _may_train(ctx: Context, pod: Pod) -> bool:
-    """It makes steps, or runs and nobody reads its log: an elastic training goes on without some ranks."""
+    """It makes steps, or it runs and would make them unread: an elastic training goes on without some ranks.
+    An agent publishes nothing of a log without steps, so its coverage tells that the log is read."""
     progress = ctx.world.progress(pod)
     if progress is not None and progress.first_step is not None:
         return True
-    return pod.phase is PodPhase.RUNNING and not ctx.world.containers(pod)
+    if pod.phase is not PodPhase.RUNNING:
+        return False
+    return not (steps_are_readable(ctx.world, ctx.gang) and shows_no_step(ctx.world, pod, ctx.now))
 
 
 def _bad_place(found: Avoidance, pods: list[Pod]) -> str:

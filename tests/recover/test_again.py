@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, LogError
+from detectors.contract import Coverage, CoverageState, Edge, LogError, Source
 from recover.api import Phase, RecoveryStatus
 from recover.model import Container, Mark, PodPhase
 from recover.reasons import Reason
@@ -162,12 +162,17 @@ def waiting() -> Worlds:
     world.change_gang(mark=mark)
     for pod in short(world).pods["llm-uid"].values():
         if pod.node:
-            world.progress(pod, Edge.STARTED, at=world.now)
-            (rank,) = [p for p in world.health[pod.node].status.pods if p.uid == pod.uid]
-            bare = msgspec.structs.replace(rank, first_step=None, last_step=None)
-            mine = msgspec.structs.replace(world.health[pod.node].status, pods=[bare])
-            world.health[pod.node] = msgspec.structs.replace(world.health[pod.node], status=mine)
+            logs(world, pod.node, CoverageState.COVERED)
     return world
+
+
+def logs(world: Worlds, node: str, state: CoverageState) -> None:
+    """Whether its agent reads the logs of its pods. Of one without steps it publishes nothing."""
+    health = world.health[node]
+    others = [row for row in health.status.coverage if row.source is not Source.LOGS]
+    row = Coverage(source=Source.LOGS, state=state, since=world.now)
+    told = msgspec.structs.replace(health.status, coverage=[*others, row])
+    world.health[node] = msgspec.structs.replace(health, status=told)
 
 
 def repaired(world: Worlds) -> Worlds:
@@ -212,16 +217,19 @@ def test_it_waits_for_its_back_off_and_looks_again_by_itself() -> None:
     assert status(world).phases[-1].at - status(world).phases[-2].at < timedelta(seconds=11)
 
 
-@pytest.mark.parametrize("silent", [True, False])
-def test_while_a_rank_makes_steps_or_may_nobody_is_stopped_for_a_better_place(silent: bool) -> None:
+@pytest.mark.parametrize("why", ["it makes steps", "its log is not read", "its steps were never read"])
+def test_while_a_rank_makes_steps_or_may_nobody_is_stopped_for_a_better_place(why: str) -> None:
     """An elastic training goes on with fewer ranks."""
     world = repaired(waiting().later(60))
     (rank, *_) = [pod for pod in world.pods["llm-uid"].values() if pod.node]
-    if silent:
-        status_ = msgspec.structs.replace(world.health[rank.node].status, pods=[])
-        world.health[rank.node] = msgspec.structs.replace(world.health[rank.node], status=status_)
-    else:
+    if why == "it makes steps":
         world.progress(rank, Edge.STEPPING, at=world.now)
+    elif why == "its log is not read":
+        logs(world, rank.node, CoverageState.BLIND)
+    else:
+        ((key, recovery),) = world.recoveries.items()
+        unread = msgspec.structs.replace(recovery.status, last_step=None)
+        world.recoveries[key] = msgspec.structs.replace(recovery, status=unread)
 
     assert "recovery-stopping" not in [*step(world), *step(world.later(3600))]
 
