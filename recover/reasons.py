@@ -236,13 +236,15 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Read the ranks' logs. If loading takes longer than that, raise timing.verify_deadline_s.",
     ),
     Reason.PODS_STUCK: Explanation(
-        "Old pods did not end in time, and a gang is never resumed over a living old pod.",
+        "Old pods did not end in time, and a gang is never resumed over a living old pod. The recovery goes "
+        "on once they have ended.",
         "Describe the old pods to see what holds them. Finalizers and unreachable volumes are the usual "
         "causes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
         "A node does not answer, and nothing proves that it no longer writes to the job's volume.",
-        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it or delete its Node.",
+        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it. Where its Node "
+        "object is gone, delete the pods that the message names with --force once the machine is off.",
     ),
     Reason.FRAMEWORK_BACKOFF: Explanation(
         "The job's framework has counted failed pods and lets time pass before it makes new ones.",

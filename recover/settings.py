@@ -50,7 +50,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_place_grace_s: Seconds = 5.0
     """A single container that restarts in place may be elastic training: wait this long for new steps."""
     stop_deadline_s: Seconds = 180.0
-    """Old pods on living nodes must be gone by then; afterwards a person is called."""
+    """Old pods on living nodes must be gone by then, or up to 60 s after their own
+    `terminationGracePeriodSeconds` if that is later. Then the recovery is Blocked until they are gone."""
     fence_wait_s: Seconds = 300.0
     """Without proof that a node is off, its pods with no or shared volumes are given up after this long
     (Kubernetes' own default toleration of an unreachable node)."""

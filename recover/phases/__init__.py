@@ -27,10 +27,11 @@ from recover.phases.causes import corrected_causes, first_cause, fresh_causes
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.environment import taken_back
+from recover.phases.fence import fencing
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.refused import unless_refused
 from recover.phases.resume import resuming
-from recover.phases.stop import fencing, planned, stopping
+from recover.phases.stop import planned, stopping, unstuck
 from recover.phases.verify import verifying
 from recover.reasons import EventReason, Reason
 from recover.settings import Settings
@@ -51,6 +52,7 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.NO_CAPACITY: resuming,
     Reason.FRAMEWORK_SILENT: resuming,
     Reason.HELD: resuming,
+    Reason.PODS_STUCK: unstuck,
 }
 """A blocked recovery is planned again by the phase that it waits in."""
 

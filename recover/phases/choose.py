@@ -70,8 +70,8 @@ def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step
             f"it was no longer waited for, since {choice.reason}"
         )
         return Step(
-            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
-            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+            status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
+            writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
     return Step(writes=removal, look_again_s=scan_trouble.LOOK_AGAIN_S)

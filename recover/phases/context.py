@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 AVOIDED_MAX, CAUSES_MAX, PHASES_MAX, UNCOUNTED_MAX = 256, 64, 64, 128
+GRACE_MARGIN_S = 60.0
+"""After a pod's grace its kubelet kills it, and reports that."""
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
 _MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
@@ -129,6 +131,12 @@ class Context(msgspec.Struct, frozen=True):
 
     def allowed_s(self, deadline_s: float) -> float:
         return allowed_s(self.gang, self.timing, deadline_s)
+
+    def stop_s(self) -> float:
+        """How long the pods may take to end: as long as their own specs let them, if that is longer."""
+        longest = max((pod.grace_s for pod in self.world.pods(self.gang.ref.uid)), default=0)
+        margin_s = min(GRACE_MARGIN_S, self.timing.stop_deadline_s)
+        return max(self.allowed_s(self.timing.stop_deadline_s), longest + margin_s)
 
     def expired(self) -> bool:
         deadline = self.status.deadline
@@ -238,8 +246,7 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts:
         uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))][-UNCOUNTED_MAX:],
         resumed_step=None,
     )
-    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
-    return moved(ctx, Phase.STOPPING, message, within_s=within_s, status=status)
+    return moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status)
 
 
 def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:

@@ -18,6 +18,7 @@ from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove
 from recover.phases.environment import handed_over, names
 from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
+from recover.phases.stop import stuck_words
 from recover.reasons import EventReason, Reason
 from recover.resources import PODS
 from recover.workloads import workload_of
@@ -88,11 +89,10 @@ def _start(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     living = ctx.remaining()
     if living and ctx.expired():
-        names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
-        message = f"{len(living)} old pod(s) live again or still, and nothing is started over them: {names}"
+        message = stuck_words(ctx, living)
         return Step(
-            status=moved(ctx, Phase.ESCALATED, message, reason=Reason.PODS_STUCK),
-            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+            status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
+            writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     if living:
         return Step(look_again_s=ctx.left_s())

@@ -1,4 +1,4 @@
-"""Planned, Stopping, Fencing: until nothing of the old attempt runs any more. Pure."""
+"""Planned, Stopping: until nothing of the old attempt runs any more; fence.py sees to dead nodes. Pure."""
 
 from __future__ import annotations
 
@@ -7,33 +7,22 @@ from datetime import timedelta
 import msgspec
 
 from recover import scan_pod
-from recover.actions import Action, ConfirmGone, Delete, Patch
+from recover.actions import Action, Delete
 from recover.api import Phase, RecoveryStatus
 from recover.capacity import priority_of
 from recover.guard import Denied, may_touch
-from recover.model import Pod, PodPhase, VolumeKind
+from recover.model import Pod
 from recover.phases.avoid import to_avoid
 from recover.phases.causes import first_cause
-from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, taken
+from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.reasons import EventReason, Reason
-from recover.resources import NODES, PODS
+from recover.resources import PODS
 from recover.workloads import workload_of
 
-__all__ = ["fencing", "planned", "stopping"]
+__all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
 
-_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-_SAFE_VOLUMES = frozenset(
-    {
-        VolumeKind.NFS,
-        VolumeKind.HOST_PATH,
-        VolumeKind.EMPTY_DIR,
-        VolumeKind.CONFIG_MAP,
-        VolumeKind.SECRET,
-        VolumeKind.PROJECTED,
-        VolumeKind.DOWNWARD_API,
-    }
-)
-"""A second writer on these harms nothing that another node could write."""
+GRACE_MARGIN_S = 60.0
+"""After a pod's grace its kubelet kills it and tells so."""
 
 
 def planned(ctx: Context) -> Step:
@@ -48,8 +37,7 @@ def planned(ctx: Context) -> Step:
         priority=priority_of(ctx.world, ctx.gang),
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
-    within_s = ctx.allowed_s(ctx.timing.stop_deadline_s)
-    return Step(status=moved(ctx, Phase.STOPPING, message, within_s=within_s, status=status))
+    return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))
 
 
 def stopping(ctx: Context) -> Step:
@@ -80,15 +68,15 @@ def stopping(ctx: Context) -> Step:
         return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
-        return Step(status=_given_up(ctx, message, ctx.undone()))
+        return Step(status=given_up(ctx, message, ctx.undone()))
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
     if rest:
         return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
-    if ctx.status.reason:
+    if ctx.status.reason and ctx.status.phase is Phase.STOPPING:
         message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
-        return Step(status=taken(ctx, message, within_s=ctx.timing.stop_deadline_s))
+        return Step(status=taken(ctx, message, within_s=ctx.stop_s()))
     return _waited(ctx)
 
 
@@ -129,128 +117,58 @@ def _cleared(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
     left = [pod for pod in ctx.living() if pod.deleting_since is None]
     if left:
-        return Step(writes=tuple(_removed(pod) for pod in left))
+        return Step(writes=tuple(removed(pod) for pod in left))
     return _waited(ctx)
 
 
 def _waited(ctx: Context) -> Step:
     living = ctx.remaining()
     if not living:
-        return Step(status=_ended(ctx))
+        return Step(status=old_pods_ended(ctx))
     if all(ctx.is_lost(pod) for pod in living):
         nodes = ", ".join(sorted({pod.node for pod in living}))
         message = f"{len(living)} pod(s) remain on {nodes}, which nobody hears from"
         return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
-    if ctx.expired():
-        names = ", ".join(f"{pod.name} on {pod.node}" for pod in living[:5])
-        message = f"{len(living)} pod(s) have not ended in time, and {ctx.gang.ref} stays suspended: {names}"
-        return Step(
-            status=_given_up(ctx, message, Reason.PODS_STUCK),
-            writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
-        )
-    return Step(look_again_s=ctx.left_s())
-
-
-def fencing(ctx: Context) -> Step:
-    """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
-    if not ctx.gang.suspended and ctx.gang.terminal is None:
-        message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
-        return Step(status=_given_up(ctx, message, ctx.undone()))
-    living = ctx.remaining()
-    if not living:
-        return Step(status=_ended(ctx))
-    writes: list[Action] = []
-    unproven: list[Pod] = []
-    for pod in living:
-        if ctx.is_lost(pod) and (pod.ended or _proof(ctx, pod)):
-            writes += [*_still_gone(ctx, pod), *_freed(pod)]
-        else:
-            unproven.append(pod)
-    if writes:
-        return Step(writes=tuple(writes))
-    if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
+    is_told = ctx.status.phase is Phase.BLOCKED
+    if not is_told and not ctx.expired():
         return Step(look_again_s=ctx.left_s())
-    nodes = ", ".join(sorted({pod.node for pod in unproven}))
-    message = (
-        f"{nodes}: no proof that the machine is off, and its pods may still write to their volumes. "
-        f"Power it off, then taint it {_OUT_OF_SERVICE}=nodeshutdown:NoExecute or delete the Node object"
-    )
+    message = stuck_words(ctx, living)
+    if is_told and ctx.status.message == message:
+        return Step()
+    if is_told:
+        return Step(status=msgspec.structs.replace(ctx.status, message=message))
     return Step(
-        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
+        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
     )
 
 
-def _given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
+def stuck_words(ctx: Context, living: list[Pod]) -> str:
+    names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
+    return (
+        f"{len(living)} old pod(s) have not ended in time: {names}. {ctx.gang.ref} stays suspended; it goes "
+        "on by itself once they have ended"
+    )
+
+
+def unstuck(ctx: Context) -> Step:
+    """Blocked for old pods, or for a scan that may write: it goes on as soon as none of them lives."""
+    writing = [scan for scan in scan_pod.of_attempt(ctx.world, ctx.recovery) if scan_pod.may_write(scan)]
+    return Step(writes=remove_scans(ctx)) if writing else stopping(ctx)
+
+
+def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
     """The gang is stopped, and a person starts it, or has: the pods of before are no news then."""
     status = msgspec.structs.replace(ctx.status, leftovers=ctx.leftovers())
     return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
 
 
-def _ended(ctx: Context) -> RecoveryStatus:
+def old_pods_ended(ctx: Context) -> RecoveryStatus:
     message = "all old pods have ended; choosing the checkpoint"
     return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
 
 
-def _proof(ctx: Context, pod: Pod) -> str:
-    """Why nothing of that pod can still run; empty where nothing proves it."""
-    if ctx.world.has_no_node(pod.node):
-        return "its Node object is gone"
-    node = ctx.node_of(pod)
-    if node is None:
-        return ""
-    if any(taint.key == _OUT_OF_SERVICE for taint in node.taints):
-        return "its node is marked out of service"
-    boots = {
-        incident.spec.boot_id
-        for cause in ctx.status.causes
-        if (incident := ctx.world.incidents.get(cause.incident)) is not None
-        and incident.spec.node == pod.node
-        and pod.created is not None
-        and incident.spec.detected_at >= pod.created  # an older incident may tell of a boot before the pod's
-    }
-    if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
-        return "its node has booted again"
-    waited = node.ready_since is not None and ctx.now >= node.ready_since + timedelta(
-        seconds=ctx.timing.fence_wait_s
-    )
-    if waited and all(volume.kind in _SAFE_VOLUMES for volume in pod.volumes):
-        return f"its node has been silent for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
-    return ""
-
-
-def _still_gone(ctx: Context, pod: Pod) -> list[Action]:
-    """Where the absence of the Node is the proof, it is read once more: the machine may be back."""
-    if not ctx.world.has_no_node(pod.node):
-        return []
-    return [ConfirmGone(what="confirm-node-gone", resource=NODES, name=pod.node)]
-
-
-def _freed(pod: Pod) -> list[Action]:
-    """Failed first, then removed: a Job would count a pod that vanishes while it runs as still running."""
-    actions: list[Action] = []
-    if pod.phase is not PodPhase.FAILED:
-        actions.append(
-            Patch(
-                what="fail-pod",
-                resource=PODS,
-                name=pod.name,
-                namespace=pod.namespace,
-                uid=pod.uid,
-                subresource="status",
-                body={
-                    "status": {
-                        "phase": "Failed",
-                        "reason": "NodeLost",
-                        "message": "its node is proven to be off",
-                    }
-                },
-            )
-        )
-    return [*actions, _removed(pod, grace_s=0)]
-
-
-def _removed(pod: Pod, grace_s: int | None = None) -> Delete:
+def removed(pod: Pod, grace_s: int | None = None) -> Delete:
     return Delete(
         what="free-pod",
         resource=PODS,

@@ -80,10 +80,11 @@ async def test_pods_that_never_end_on_a_living_node_are_named_to_a_person(
 ) -> None:
     settings = (*WIDE, "timing.stop_deadline_s=2")
     async with raised(control_plane, nodes=3, settings=settings, agents=0) as stage:
-        old = await trained(stage, indexed_job("llm", dying="never"))
+        job = indexed_job("llm", dying="never", pod={"terminationGracePeriodSeconds": 1})
+        old = await trained(stage, job)
         await stage.xid_79(old[0]["spec"]["nodeName"])
 
-        recovery = await ended(stage, "llm", "Escalated", "PodsStuck")
+        recovery = await ended(stage, "llm", "Blocked", "PodsStuck")
 
         for pod in old:
             where = f"{pod['metadata']['name']} on {pod['spec']['nodeName']}"

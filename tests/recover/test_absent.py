@@ -91,7 +91,7 @@ def test_a_node_that_is_gone_is_read_once_more_right_before_its_pods_are_removed
     step(world)
     assert only_recovery(world).status.phase is Phase.FENCING
 
-    (chain,) = look(world).chains
+    (chain,) = look(world.later(world.settings.timing.fence_wait_s)).chains
 
     assert [action.what for action in chain if not isinstance(action, Patch)][:1] == ["confirm-node-gone"]
     assert isinstance(chain[0], ConfirmGone)

@@ -158,7 +158,7 @@ def test_nothing_is_started_over_a_living_pod_and_its_refusal_to_end_has_an_end(
     step(world.later(1))
 
     status = only_recovery(world).status
-    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.PODS_STUCK)
 
 
 def test_a_node_is_kept_out_by_the_host_name_of_its_label_which_need_not_be_the_nodes() -> None:

@@ -138,9 +138,38 @@ def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
     step(world)
 
     status = only_recovery(world).status
-    assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.PODS_STUCK)
-    assert "PyTorchJob ml/llm stays suspended: llm-worker-0 on n0" in status.message
-    assert [act.reason for act in ended.actions if isinstance(act, Emit)] == ["RecoveryFailed"]
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.PODS_STUCK)
+    assert "4 old pod(s) have not ended in time: llm-worker-0 on n0" in status.message
+    assert [act.reason for act in ended.actions if isinstance(act, Emit)] == ["RecoveryBlocked"]
+    assert step(world) == []
+
+    world.pods["llm-uid"].popitem()
+    assert step(world) == ["recovery-blocked"], "the words follow what is left"
+    end_pods(world.later(120))
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_a_stop_waits_as_long_as_the_pods_own_grace_lets_them_end() -> None:
+    world = cluster(nodes=8).running(gang())
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, grace_s=300)
+    recovering(world.crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    step(world)
+
+    assert acts(look(world.later(359))) == []
+    assert step(world.later(1)) == ["recovery-blocked"]
+
+
+def test_a_node_that_falls_silent_while_old_pods_are_waited_for_is_fenced() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    step(world)
+    assert step(world.later(180)) == ["recovery-blocked"]
+    lost = world.pods["llm-uid"]["llm-2-uid"]
+    world.pods["llm-uid"] = {lost.uid: lost}
+
+    assert step(world.not_ready("n2")) == ["recovery-fencing"]
 
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING, Phase.CHOOSING, Phase.VERIFYING])
@@ -191,18 +220,47 @@ def test_a_pod_on_a_silent_node_is_not_freed_without_a_proof_and_a_person_is_cal
 
 
 @pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize("proof", ["node deleted", "out of service"])
-def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(proof: str, blocked: bool) -> None:
+def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(blocked: bool) -> None:
     world = fencing()
     if blocked:
         step(world.later(300))
-    if proof == "node deleted":
-        world.without_node("n2")
-    else:
-        world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
+    world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
 
     assert step(world) == ["fail-pod", "free-pod"]
     assert step(world) == ["recovery-choosing"]
+
+
+def test_a_node_object_that_is_gone_proves_nothing_about_a_volume_that_one_node_may_write() -> None:
+    """Anybody may delete it; the kubelet and the rank live on."""
+    world = fencing().without_node("n2")
+
+    assert acts(look(world.later(299))) == []
+    assert step(world.later(1)) == ["recovery-blocked"]
+    status = only_recovery(world).status
+    assert status.reason == Reason.NEEDS_FENCING_PROOF
+    assert status.message.endswith("kubectl -n ml delete pod llm-worker-2 --force")
+    assert acts(look(world.later(86400))) == []
+
+    world.pods["llm-uid"].clear()
+    assert step(world) == ["recovery-choosing"]
+
+
+def test_without_a_node_object_harmless_volumes_are_given_up_after_the_wait() -> None:
+    world = fencing((Volume(name="tmp", kind=VolumeKind.EMPTY_DIR),)).without_node("n2")
+
+    assert acts(look(world.later(299))) == []
+    assert step(world.later(1)) == ["fail-pod", "free-pod"]
+
+
+def test_fencing_that_is_blocked_looks_again_when_time_alone_becomes_a_proof() -> None:
+    scratch = Volume(name="tmp", kind=VolumeKind.EMPTY_DIR)
+    world = fencing((scratch,))
+    world.later(200).not_ready("n2", ago_s=0)  # it was heard of for a moment
+    assert step(world.later(101)) == ["recovery-blocked"]
+
+    wait_s = look(world).look_again_s
+    assert wait_s == pytest.approx(199)
+    assert step(world.later(wait_s)) == ["fail-pod", "free-pod"]
 
 
 def test_a_node_that_only_cannot_be_read_proves_nothing() -> None:

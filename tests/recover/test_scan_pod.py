@@ -368,15 +368,19 @@ def test_a_scan_that_may_write_has_ended_before_the_gang_may_write_there_again()
     assert why_unverified(world).endswith("it was still reading on n4")
 
 
-def test_a_scan_that_may_write_and_does_not_end_needs_a_person() -> None:
+def test_a_scan_that_may_write_and_does_not_end_blocks_the_start_until_it_has_ended() -> None:
     world = repairing()
     step(world.later(30))
     change(world, deleting_since=world.now)
 
-    assert step(world.later(180)) == ["recovery-escalated"]
+    assert step(world.later(180)) == ["recovery-blocked"]
     status = only_recovery(world).status
     assert status.reason == Reason.PODS_STUCK
     assert "on n4 may change the checkpoints and does not end" in status.message
+    assert step(world.later(3600)) == []
+
+    world.scans.clear()
+    assert [step(world) for _ in range(2)] == [["recovery-choosing"], ["recovery-resuming"]]
 
 
 def test_a_scan_that_seems_not_to_be_released_yet_is_removed_all_the_same() -> None:
