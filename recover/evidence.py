@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from detectors.contract import Edge, Fault, Finding, NodeHealth, Remedy, Severity
 from detectors.evidence import is_open
 from recover.api import Incident
-from recover.goes_on import is_shown_after
+from recover.goes_on import CLOCKS_APART, is_shown_after
 from recover.model import Node, World
 from recover.policy import QuarantineLevel, quarantine_level
 
@@ -57,11 +57,15 @@ def open_findings(
 def answered_at(node: Node, incidents: Iterable[Incident] = ()) -> datetime | None:
     """The last release or return of the node, or close of an Incident of it: what was shown before no longer
     counts. An Incident that closed because its Node object was deleted, or because it proved to be another
-    one's, answers nothing."""
+    one's, answers nothing. Nor does a close answer what was shown just before it: an agent may be about to
+    report something new, by a clock that is a little behind."""
     ends = [
-        i.status.closed_at
+        i.status.closed_at - CLOCKS_APART
         for i in incidents
-        if i.spec.fault is not Fault.HOST and not i.status.unanswered and not i.status.superseded_by
+        if i.status.closed_at is not None
+        and i.spec.fault is not Fault.HOST
+        and not i.status.unanswered
+        and not i.status.superseded_by
     ]
     return max((end for end in (*ends, node.released_at) if end is not None), default=None)
 

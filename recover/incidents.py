@@ -218,7 +218,12 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
 
 
 def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
-    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair."""
+    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair.
+
+    A lagging watch may lead to two Incidents of one node's fault. The close of the one that is left over
+    answers nothing: the other one goes on.
+    """
+    judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
     recovering = {
         name
@@ -238,7 +243,8 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             and not _needed(world, incident)
             and not _is_unread(world, incident)
         ):
-            yield from close(incident, now, unanswered=bool(node) and world.has_no_node(node))
+            is_unanswered = bool(node) and (world.has_no_node(node) or node in judged)
+            yield from close(incident, now, unanswered=is_unanswered)
 
 
 def _needed(world: World, incident: Incident) -> bool:

@@ -97,7 +97,10 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     closed_at: datetime | None = None
     unanswered: Annotated[
         bool,
-        Meta(description="closed since its Node object was gone: what broke still counts if it comes back"),
+        Meta(
+            description="closed since its Node object was gone, or since another Incident is about the same "
+            "fault: what broke still counts"
+        ),
     ] = False
     repair: Annotated[Repair | None, Meta(description="how its node is mended, in mode repair")] = None
 
