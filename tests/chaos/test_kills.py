@@ -87,7 +87,7 @@ ACTS = (
     Moment("create of the scan", lambda _, entry: entry.resource == PODS and entry.verb == "create"),
     Moment(
         "write of the environment",
-        lambda _, entry: entry.resource == CONFIGMAPS and entry.name == f"{JOB}-rekindle-job",
+        lambda _, entry: entry.resource == CONFIGMAPS and entry.name == f"{JOB}-rekindle-pytorchjob",
     ),
     RESUME,
 )
