@@ -23,7 +23,7 @@ from recover.model import Gang, Terminal, World
 from recover.modes import Mode
 from recover.phases.again import has_run
 from recover.phases.avoid import shown
-from recover.phases.causes import corrected_causes, first_cause, fresh_causes
+from recover.phases.causes import are_placed, corrected_causes, first_cause, fresh_causes, harming
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.environment import taken_back
@@ -128,15 +128,18 @@ def _left_alone(_: Context) -> Step:
 
 def _joined(ctx: Context) -> Step | None:
     """Takes up later causes: before the resume they join this attempt, afterwards they begin the next. What
-    corrects an earlier one is only told then: it is no reason to stop the gang again."""
+    corrects an earlier one, or is about a node that the start has left, does not stop the gang again."""
     fresh, known = fresh_causes(ctx), corrected_causes(ctx)
     if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
         return None
     if not ctx.has("resumed"):
         return Step(status=msgspec.structs.replace(ctx.status, causes=bounded([*known, *fresh])))
-    if not fresh:
-        return Step(status=msgspec.structs.replace(ctx.status, causes=known))
-    summary = "; ".join(cause.summary for cause in fresh)
+    acting = harming(ctx, fresh)
+    if not acting:
+        causes = bounded([*known, *fresh]) if are_placed(ctx) else known
+        is_news = causes != ctx.status.causes
+        return Step(status=msgspec.structs.replace(ctx.status, causes=causes)) if is_news else None
+    summary = "; ".join(cause.summary for cause in acting)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
     words = f"stopping all ranks once more: {summary}"
     return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.api import Cause, Incident
+from recover.api import Blame, Cause, Incident
+from recover.diagnose.ranks import losses, ranks
 from recover.phases.context import CAUSES_MAX, Context
 
-__all__ = ["corrected_causes", "first_cause", "fresh_causes"]
+__all__ = ["are_placed", "corrected_causes", "first_cause", "fresh_causes", "harming"]
 
 
 def first_cause(ctx: Context) -> Cause:
@@ -40,6 +41,22 @@ def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
     back at each look."""
     known = ctx.status.causes
     return len(known) >= CAUSES_MAX and cause.node != "" and cause.at <= max(one.at for one in known)
+
+
+def harming(ctx: Context, fresh: list[Cause]) -> list[Cause]:
+    """Those for which a gang that was started again must be stopped once more. A node's fault that triage
+    wrote while the start was under way harms it only where a rank has come to that node."""
+    pods = ranks(ctx.world, ctx.gang)
+    if losses(ctx.world, pods, ctx.now):
+        return fresh
+    used = {pod.node for pod in pods}
+    return [cause for cause in fresh if cause.blame is not Blame.NODE or cause.node in used]
+
+
+def are_placed(ctx: Context) -> bool:
+    """Every rank has its node: it is known which nodes the start has left."""
+    pods = ranks(ctx.world, ctx.gang)
+    return len(pods) >= ctx.gang.size and all(pod.node for pod in pods)
 
 
 def corrected_causes(ctx: Context) -> list[Cause]:
