@@ -143,10 +143,16 @@ class Agent:
             return
 
     def _owes_write(self) -> bool:
-        if self._core.dirty is Dirty.COARSE:
-            elapsed_s = (self._now() - self._written_at).total_seconds()
-            return elapsed_s >= PUBLISHING.refresh_s
-        return self._core.dirty is Dirty.EDGE
+        if self._core.dirty is Dirty.COARSE and self._is_older_than(PUBLISHING.refresh_s):
+            return True
+        return self._core.dirty is Dirty.EDGE or self._is_too_old()
+
+    def _is_too_old(self) -> bool:
+        """As the publisher: the controller takes the age of what an agent wrote for a sign of life."""
+        return PUBLISHING.idle_refresh_s > 0 and self._is_older_than(PUBLISHING.idle_refresh_s)
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return (self._now() - self._written_at).total_seconds() >= seconds
 
     def _is_due_to_ask(self) -> bool:
         now = self._now()
@@ -162,7 +168,7 @@ class Agent:
         status = bounded(self._core.status(self._now()))
         wanted = content(status)
         self._core.wrote()
-        if wanted == self._written:
+        if wanted == self._written and not self._is_too_old():
             return
         if await self._send(patch_body(status)) is None:
             self._core.owe()
