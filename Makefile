@@ -76,7 +76,8 @@ bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minut
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
-soak: $(STAMP) ## The long counts: demos, kills, faults of torchrun jobs, then outages and recoveries on a real control plane
+soak: $(STAMP) ## The long counts: random scripts, demos, kills, faults of torchrun jobs, then outages and recoveries on a real control plane
+	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
 	$(BIN)/python -m chaos.torch_training.environment

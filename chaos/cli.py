@@ -155,6 +155,43 @@ def _play(
     raise typer.Exit(0 if _passed(verdict) else Exit.BAD)
 
 
+@_chaos.command(
+    "simulate",
+    epilog=closing("chaos simulate", "rekindle chaos simulate --seeds 0..199 --jobs 2"),
+    context_settings=HELP_NAMES,
+)
+def _simulate(
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="One random script.")] = None,
+    seeds: Annotated[str, typer.Option(metavar="A..B", help="Many, both ends included.")] = "",
+    script: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A script as --keep writes it.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, metavar="J", help="Processes that play them.")] = 1,
+    plays: Annotated[
+        int, typer.Option(min=0, metavar="P", help="Make a script that fails smaller in at most P plays.")
+    ] = 60,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the smaller scripts there, as JSON.", show_default=False),
+    ] = None,
+) -> None:
+    """Play random scripts of faults on a simulated cluster in virtual time, and check what must hold: no
+    healthy job stopped, no healthy node taken, no limit broken, no gang left waiting beside a healthy
+    place. The same seed gives the same run. It prints how often each kind of fault came, what was refused,
+    and each violation with the seed and the smallest script that still fails."""
+    from chaos.simulate.command import seeds_of, simulate, simulate_file  # noqa: PLC0415  (only what is asked for)
+
+    if sum(one is not None and one != "" for one in (seed, seeds, script)) != 1:
+        raise SettingsError("give one of --seed N, --seeds A..B and --script FILE")
+    console = Console()
+    if script is not None:
+        ok = simulate_file(script, plays_max=plays, console=console)
+    else:
+        asked = range(seed, seed + 1) if seed is not None else seeds_of(seeds)
+        ok = simulate(asked, jobs=jobs, plays_max=plays, folder=keep, console=console)
+    raise typer.Exit(0 if ok else Exit.BAD)
+
+
 def _named(name: str) -> Scenario:
     known = packaged()
     if name in known:

@@ -64,6 +64,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     },
     "chaos list": {Exit.GOOD: "listed"},
     "chaos run": {Exit.GOOD: "passed", Exit.BAD: "failed", Exit.INTERRUPTED: "interrupted"},
+    "chaos simulate": {Exit.GOOD: "no script has a violation", Exit.BAD: "one has"},
     "bench": {
         Exit.GOOD: "measured; a missed goal is shown, not judged",
         Exit.BAD: "it could not be measured",

@@ -12,7 +12,10 @@ import msgspec
 
 from detectors.kubeapi import ApiError, ReplyLost, Resource
 
-__all__ = ["Disturbance", "StandingRefusal"]
+__all__ = ["ON_PURPOSE", "Disturbance", "StandingRefusal"]
+
+ON_PURPOSE = "refused on purpose"
+"""What every refusal of this module says, so that it is told from a defect."""
 
 _REASONS = {403: "Forbidden", 409: "Conflict", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
@@ -78,9 +81,10 @@ class Disturbance:
         await asyncio.sleep(self.delay_s)
         if self.partitioned:
             raise ReplyLost(f"{what}: no route to the API server")
-        if self.refuse_with:
+        is_read = what.startswith(("GET", "LIST", "WATCH"))
+        if self.refuse_with and not (is_read and self.refuse_with[0] == 409):  # nothing conflicts with a read
             status = self.refuse_with.popleft()
-            raise self._refusal(status, "refused on purpose", f"status {status}")
+            raise self._refusal(status, "", f"status {status}")
 
     def admit(self, verb: str, resource: Resource, namespace: str, name: str) -> None:
         """Raises ApiError where a refusal stands against this write."""
@@ -90,9 +94,8 @@ class Disturbance:
 
     def _refusal(self, status: int, message: str, counted_as: str) -> ApiError:
         self.refused[counted_as] += 1
-        return ApiError(
-            status, _REASONS.get(status, "InternalError"), message, 1.0 if status == 429 else None
-        )
+        words = f"{message}: {ON_PURPOSE}" if message else ON_PURPOSE
+        return ApiError(status, _REASONS.get(status, "InternalError"), words, 1.0 if status == 429 else None)
 
     def lag_s(self, resource: Resource) -> float:
         """How late watch events of that kind arrive."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.kinds import Object
 
-__all__ = ["LINGERS_S", "Behaviour", "VirtualRuntime", "VirtualTraining"]
+__all__ = ["CHECKPOINT_STEPS", "LINGERS_S", "Behaviour", "Collective", "VirtualRuntime", "VirtualTraining"]
 
 LINGERS_S = "test.rekindle.dev/lingers-s"
 """Annotation on a pod: how long its containers go on after SIGTERM, as one that saves a checkpoint first."""
@@ -83,6 +83,27 @@ def _unheard(_: str) -> None:
     """There is no log here."""
 
 
+class Collective:
+    """The ranks of one gang meet here: nobody goes on until all of them have come to the same step."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._arrived: dict[int, dict[str, asyncio.Event]] = {}
+
+    async def all_at(self, step: int, uid: str) -> None:
+        arrived = self._arrived.setdefault(step, {})
+        arrived[uid] = asyncio.Event()
+        try:
+            if len(arrived) == self._ranks:
+                for event in arrived.values():
+                    event.set()
+                del self._arrived[step]
+            await arrived[uid].wait()
+        finally:
+            if self._arrived.get(step) is arrived:
+                del arrived[uid]
+
+
 class VirtualTraining:
     """One gang: all ranks step together, and one that is dead or hangs stops the others for ever.
 
@@ -99,11 +120,10 @@ class VirtualTraining:
     ) -> None:
         self.checkpoint_step = 0
         self.step = 0
-        self._ranks = ranks
         self._steps = steps
         self._start_s = start_s
         self._step_s = step_s
-        self._arrived: dict[int, dict[str, asyncio.Event]] = {}
+        self._collective = Collective(ranks)
         self._hanging: set[str] = set()
 
     def hang(self, pod_uid: str) -> None:
@@ -115,7 +135,9 @@ class VirtualTraining:
         await asyncio.sleep(self._start_s)
         say(f"starting at step {step}")
         while step < self._steps:
-            await self._all_at(step, run.uid)
+            if run.uid in self._hanging:
+                await asyncio.Event().wait()
+            await self._collective.all_at(step, run.uid)
             await asyncio.sleep(self._step_s)
             step += 1
             say(f"step {step}")
@@ -123,19 +145,3 @@ class VirtualTraining:
             if step % CHECKPOINT_STEPS == 0:
                 self.checkpoint_step = step
         return Exit(0)
-
-    async def _all_at(self, step: int, uid: str) -> None:
-        """The collective operation: nobody goes on until all ranks of the gang have come to this step."""
-        if uid in self._hanging:
-            await asyncio.Event().wait()
-        arrived = self._arrived.setdefault(step, {})
-        arrived[uid] = asyncio.Event()
-        try:
-            if len(arrived) == self._ranks:
-                for event in arrived.values():
-                    event.set()
-                del self._arrived[step]
-            await arrived[uid].wait()
-        finally:
-            if self._arrived.get(step) is arrived:
-                del arrived[uid]

@@ -7,19 +7,20 @@ mistake in how the controller reads the world is not made twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.store import Audit, MemoryCluster
+from chaos.simulate.budgets import BudgetChecks
+from chaos.simulate.choices import ChoiceChecks
 from chaos.simulate.reading import (
     GANGS,
     MARK,
     OURS,
     OVER,
     OWN_KINDS,
-    QUARANTINED,
     RECREATES,
     SCAN_OF,
     gang_uid,
@@ -30,6 +31,7 @@ from chaos.simulate.reading import (
     is_fenced,
     is_suspended,
     lives,
+    made_by_set,
     node_of,
     not_ours,
     note,
@@ -42,9 +44,10 @@ from chaos.simulate.reading import (
 from chaos.simulate.repairs import RepairChecks, is_repair_job
 from chaos.simulate.spares import SpareChecks
 from chaos.simulate.starts import StartChecks
+from chaos.simulate.stops import StopChecks
 from chaos.simulate.truth import Truth
 from recover.modes import Mode
-from recover.resources import INCIDENTS, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.resources import INCIDENTS, JOBS, JOBSETS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 
 __all__ = ["Invariants", "Write"]
@@ -76,10 +79,13 @@ class Invariants:
         self._controller = controller
         self._seen = store.version
         self._acts: set[tuple[str, str, int, str]] = set()
-        self._quarantines: list[datetime] = []
         self._spares = SpareChecks()
         self._starts = StartChecks()
+        self._stops = StopChecks(truth, store.now)
+        self._choices = ChoiceChecks(truth)
+        self._budgets = BudgetChecks()
         self._repairs = RepairChecks(store, settings.namespace)
+        self._has_status: set[str] = set()
         self._orphans: set[str] = set()
         """Jobs that were being made anew when a person deleted the Recovery: a creation may be under way."""
 
@@ -107,6 +113,8 @@ class Invariants:
         if write.audit.user != self._controller:
             return
         self.last_write_at = write.audit.at
+        if self._needs_version(write):
+            yield "the write names no version of what it changes"
         if self.settings.mode is Mode.OBSERVE and write.audit.resource not in OWN_KINDS:
             yield "a write on something that is not ours, in observe mode"
         if write.audit.resource == NODES:
@@ -119,6 +127,17 @@ class Invariants:
             yield from self._gang(write)
         elif write.audit.resource == PODS:
             yield from self._pod(write)
+
+    def _needs_version(self, write: Write) -> bool:
+        """Others write to it too, or decisions have changed it. A new object gets its first status
+        without."""
+        if write.audit.verb != "patch" or write.old is None:
+            return False
+        uid = write.old["metadata"]["uid"]
+        is_first_status = write.audit.subresource == "status" and uid not in self._has_status
+        self._has_status.add(uid)
+        is_shared = write.audit.resource in (NODES, RECOVERIES, INCIDENTS, *GANGS)
+        return is_shared and not is_first_status and not write.audit.versioned
 
     # --- recoveries ---------------------------------------------------------------------------------------
 
@@ -174,25 +193,10 @@ class Invariants:
         if released and all(fault.at <= datetime.fromisoformat(released) for fault in grounds):
             yield f"{name} was taken out again for what a person had released it from"
         if write.old is None or our_taint(write.old) is None:
-            self._quarantines.append(write.audit.at)
-            yield from self._within_budgets(node)
-
-    def _within_budgets(self, node: Object) -> Iterator[str]:
-        nodes, budgets = self._store.objects(NODES), self.settings.budgets
-        out = [n for n in nodes if QUARANTINED in n["metadata"].get("annotations", {})]
-        limit = min(
-            budgets.quarantined_nodes_max, max(1, int(len(nodes) * budgets.quarantined_percent_max / 100))
-        )
-        if len(out) > limit:
-            yield f"{len(out)} of {len(nodes)} nodes are quarantined, the limit is {limit}"
-        domain = node["metadata"]["labels"].get(budgets.domain_label)
-        peers = [n for n in out if domain and n["metadata"]["labels"].get(budgets.domain_label) == domain]
-        if len(peers) > budgets.domain_nodes_max:
-            yield f"{len(peers)} nodes of domain {domain} are quarantined"
-        hour_ago = self._quarantines[-1] - timedelta(hours=1)
-        recent = sum(1 for at in self._quarantines if at > hour_ago)
-        if recent > budgets.quarantines_per_hour_max:
-            yield f"{recent} quarantines within an hour"
+            nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
+            yield from self._budgets.quarantined(
+                node, nodes, incidents, self.settings.budgets, write.audit.at
+            )
 
     # --- gangs --------------------------------------------------------------------------------------------
 
@@ -202,8 +206,14 @@ class Invariants:
             yield from self._made_anew(write)
             return
         yield from _foreign_things_stay(old, new)
+        if of_set := made_by_set(new):
+            yield from self._part_of_set(old, new, of_set)
+            return
         if not has_consented(new):
             yield "a job that did not opt in was touched"
+        if write.audit.subresource == "status":
+            yield from _jobs_are_made_again(old, new)
+            return
         if without_ours(old) != without_ours(new):
             yield "more than suspend, affinity and envFrom of the job was changed"
         if is_suspended(old) == is_suspended(new):
@@ -217,7 +227,19 @@ class Invariants:
         if did == "resumed":
             yield from self._nothing_old_lives(new)
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
-            yield from self._starts.started(new, nodes, incidents, write.audit.at)
+            parts = [job for job in self._store.objects(JOBS) if made_by_set(job) == new["metadata"]["uid"]]
+            yield from self._starts.started(parts or [new], nodes, incidents, write.audit.at)
+            yield from self._choices.started(new, self._recovery_of(new))
+        else:
+            yield from self._stops.stopped(new, self._store.objects(NODES), self.settings.timing)
+
+    def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
+        """A Job of a JobSet takes the node affinity of the next start, and nothing else."""
+        sets = [s for s in self._store.objects(JOBSETS) if s["metadata"]["uid"] == of_set]
+        if not all(has_consented(jobset) and is_suspended(jobset) for jobset in sets):
+            yield "a Job of a JobSet was touched that is not stopped, or did not opt in"
+        if without_ours(old) != without_ours(new) or is_suspended(old) != is_suspended(new):
+            yield "more than the affinity of a Job of a JobSet was changed"
 
     def _is_taken_back(self, old: Object, new: Object) -> bool:
         """What a recovery has put into the job is taken out again, once that is over."""
@@ -247,7 +269,7 @@ class Invariants:
             return
         if not_ours(body, "annotations") != not_ours(msgspec.json.decode(kept), "annotations"):
             yield "a job was made anew without what people had written"
-        if self._truth.running.get(gang_uid(recovery)):
+        if self._truth.running(gang_uid(recovery)):
             yield "a job was made anew over pods that run"
 
     def _act_is_the_first(self, gang: Object, did: str) -> Iterator[str]:
@@ -259,7 +281,7 @@ class Invariants:
         if act in self._acts:
             yield f"attempt {mark['attempt']} of {mark['recovery']} {did} the gang twice"
         self._acts.add(act)
-        recovery = self._store.read(RECOVERIES, mark["recovery"], gang["metadata"]["namespace"]).body
+        recovery = self._recovery_of(gang)
         allowed = ("Stopping",) if did == "stopped" else ("Resuming",)
         if gang_uid(recovery) != gang["metadata"]["uid"]:
             yield f"{mark['recovery']} is not about this gang"
@@ -268,10 +290,15 @@ class Invariants:
         if recovery["status"].get("attempt", 1) != mark["attempt"]:
             yield f"{did} for attempt {mark['attempt']}, while {recovery['status'].get('attempt', 1)} runs"
 
+    def _recovery_of(self, gang: Object) -> Object:
+        """Whose mark it carries."""
+        mark = msgspec.json.decode(gang["metadata"]["annotations"][MARK])
+        return self._store.read(RECOVERIES, mark["recovery"], gang["metadata"]["namespace"]).body
+
     def _nothing_old_lives(self, gang: Object) -> Iterator[str]:
         uid = gang["metadata"]["uid"]
-        if self._truth.running.get(uid):
-            yield f"resumed while {len(self._truth.running[uid])} old pod(s) still run"
+        if running := self._truth.running(uid):
+            yield f"resumed while {len(running)} old pod(s) still run"
         left = [p["metadata"]["name"] for p in self._store.objects(PODS) if owner(p) == uid and lives(p)]
         if left:
             yield f"resumed while {', '.join(left)} had not ended"
@@ -299,11 +326,22 @@ class Invariants:
             yield "a pod was written whose gang is not being recovered"
         if self._clears_what_is_left(write) or _had_ended(body):
             return
-        if body["metadata"]["uid"] in self._truth.running.get(owner(body), set()):
+        if body["metadata"]["uid"] in self._truth.running(owner(body)):
             yield "a pod was freed while its containers ran"
         node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == node_of(body)), None)
         if node is not None and has_own_volume(body) and not is_fenced(node, body):
             yield "a pod with a volume of its own was freed without a proof that its node is off"
+
+
+def _jobs_are_made_again(old: Object, new: Object) -> Iterator[str]:
+    """The status of a job: of a JobSet the number of restarts may grow by one while it is stopped, of a Job
+    the start time of before may go."""
+    before, after = dict(old.get("status", {})), dict(new.get("status", {}))
+    counted = (before.pop("restarts", 0), after.pop("restarts", 0))
+    before.pop("startTime", None)
+    after.pop("startTime", None)
+    if before != after or not is_suspended(new) or counted[1] - counted[0] not in (0, 1):
+        yield f"the status of a job was changed: restarts {counted[0]} -> {counted[1]}"
 
 
 def _is_orderly(write: Write) -> bool:

@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+import tempfile
+from collections.abc import Callable, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.kinds import Object
-from chaos.cluster.virtual_runtime import VirtualTraining
-from chaos.job_objects import indexed_job, pytorchjob, resume_source
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
+from chaos.cluster.virtual_runtime import LINGERS_S
+from chaos.job_objects import indexed_job, jobset, pytorchjob, resume_source
+from chaos.simulate.reading import templates
+from chaos.simulate.training import MARKER, Training
+from recover.checkpoints import cli
 
-__all__ = ["NAMESPACE", "Gang", "Job", "Kind", "Scan", "Storage", "manifest"]
+__all__ = [
+    "NAMESPACE",
+    "OTHER_NAMESPACE",
+    "OWNERS_ISSUE",
+    "Gang",
+    "Job",
+    "Kind",
+    "Scan",
+    "Storage",
+    "manifest",
+]
 
 NAMESPACE = "ml"
+OTHER_NAMESPACE = "lab"
+OWNERS_ISSUE = "CUDA error: device kernel image is invalid"
+"""A known issue that only the job's owner can mend."""
 _ENDLESS_STEPS = 10**9
 
 
 class Kind(Enum):
     PYTORCHJOB = "pytorchjob"
     JOB = "job"
+    JOBSET = "jobset"
 
 
 class Storage(Enum):
@@ -35,6 +54,9 @@ class Storage(Enum):
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "llm"
+    id: str = ""
+    """What the simulation calls it, where another job has its name too."""
+    namespace: str = NAMESPACE
     kind: Kind = Kind.PYTORCHJOB
     ranks: int = 4
     opted_in: bool = True
@@ -46,23 +68,44 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "OnFailure"
     backoff_limit: int = 6
     """Of a Job: failed pods beyond this many fail it for good; of a PyTorchJob the policy Never does."""
+    max_restarts: int | None = None
+    """Of a JobSet; without a number it has no failure policy."""
+    grace_s: int | None = None
+    """Its terminationGracePeriodSeconds."""
+    lingers_s: float = 0.0
+    """How long its ranks go on after SIGTERM."""
+    rendezvous_s: float = 0.0
+    """How long ranks wait for the others when they start; 0 for ever."""
     annotations: dict[str, str] = {}
     tolerations: list[dict[str, Any]] = []
+
+    @property
+    def key(self) -> str:
+        return self.id or self.name
 
 
 def manifest(job: Job) -> Object:
     """The object that a user would apply."""
     annotations = dict(job.annotations)
     if job.scanned:
-        annotations["rekindle.dev/checkpoint"] = "/checkpoints"
-    metadata: Object = {"name": job.name, "namespace": NAMESPACE, "annotations": annotations}
+        annotations["rekindle.dev/checkpoint"] = f"/checkpoints;format=generic;marker={MARKER}"
+    metadata: Object = {"name": job.name, "namespace": job.namespace, "annotations": annotations}
     if job.opted_in:
         metadata["labels"] = {"rekindle.dev/auto-recovery": "enabled", "team": "research"}
     spec = _pod_spec(job)
     if job.kind is Kind.PYTORCHJOB:
-        return pytorchjob(metadata, spec, ranks=job.ranks, policy=job.policy)
+        return _lingering(pytorchjob(metadata, spec, ranks=job.ranks, policy=job.policy), job)
     spec["containers"][0]["envFrom"] = [resume_source(job.name, job.kind.value)]
-    return indexed_job(metadata, spec, ranks=job.ranks, backoff_limit=job.backoff_limit)
+    if job.kind is Kind.JOBSET:
+        return _lingering(jobset(metadata, spec, ranks=job.ranks, max_restarts=job.max_restarts), job)
+    return _lingering(indexed_job(metadata, spec, ranks=job.ranks, backoff_limit=job.backoff_limit), job)
+
+
+def _lingering(manifest: Object, job: Job) -> Object:
+    if job.lingers_s:
+        for template in templates(manifest["spec"]):
+            template["metadata"] = {"annotations": {LINGERS_S: f"{job.lingers_s:g}"}}
+    return manifest
 
 
 def _pod_spec(job: Job) -> Object:
@@ -70,7 +113,9 @@ def _pod_spec(job: Job) -> Object:
         Storage.SCRATCH: {"emptyDir": {}},
         Storage.CLAIM: {"persistentVolumeClaim": {"claimName": "checkpoints"}},
     }
+    grace = {} if job.grace_s is None else {"terminationGracePeriodSeconds": job.grace_s}
     return {
+        **grace,
         "containers": [
             {
                 "name": "train",
@@ -89,39 +134,64 @@ class Gang:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.training = VirtualTraining(job.ranks, steps=job.steps, step_s=job.step_s)
+        self.training = Training(
+            job.ranks, steps=job.steps, step_s=job.step_s, start_s=10.0, rendezvous_s=job.rendezvous_s
+        )
         self.silent = False
         """New ranks run and print no step as long as this is so."""
         self.crashes_at_start = False
+        self.blames_program = False
+        """It has printed what only its owner can mend."""
+        self._ends: list[tuple[float, int]] = []
+
+    def failed(self, began_s: float = math.inf) -> None:
+        """A rank that began then ended by itself, or hangs. Ranks that began before the last one failed are
+        part of the same failure."""
+        if not self._ends or began_s > self._ends[-1][0]:
+            self._ends.append((asyncio.get_running_loop().time(), self.training.furthest))
+
+    @property
+    def failures(self) -> int:
+        """Since it last made a step that it had not made before."""
+        return sum(1 for _, furthest in self._ends if furthest == self.training.furthest)
 
     @property
     def step(self) -> int:
         return self.training.step
 
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        began_s = asyncio.get_running_loop().time()
         if self.crashes_at_start:
             await asyncio.sleep(5.0)
             say("ValueError: shapes (4,8) and (16,) do not match")
+            self.failed(began_s)
             return Exit(1)
         if self.silent:
             say("loading the data set")
             while self.silent:
                 await asyncio.sleep(10.0)
-        return await self.training.run(run, say)
+        ended = await self.training.run(run, say)
+        if ended.code and not self.training.gave_up(run.uid):
+            self.failed(began_s)
+        return ended
 
 
 class Scan:
-    """A checkpoint scan of a gang in virtual time: names its newest checkpoint."""
+    """A checkpoint scan of a gang: the production command, on files laid out as the gang has left them."""
 
     def __init__(self, gang: Gang) -> None:
         self._gang = gang
 
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
         await asyncio.sleep(0.2)
-        step = self._gang.training.checkpoint_step
-        if step == 0:
-            return Exit(0, message=encode_message(ScanMessage()).decode())
-        chosen = Checkpoint(
-            step=step, path=f"step-{step}", format="torch-dcp", complete=True, reason="", bytes=1
-        )
-        return Exit(0, message=encode_message(ScanMessage(chosen=chosen, found=1)).decode())
+        code, message = self._look(run.container["command"])
+        return Exit(code, message=message)
+
+    def _look(self, command: Sequence[str]) -> tuple[int, str]:
+        """Its command begins `rekindle checkpoints scan DIR --message-file FILE`."""
+        with tempfile.TemporaryDirectory() as place:
+            folder, said = Path(place, "checkpoints"), Path(place, "said")
+            folder.mkdir()
+            self._gang.training.checkpoints.lay_out(folder)
+            code = cli.run(["scan", str(folder), "--message-file", str(said), *command[6:]])
+            return code, said.read_text()

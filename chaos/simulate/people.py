@@ -12,13 +12,13 @@ from chaos.cluster.controllers.nodes import OUT_OF_SERVICE
 from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.kinds import Object
 from chaos.cluster.world import LocalCluster
-from chaos.simulate.jobs import NAMESPACE
+from chaos.simulate.jobs import Gang, Kind
 from chaos.simulate.reading import our_taint
 from chaos.simulate.spares import SPARE
 from detectors.kubeapi import ApiError
 from detectors.resource import Resource
 from recover.api import Recovery
-from recover.resources import INCIDENTS, JOBS, NODES, PYTORCHJOBS, RECOVERIES
+from recover.resources import INCIDENTS, JOBS, NODES, RECOVERIES
 
 __all__ = ["PERSON", "Person"]
 
@@ -29,6 +29,7 @@ class Surroundings(Protocol):
     """What a person sees of a simulation."""
 
     cluster: LocalCluster
+    gangs: dict[str, Gang]
 
     def node(self, name: str) -> Object: ...
     def resource(self, job: str) -> Resource: ...
@@ -82,19 +83,22 @@ class Person:
     async def edit_job(self, body: Object, job: str = "llm") -> None:
         """A job that is gone stays so."""
         with contextlib.suppress(ApiError):
-            await self._api.patch(self._sim.resource(job), job, body, namespace=NAMESPACE)
+            about = self._sim.gangs[job].job
+            await self._api.patch(self._sim.resource(job), about.name, body, namespace=about.namespace)
 
     async def delete_job(self, job: str = "llm") -> None:
         """By kubectl, which asks for the end of its pods."""
         asked = Deletion(propagation=Propagation.BACKGROUND)
         with contextlib.suppress(ApiError):
-            await self._api.remove(self._sim.resource(job), job, asked, NAMESPACE)
+            about = self._sim.gangs[job].job
+            await self._api.remove(self._sim.resource(job), about.name, asked, about.namespace)
 
     async def delete_recoveries(self, job: str = "llm") -> None:
         """Those that run: the person disagrees."""
         for recovery in self._sim.recoveries(job):
             if recovery.active:
-                await self._api.delete(RECOVERIES, recovery.metadata.name, namespace=NAMESPACE)
+                name, namespace = recovery.metadata.name, recovery.metadata.namespace
+                await self._api.delete(RECOVERIES, name, namespace=namespace)
 
     async def delete_incident(self, name: str) -> None:
         await self._api.delete(INCIDENTS, name)
@@ -106,5 +110,5 @@ class Person:
 
     async def suspend(self, job: str, value: bool) -> None:
         spec = {"suspend": value}
-        kubeflow = self._sim.resource(job) == PYTORCHJOBS
-        await self.edit_job({"spec": {"runPolicy": spec} if kubeflow else spec}, job)
+        is_kubeflow = self._sim.gangs[job].job.kind is Kind.PYTORCHJOB
+        await self.edit_job({"spec": {"runPolicy": spec} if is_kubeflow else spec}, job)

@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 
 from chaos.cluster.kinds import Object
-from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODEHEALTHS, PYTORCHJOBS, RECOVERIES
+from recover.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    JOBSETS,
+    NODEHEALTHS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
 
 __all__ = [
     "GANGS",
@@ -31,6 +40,7 @@ __all__ = [
     "is_ready",
     "is_suspended",
     "lives",
+    "made_by_set",
     "node_of",
     "not_ours",
     "note",
@@ -39,6 +49,7 @@ __all__ = [
     "owner",
     "phase",
     "spare_taint",
+    "templates",
     "tolerates_all",
     "without_ours",
 ]
@@ -47,7 +58,8 @@ OURS = "rekindle.dev/"
 TAINT, QUARANTINED, SPARE_TAINT = OURS + "unhealthy", OURS + "quarantined-by", OURS + "spare"
 MARK, SCAN_OF, RECREATES = OURS + "recovery", OURS + "scan-of", OURS + "on-terminal"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-GANGS = (JOBS, PYTORCHJOBS)
+GANGS = (JOBS, PYTORCHJOBS, JOBSETS)
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
 OVER = ("Succeeded", "Escalated", "Failed")
 
@@ -81,22 +93,24 @@ def without_ours(gang: Object) -> dict[str, Any]:
     """The job's spec without the fields that a stop and a resume may change."""
     spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
     spec.get("runPolicy", spec).pop("suspend", None)
-    for template in _templates(spec):
+    for template in templates(spec):
         template["spec"].pop("affinity", None)
         for container in template["spec"]["containers"]:
             container.pop("envFrom", None)
     return spec
 
 
-def _templates(spec: dict[str, Any]) -> list[Object]:
-    templates = [spec["template"]] if "template" in spec else []
-    return templates + [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
+def templates(spec: dict[str, Any]) -> list[Object]:
+    """The pod templates in the spec of a job of any kind."""
+    found = [spec["template"]] if "template" in spec else []
+    found += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
+    return found + [job["template"]["spec"]["template"] for job in spec.get("replicatedJobs", [])]
 
 
 def hosts_avoided(gang: Object) -> set[str]:
     """Which hosts the required affinity of all its templates keeps out."""
     kept = []
-    for template in _templates(gang["spec"]):
+    for template in templates(gang["spec"]):
         affinity = (template["spec"].get("affinity") or {}).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
         terms = [
@@ -114,9 +128,7 @@ def hosts_avoided(gang: Object) -> set[str]:
 
 def tolerates_all(gang: Object) -> bool:
     """Some of its pods may be placed on cordoned nodes, too."""
-    tolerations = [
-        t for template in _templates(gang["spec"]) for t in template["spec"].get("tolerations", [])
-    ]
+    tolerations = [t for template in templates(gang["spec"]) for t in template["spec"].get("tolerations", [])]
     return any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
 
 
@@ -162,8 +174,17 @@ def is_ready(node: Object) -> bool:
 
 
 def owner(body: Object) -> str:
+    """The uid of the job that a pod belongs to: the JobSet's, where a JobSet has made its Job."""
+    if of_set := body["metadata"].get("labels", {}).get(JOBSET_UID):
+        return str(of_set)
     references = body["metadata"].get("ownerReferences", [])
     return next((str(r["uid"]) for r in references if r.get("controller")), "")
+
+
+def made_by_set(job: Object) -> str:
+    """The uid of the JobSet that has made this Job; empty for any other job."""
+    references = job["metadata"].get("ownerReferences", [])
+    return next((str(r["uid"]) for r in references if r.get("controller") and r["kind"] == "JobSet"), "")
 
 
 def node_of(pod: Object) -> str:

@@ -52,14 +52,15 @@ class StartChecks:
         self._reports[name] = now
 
     def started(
-        self, gang: Object, nodes: list[Object], incidents: list[Object], at: datetime
+        self, parts: list[Object], nodes: list[Object], incidents: list[Object], at: datetime
     ) -> Iterator[str]:
-        """What is wrong with the controller's start of this gang."""
+        """What is wrong with the controller's start of a gang: a job, or the Jobs of a JobSet."""
         told = {i["spec"]["node"]: i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX)}
         for node in nodes:
             name = node["metadata"]["name"]
-            is_closed = is_cordoned(node) and not tolerates_all(gang)
-            if is_closed or name in hosts_avoided(gang) or _is_let_go(node):
+            is_closed = is_cordoned(node) and not any(map(tolerates_all, parts))
+            avoided = set.intersection(*map(hosts_avoided, parts))
+            if is_closed or name in avoided or _is_let_go(node):
                 continue
             for report in self._reports.get(name, {}).values():
                 if _is_known(report, node, told.get(name), at):

@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import msgspec
 
 from chaos.cluster.containers import ContainerRun
-from chaos.cluster.controllers.base import controller_uid
+from chaos.simulate.jobs import Gang
+from chaos.simulate.lines import Harm
+from chaos.simulate.reading import owner
 
-__all__ = ["HardwareFault", "Truth"]
+__all__ = ["HardwareFault", "Life", "Truth"]
 
 
 class HardwareFault(msgspec.Struct, frozen=True):
     at: datetime
     boot_id: str
-    cordons: bool
+    harm: Harm
+    line: str
+
+    @property
+    def cordons(self) -> bool:
+        return self.harm is Harm.FATAL
+
+
+class Life(msgspec.Struct):
+    """Of one gang, by the uid of its job."""
+
+    gang: Gang
+    running: dict[str, tuple[str, datetime]] = {}
+    """Pod uid -> node and start, of the pods of which a container runs, on whatever machine."""
+    stepped_at: datetime | None = None
+    lost_at: datetime | None = None
+    """When a container of it ended last, by whatever cause."""
+
+    def trains(self, now: datetime) -> bool:
+        """All its ranks run and have made a step not long ago."""
+        patience = timedelta(seconds=2.5 * self.gang.job.step_s + 1)
+        return (
+            len(self.running) == self.gang.job.ranks
+            and not self.gang.training.hanging & self.running.keys()
+            and self.stepped_at is not None
+            and self.stepped_at >= max(at for _, at in self.running.values())
+            and now - self.stepped_at <= patience
+        )
 
 
 class Truth:
-    """`running`: gang uid -> pod uids of which a container runs, on whatever machine."""
+    """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
+    people have suspended or started, which may end a Recovery for good."""
 
-    def __init__(self) -> None:
-        self.running: dict[str, set[str]] = {}
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
         self.faults: dict[str, list[HardwareFault]] = {}
+        self.lives: dict[str, Life] = {}
+        self.decided_by_people: set[str] = set()
 
-    def started(self, run: ContainerRun) -> None:
-        self.running.setdefault(controller_uid(run.pod), set()).add(run.uid)
+    def running(self, gang_uid: str) -> set[str]:
+        """Uids of its pods of which a container runs."""
+        life = self.lives.get(gang_uid)
+        return set(life.running) if life is not None else set()
+
+    def started(self, run: ContainerRun, gang: Gang) -> None:
+        life = self.lives.setdefault(owner(run.pod), Life(gang))
+        life.running[run.uid] = (run.node, self._now())
+
+    def said(self, run: ContainerRun, text: str) -> None:
+        if text.startswith("step "):
+            self.lives[owner(run.pod)].stepped_at = self._now()
 
     def ended(self, run: ContainerRun) -> None:
-        self.running.get(controller_uid(run.pod), set()).discard(run.uid)
+        life = self.lives[owner(run.pod)]
+        life.running.pop(run.uid, None)
+        life.lost_at = self._now()
 
     def broke(self, node: str, fault: HardwareFault) -> None:
         self.faults.setdefault(node, []).append(fault)
+
+    def harms(self, node: str, boot_id: str, harm: Harm | None = None) -> list[HardwareFault]:
+        """The hardware faults of that boot; with `harm` only those of that kind."""
+        found = [fault for fault in self.faults.get(node, []) if fault.boot_id == boot_id]
+        return found if harm is None else [fault for fault in found if fault.harm is harm]

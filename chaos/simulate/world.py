@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
@@ -20,56 +20,49 @@ from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.virtual import Clock
 from chaos.cluster.virtual_runtime import Behaviour
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
-from chaos.simulate.agents import Agent, Machine
 from chaos.simulate.crashing import CrashPoints
 from chaos.simulate.invariants import Invariants
-from chaos.simulate.jobs import NAMESPACE, Gang, Job, Kind, Scan, manifest
-from chaos.simulate.lines import KernelText, gpu_address
+from chaos.simulate.jobs import NAMESPACE, OTHER_NAMESPACE, OWNERS_ISSUE, Gang, Job, Kind, Scan, manifest
+from chaos.simulate.machines import Machines
 from chaos.simulate.people import PERSON, Person
 from chaos.simulate.reading import is_closed
 from chaos.simulate.repairs import REPAIR_OF, VISITOR, StepPod, Visitor
-from chaos.simulate.truth import HardwareFault, Truth
+from chaos.simulate.setup import Setup
+from chaos.simulate.truth import Truth
 from detectors.facts import PodRef
 from detectors.kubeapi import Resource
 from recover import crds
 from recover.api import Incident, Phase, Recovery
 from recover.app import Controller
 from recover.decode import SCAN_OF
-from recover.modes import Mode
-from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import INCIDENTS, JOBS, JOBSETS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
 from recover.telemetry import Metrics
 
 __all__ = ["CONTROLLER", "Setup", "Simulation", "simulation"]
 
 CONTROLLER = "rekindle-controller"
-_RESOURCES = {Kind.PYTORCHJOB: PYTORCHJOBS, Kind.JOB: JOBS}
-_JOB_NAMES = ("training.kubeflow.org/job-name", "batch.kubernetes.io/job-name")
+_RESOURCES = {Kind.PYTORCHJOB: PYTORCHJOBS, Kind.JOB: JOBS, Kind.JOBSET: JOBSETS}
+_NAMED_BY = {
+    "training.kubeflow.org/job-name": Kind.PYTORCHJOB,
+    "jobset.sigs.k8s.io/jobset-name": Kind.JOBSET,
+    "batch.kubernetes.io/job-name": Kind.JOB,
+}
+"""By which label a pod names its job; the first one that it has counts."""
+_Place = tuple[Kind, str, str]
+"""Kind, namespace and name of a job."""
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    nodes: int = 6
-    gpus_per_node: int = 1
-    settings: Settings = Settings(mode=Mode.RECOVER)
-    seed: int = 0
-    heartbeat_s: float = 20.0
-    tick_s: float = 10.0
-    """How often an agent looks for stalls."""
+class Simulation(Machines):
+    """`gangs`: by Job.key. Of each question about a job the key is asked, not the name."""
 
-
-class Simulation:
     def __init__(self, setup: Setup, clock: Clock, truth: Truth) -> None:
-        self.setup = setup
+        super().__init__(setup, clock, truth)
         self.settings = setup.settings
-        self.clock = clock
-        self.truth = truth
         self.gangs: dict[str, Gang] = {}
-        self.machines: dict[str, Machine] = {}
-        self.agents: dict[str, tuple[Agent, asyncio.Task[None]]] = {}
         self.metrics = Metrics()
         self.person = Person(self)
-        self.step_ends = random.Random(f"{setup.seed} steps of repairs")
-        self._booting: set[asyncio.Task[None]] = set()
+        self._at: dict[_Place, Gang] = {}
         self._controller: asyncio.Task[None] | None = None
 
     def on(self, cluster: LocalCluster) -> None:
@@ -116,67 +109,11 @@ class Simulation:
         """What the next controller is started with."""
         self.settings = self.invariants.settings = settings
 
-    # --- machines and agents ------------------------------------------------------------------------------
-
-    def start_agent(self, node: str) -> None:
-        agent = Agent(
-            self.machines[node],
-            self.cluster.client(f"agent:{node}"),
-            self.clock.now,
-            tick_s=self.setup.tick_s,
-        )
-        self.agents[node] = agent, asyncio.create_task(agent.run(), name=f"agent {node}")
-
-    def kill_agent(self, node: str) -> None:
-        if node in self.agents:
-            self.agents.pop(node)[1].cancel()
-
-    def kernel(self, node: str, line: KernelText, *, gpu: int = 0) -> None:
-        """The kernel of that node prints a line. A machine that is off prints none."""
-        machine = self.machines.get(node)
-        if machine is None:
-            return
-        if line.hardware:
-            self.truth.broke(node, HardwareFault(self.clock.now(), machine.boot_id, line.cordons))
-        written = machine.append_kernel(line.text.format(pci=gpu_address(gpu)), self.clock.now())
-        if node in self.agents:
-            self.agents[node][0].kernel_line(written)
-
-    async def crash_node(self, node: str) -> None:
-        """Power off."""
-        self.kill_agent(node)
-        self.machines.pop(node, None)
-        await self.cluster.crash_node(node)
-
-    async def boot_node(self, node: str) -> None:
-        """Also takes in the first boot of all."""
-        await self.cluster.boot_node(node)
-        self._switched_on(node)
-
-    async def _reboots(self, node: str) -> None:
-        """Asked for by a container of that very node, which ends with it."""
-        task = asyncio.create_task(self._boot_again(node), name=f"reboot {node}")
-        self._booting.add(task)
-        task.add_done_callback(self._booting.discard)
-
-    async def _boot_again(self, node: str) -> None:
-        await asyncio.sleep(2.0)
-        if node in self.machines:
-            await self.crash_node(node)
-        await asyncio.sleep(self.step_ends.uniform(30.0, 300.0))
-        if node in self.dead_nodes():
-            await self.boot_node(node)
-
-    def _switched_on(self, node: str) -> None:
-        boot_id = self.node(node)["status"]["nodeInfo"]["bootID"]
-        self.machines[node] = Machine(node, boot_id)
-        self.start_agent(node)
-
     # --- jobs and pods ------------------------------------------------------------------------------------
 
     async def submit(self, job: Job) -> Gang:
-        gang = self.gangs[job.name] = Gang(job)
-        await self.cluster.apply(manifest(job), NAMESPACE)
+        gang = self.gangs[job.key] = self._at[job.kind, job.namespace, job.name] = Gang(job)
+        await self.cluster.apply(manifest(job), job.namespace)
         return gang
 
     def behaviour(self, pod: Object) -> Behaviour:
@@ -186,20 +123,23 @@ class Simulation:
         if VISITOR in labels:
             return Visitor(float(labels[VISITOR]))
         if SCAN_OF in labels:
-            recovery = self.cluster.store.read(RECOVERIES, labels[SCAN_OF], NAMESPACE).body
-            return Scan(self.gangs[recovery["spec"]["gang"]["name"]])
-        name = next(labels[key] for key in _JOB_NAMES if key in labels)
-        return _Observed(self, self.gangs[name])
+            namespace = pod["metadata"]["namespace"]
+            about = self.cluster.store.read(RECOVERIES, labels[SCAN_OF], namespace).body["spec"]["gang"]
+            return Scan(self._at[Kind(about["kind"].lower()), namespace, about["name"]])
+        return _Observed(self, self._at[_place_of(pod)])
 
     def pods(self, job: str = "llm") -> list[Object]:
         """The job's pods, by name."""
-        found = self.cluster.store.objects(PODS, NAMESPACE)
-        return [p for p in found if job in (p["metadata"].get("labels", {}).get(key) for key in _JOB_NAMES)]
+        gang = self.gangs[job]
+        found = self.cluster.store.objects(PODS, gang.job.namespace)
+        return [pod for pod in found if _names_job(pod) and self._at.get(_place_of(pod)) is gang]
 
     def crash_rank(self, rank: int, ended: Exit, job: str = "llm", *, says: str = "") -> None:
         """That rank's container ends so. Nothing happens where it does not run."""
         running = [pod for pod in self.pods(job) if pod["metadata"]["uid"] in self._running()]
         if rank < len(running):
+            self.gangs[job].failed()
+            self.gangs[job].blames_program |= says == OWNERS_ISSUE
             if says:
                 self.says(running[rank], says)
             self.cluster.runtime.kill(running[rank]["metadata"]["uid"], ended)
@@ -207,7 +147,8 @@ class Simulation:
     def hang_rank(self, rank: int, job: str = "llm") -> None:
         pods = self.pods(job)
         if rank < len(pods):
-            self.gangs[job].training.hang(pods[rank]["metadata"]["uid"])
+            self.gangs[job].failed()
+            self.gangs[job].training.hanging.add(pods[rank]["metadata"]["uid"])
 
     def says(self, pod: Object, text: str) -> None:
         """A container of that pod prints a line of the tenant's choosing."""
@@ -217,34 +158,12 @@ class Simulation:
                 self.logged(ref, machine.name, text)
 
     def _running(self) -> set[str]:
-        return {uid for uids in self.truth.running.values() for uid in uids}
-
-    def logged(self, ref: PodRef, node: str, text: str) -> None:
-        now = self.clock.now()
-        self.machines[node].logs.setdefault(ref, []).append((text, now))
-        if node in self.agents:
-            self.agents[node][0].log_line(ref, text, now)
-
-    def log_ended(self, ref: PodRef, node: str) -> None:
-        now = self.clock.now()
-        machine = self.machines.get(node)
-        if machine is None:
-            return
-        machine.ended[ref] = now
-        if node in self.agents:
-            self.agents[node][0].container_ended(ref, now)
+        return {uid for life in self.truth.lives.values() for uid in life.running}
 
     # --- questions ----------------------------------------------------------------------------------------
 
     def resource(self, job: str = "llm") -> Resource:
         return _RESOURCES[self.gangs[job].job.kind]
-
-    def node(self, name: str) -> Object:
-        return self.cluster.store.read(NODES, name).body
-
-    def dead_nodes(self) -> set[str]:
-        names = {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)}
-        return names - set(self.machines)
 
     def cordoned(self) -> list[str]:
         nodes = self.cluster.store.objects(NODES)
@@ -257,8 +176,14 @@ class Simulation:
 
     def recoveries(self, job: str = "llm") -> list[Recovery]:
         """Oldest first."""
-        found = [msgspec.convert(o, Recovery) for o in self.cluster.store.objects(RECOVERIES, NAMESPACE)]
-        return sorted((r for r in found if r.spec.gang.name == job), key=lambda r: r.spec.number)
+        wanted = self.gangs[job].job
+        found = [
+            msgspec.convert(body, Recovery)
+            for body in self.cluster.store.objects(RECOVERIES, wanted.namespace)
+            if body["spec"]["gang"]["name"] == wanted.name
+        ]
+        of_kind = (r for r in found if r.spec.gang.kind.lower() == wanted.kind.value)
+        return sorted(of_kind, key=lambda r: r.spec.number)
 
     def recovery(self, job: str = "llm") -> Recovery:
         """The only one."""
@@ -325,12 +250,31 @@ class _Observed:
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
         meta = run.pod["metadata"]
         ref = PodRef(meta["namespace"], meta["name"], run.uid, run.name, run.restart)
-        self._sim.truth.started(run)
+        self._sim.truth.started(run, self._gang)
+
+        def printed(text: str) -> None:
+            self._sim.truth.said(run, text)
+            self._sim.logged(ref, run.node, text)
+
         try:
-            return await self._gang.run(run, lambda text: self._sim.logged(ref, run.node, text))
+            return await self._gang.run(run, printed)
         finally:
             self._sim.truth.ended(run)
             self._sim.log_ended(ref, run.node)
+
+
+def _labels(pod: Object) -> Mapping[str, str]:
+    found: Mapping[str, str] = pod["metadata"].get("labels", {})
+    return found
+
+
+def _names_job(pod: Object) -> bool:
+    return any(label in _labels(pod) for label in _NAMED_BY)
+
+
+def _place_of(pod: Object) -> _Place:
+    label = next(label for label in _NAMED_BY if label in _labels(pod))
+    return _NAMED_BY[label], pod["metadata"]["namespace"], _labels(pod)[label]
 
 
 @contextlib.asynccontextmanager
@@ -342,14 +286,17 @@ async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
         crds=crds.manifests(),
         seed=setup.seed,
         kubelet=KubeletSettings(heartbeat_s=setup.heartbeat_s),
+        labels=setup.labels(),
+        clock_leads_s=setup.clock_leads_s,
+        joining=frozenset(setup.joining),
     )
     before = random.getstate()
     random.seed(setup.seed)  # what the production code draws (jitter) belongs to the run
-    sim = Simulation(setup, clock, Truth())
+    sim = Simulation(setup, clock, Truth(clock.now))
     try:
         async with virtual_cluster(clock.now, sim.behaviour, shape) as cluster:
             sim.on(cluster)
-            for namespace in (NAMESPACE, setup.settings.namespace):
+            for namespace in (NAMESPACE, OTHER_NAMESPACE, setup.settings.namespace):
                 await cluster.client(PERSON).create(NAMESPACES, {"metadata": {"name": namespace}})
             for node in cluster.store.objects(NODES):
                 sim._switched_on(node["metadata"]["name"])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chaos.simulate import lines
+from chaos.simulate.drawing import repair_script_of, run_seed
 from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.repair_script import run_repair_seed
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.decode import QUARANTINE
 from recover.modes import Mode
@@ -26,7 +26,7 @@ SEEDS = range(12)
 
 @pytest.mark.parametrize("seed", asked_or(SEEDS))
 def test_no_script_of_faults_breaks_an_invariant_of_repairs_and_every_run_comes_to_rest(seed: int) -> None:
-    run_repair_seed(seed)
+    run_seed(seed, repair_script_of)
 
 
 # --- the checks see what they are for ---------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""What all acts are: drawn for a scene, and played in a simulation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+
+from chaos.simulate.jobs import Job
+from chaos.simulate.setup import Setup
+from chaos.simulate.world import Simulation
+
+__all__ = ["Act", "Scene", "node_of_rank", "seconds"]
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What a script begins with, as far as acts are drawn by it."""
+
+    setup: Setup
+    jobs: Sequence[Job]
+
+    def node(self, draw: random.Random) -> str:
+        return draw.choice(self.setup.names)
+
+    def job(self, draw: random.Random) -> str:
+        return draw.choice([job.key for job in self.jobs])
+
+    def rank(self, draw: random.Random, job: str) -> int:
+        return draw.randrange(next(one.ranks for one in self.jobs if one.key == job))
+
+
+class Act(msgspec.Struct, frozen=True, tag_field="act", tag=True):
+    """`at_s`: seconds since the begin. An act that finds nothing to act on does nothing."""
+
+    at_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        """One of this kind."""
+        raise NotImplementedError
+
+    async def play(self, sim: Simulation) -> None:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        told = ", ".join(
+            f"{name}={value}"
+            for name in self.__struct_fields__
+            if name != "at_s" and (value := getattr(self, name)) not in ("", None)
+        )
+        return f"{self.at_s:8.1f} s  {type(self).__name__}({told})"
+
+
+def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
+    """Where that rank is; empty if nowhere."""
+    pods = sim.pods(job)
+    return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
+
+
+def seconds(draw: random.Random, low: float, high: float) -> float:
+    """Written scripts are to be read."""
+    return round(draw.uniform(low, high), 1)

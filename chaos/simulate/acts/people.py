@@ -1,0 +1,191 @@
+"""Acts of people: they cordon, release, fence, hold, suspend and delete, whenever they like."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Self
+
+from chaos.simulate.acts.base import Act, Scene, seconds
+from chaos.simulate.world import Simulation
+from detectors.kubeapi import ApiError
+
+__all__ = [
+    "AnyDeed",
+    "Cordon",
+    "Disagreement",
+    "Fencing",
+    "Hold",
+    "JobDeletion",
+    "NodeHold",
+    "NodeRemoval",
+    "SpareChange",
+    "Suspension",
+    "Uncordon",
+]
+
+
+class Uncordon(Act, frozen=True):
+    """All nodes."""
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s)
+
+    async def play(self, sim: Simulation) -> None:
+        for node in sim.cordoned():
+            await sim.person.uncordon(node)
+
+
+class Cordon(Act, frozen=True):
+    node: str
+    for_s: float
+    """0 for good."""
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.node(draw), draw.choice([0.0, seconds(draw, 10, 300)]))
+
+    async def play(self, sim: Simulation) -> None:
+        try:
+            await sim.person.cordon(self.node)
+            if self.for_s:
+                await asyncio.sleep(self.for_s)
+                await sim.person.uncordon(self.node)
+        except ApiError:  # the node is not there
+            return
+
+
+class Suspension(Act, frozen=True):
+    """Of a job, for a while."""
+
+    job: str
+    for_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw), seconds(draw, 1, 60))
+
+    async def play(self, sim: Simulation) -> None:
+        sim.truth.decided_by_people.add(self.job)
+        await sim.person.suspend(self.job, True)
+        await asyncio.sleep(self.for_s)
+        await sim.person.suspend(self.job, False)
+
+
+class Hold(Act, frozen=True):
+    """Of a job, for a while."""
+
+    job: str
+    for_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw), seconds(draw, 1, 60))
+
+    async def play(self, sim: Simulation) -> None:
+        for value in ("true", None):
+            await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": value}}}, self.job)
+            await asyncio.sleep(self.for_s if value else 0.0)
+
+
+class NodeHold(Act, frozen=True):
+    """Of a node, for a while."""
+
+    node: str
+    for_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.node(draw), seconds(draw, 1, 200))
+
+    async def play(self, sim: Simulation) -> None:
+        try:
+            for value in ("true", None):
+                hold = {"metadata": {"annotations": {"rekindle.dev/hold": value}}}
+                await sim.person.edit_node(self.node, hold)
+                await asyncio.sleep(self.for_s if value else 0.0)
+        except ApiError:  # the node is not there
+            return
+
+
+class JobDeletion(Act, frozen=True):
+    job: str
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw))
+
+    async def play(self, sim: Simulation) -> None:
+        await sim.person.delete_job(self.job)
+
+
+class Disagreement(Act, frozen=True):
+    """A person deletes a running Recovery, and lets the job run again if it was stopped."""
+
+    job: str
+    after_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw), seconds(draw, 0, 30))
+
+    async def play(self, sim: Simulation) -> None:
+        sim.truth.decided_by_people.add(self.job)
+        await sim.person.delete_recoveries(self.job)
+        await asyncio.sleep(self.after_s)
+        await sim.person.suspend(self.job, False)
+
+
+class Fencing(Act, frozen=True):
+    """A person says of every dead node that its machine is off."""
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s)
+
+    async def play(self, sim: Simulation) -> None:
+        for node in sorted(sim.dead_nodes()):
+            await sim.person.out_of_service(node)
+
+
+class NodeRemoval(Act, frozen=True):
+    """The Node objects of machines that are off."""
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s)
+
+    async def play(self, sim: Simulation) -> None:
+        for node in sorted(sim.dead_nodes()):
+            await sim.person.remove_node(node)
+
+
+class SpareChange(Act, frozen=True):
+    """A person changes their mind about what is a spare: by its taint, or by its label."""
+
+    node: str
+    how: str
+    is_spare: bool
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.node(draw), draw.choice(["taint", "label"]), draw.random() < 0.5)
+
+    async def play(self, sim: Simulation) -> None:
+        change = sim.person.taint_spare if self.how == "taint" else sim.person.label_spare
+        await change(self.node, is_spare=self.is_spare)
+
+
+AnyDeed = (
+    Uncordon
+    | Cordon
+    | Suspension
+    | Hold
+    | NodeHold
+    | JobDeletion
+    | Disagreement
+    | Fencing
+    | NodeRemoval
+    | SpareChange
+)

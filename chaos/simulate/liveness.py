@@ -1,0 +1,168 @@
+"""What must hold once the faults have stopped and all is at rest: no gang waits beside places where it
+could train, and no broken GPU is left where new work is placed. The truth decides, and not what the
+controller says of itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from chaos.cluster.kinds import Object
+from chaos.cluster.placement import GPU, devices_of_node, devices_of_pod
+from chaos.simulate.budgets import over_limit
+from chaos.simulate.jobs import Gang
+from chaos.simulate.lines import Harm
+from chaos.simulate.reading import (
+    OURS,
+    RECREATES,
+    has_consented,
+    has_failed,
+    has_own_volume,
+    is_closed,
+    is_cordoned,
+    is_fenced,
+    is_ready,
+    is_suspended,
+    lives,
+    node_of,
+)
+from chaos.simulate.world import Simulation
+from detectors.kubeapi import ApiError
+from recover.api import Outcome
+from recover.guard import QUARANTINE_NODE
+from recover.modes import Mode
+from recover.reasons import Reason
+from recover.resources import NODES, PODS
+
+__all__ = ["is_unseen", "left_in_service", "wrongly_waiting"]
+
+
+def wrongly_waiting(sim: Simulation, key: str) -> str:
+    """Of a gang that does not train: why it should; empty where the truth bears out that it stands still."""
+    gang = sim.gangs[key]
+    job = _object(sim, key)
+    if job is None or _is_over(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
+        return ""
+    places = free_places(sim, gang)
+    free = sum(places.values())
+    if free < gang.job.ranks or _stands_rightly(sim, key, job):
+        return ""
+    where = ", ".join(name for name, count in places.items() if count)
+    last = next(reversed(sim.recoveries(key)), None)
+    said = (
+        f"{last.status.phase} {last.status.reason}: {last.status.message}" if last is not None else "nothing"
+    )
+    return (
+        f"{key} stands still beside {free} free places for its {gang.job.ranks} ranks ({where}). Said: {said}"
+    )
+
+
+def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
+    """A cause by the truth for which nobody may start this gang."""
+    gang, last = sim.gangs[key], next(reversed(sim.recoveries(key)), None)
+    reason = last.status.reason if last is not None else ""
+    if has_failed(job) and job["metadata"].get("annotations", {}).get(RECREATES) != "recreate":
+        return "its framework has failed it for good"
+    if reason in (Reason.FOREIGN_OWNER, Reason.HELD) and key in sim.truth.decided_by_people:
+        return "people decide when it runs"
+    if key in sim.truth.decided_by_people and is_suspended(job) and last is None:
+        return "people have suspended it"
+    if reason == Reason.CRASH_LOOP and gang.failures >= sim.settings.budgets.attempts_per_cause_max:
+        return "its program fails again and again"
+    if reason == Reason.KNOWN_ISSUE and gang.blames_program:
+        return "only its owner can mend it"
+    if _unfenced(sim, gang):
+        return "what runs on a dead node may still write"
+    if is_unseen(sim, key):
+        return "nobody sees that it hangs"
+    return ""
+
+
+def free_places(sim: Simulation, gang: Gang) -> dict[str, int]:
+    """GPUs that this gang could have, by node: free or its own, on nodes that are sound and take pods."""
+    own = {pod["metadata"]["uid"] for pod in sim.pods(gang.job.key)}
+    used: Counter[str] = Counter()
+    for pod in sim.cluster.store.objects(PODS):
+        if lives(pod) and pod["metadata"]["uid"] not in own:
+            used[node_of(pod)] += devices_of_pod(pod)[GPU]
+    return {
+        name: devices_of_node(node)[GPU] - used[name]
+        for node in sim.cluster.store.objects(NODES)
+        if (name := node["metadata"]["name"]) in sim.machines and _takes_pods(node)
+        if not sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
+    }
+
+
+def left_in_service(sim: Simulation) -> Iterator[str]:
+    """Broken nodes that take new pods although nothing speaks for that."""
+    if sim.settings.mode is Mode.OBSERVE:
+        return
+    nodes = sim.cluster.store.objects(NODES)
+    for node in nodes:
+        name = node["metadata"]["name"]
+        if name not in sim.agents or is_cordoned(node) or is_closed(node):
+            continue
+        released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
+        faults = [
+            fault
+            for fault in sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
+            if not released or fault.at > datetime.fromisoformat(released)
+        ]
+        if faults and not _is_left_for_a_reason(sim, node, nodes):
+            yield f"{name} takes new pods, and has had {faults[0].line[:40]!r} since {faults[0].at:%H:%M:%S}"
+
+
+def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
+    """A limit that it would break, or a brake or hold that an Incident names."""
+    out = [n for n in nodes if is_closed(n)]
+    if any(over_limit(node, nodes, [*out, node], sim.settings.budgets)):
+        return True
+    name = node["metadata"]["name"]
+    records = [
+        record
+        for incident in sim.incidents()
+        for record in incident.status.actions
+        if (record.action, record.target, record.outcome) == (QUARANTINE_NODE, name, Outcome.REFUSED)
+    ]
+    if any(name in incident.status.members for incident in sim.incidents()):
+        return True
+    return any(record.reason in (Reason.FLEET_BRAKE, Reason.HELD) for record in records)
+
+
+def _takes_pods(node: Object) -> bool:
+    taints = [t for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"]
+    return is_ready(node) and not is_cordoned(node) and not taints
+
+
+def _object(sim: Simulation, key: str) -> Object | None:
+    about = sim.gangs[key].job
+    try:
+        return sim.cluster.store.read(sim.resource(key), about.name, about.namespace).body
+    except ApiError:
+        return None
+
+
+def _is_over(job: Object) -> bool:
+    conditions = job.get("status", {}).get("conditions", [])
+    over = ("Succeeded", "Complete", "Completed")
+    return any(c["type"] in over and c["status"] == "True" for c in conditions)
+
+
+def _unfenced(sim: Simulation, gang: Gang) -> bool:
+    """A pod of it is on a machine that is off, with a volume of its own, and nothing proves that it is
+    off."""
+    by_name = {node["metadata"]["name"]: node for node in sim.cluster.store.objects(NODES)}
+    left = [pod for pod in sim.pods(gang.job.key) if node_of(pod) and node_of(pod) not in sim.machines]
+    return any(
+        has_own_volume(pod) and not ((node := by_name.get(node_of(pod))) and is_fenced(node, pod))
+        for pod in left
+    )
+
+
+def is_unseen(sim: Simulation, key: str) -> bool:
+    """It hangs, and no agent reads the steps of all its ranks."""
+    pods = sim.pods(key)
+    hangs = sim.gangs[key].training.hanging & {pod["metadata"]["uid"] for pod in pods}
+    return bool(hangs) and not all(node_of(pod) in sim.agents for pod in pods)

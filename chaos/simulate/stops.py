@@ -1,0 +1,69 @@
+"""The safety invariant of a gang's stop, a part of invariants.py: one that trains is stopped for no cause
+that the truth does not know.
+
+It trains where all its ranks run, none hangs, and their last step is not long ago. Then only broken
+hardware under one of them is a cause: at once where it is fatal; at a checkpoint, or after the grace, where
+it is degraded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from chaos.cluster.kinds import Object
+from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS
+from chaos.simulate.lines import Harm
+from chaos.simulate.reading import OURS
+from chaos.simulate.truth import HardwareFault, Life, Truth
+from recover.settings import Timing
+
+__all__ = ["StopChecks"]
+
+_VIEW_MAX = timedelta(seconds=180)
+"""How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
+_CHECKPOINT_STEPS_AGO = 3
+_EARLY = timedelta(seconds=2)
+"""Kubernetes writes whole seconds."""
+
+
+class StopChecks:
+    def __init__(self, truth: Truth, now: Callable[[], datetime]) -> None:
+        self._truth = truth
+        self._now = now
+
+    def stopped(self, job: Object, nodes: list[Object], timing: Timing) -> Iterator[str]:
+        """What is wrong with the controller's stop of this gang."""
+        life, now = self._truth.lives.get(job["metadata"]["uid"]), self._now()
+        if life is None or not life.trains(now):
+            return
+        if life.lost_at is not None and now - life.lost_at < _VIEW_MAX:
+            return
+        by_name = {node["metadata"]["name"]: node for node in nodes}
+        harms = [
+            (fault, since)
+            for name, since in life.running.values()
+            if (node := by_name.get(name)) is not None
+            for fault in self._truth.harms(name, node["status"]["nodeInfo"]["bootID"])
+            if fault.harm in (Harm.FATAL, Harm.DEGRADED) and not _is_answered(fault, node)
+        ]
+        name = job["metadata"]["name"]
+        if not harms:
+            yield f"{name} was training on sound nodes when it was stopped"
+        elif not any(_is_due(fault, since, life, now, timing) for fault, since in harms):
+            yield f"{name} was stopped for a degraded node, neither at a checkpoint nor after the grace"
+
+
+def _is_answered(fault: HardwareFault, node: Object) -> bool:
+    """A person has released the node since."""
+    released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
+    return bool(released) and fault.at <= datetime.fromisoformat(released)
+
+
+def _is_due(fault: HardwareFault, since: datetime, life: Life, now: datetime, timing: Timing) -> bool:
+    if fault.harm is Harm.FATAL:
+        return True
+    waited_since = max(fault.at, since)
+    is_late = now >= waited_since + timedelta(seconds=timing.checkpoint_grace_s) - _EARLY
+    training = life.gang.training
+    return is_late or training.step % CHECKPOINT_STEPS <= _CHECKPOINT_STEPS_AGO

@@ -1,0 +1,118 @@
+"""What the ranks of one simulated gang do: they step together, save checkpoints, load one when they start,
+and fail as their script says. Checkpoints are kept in memory, and laid out as files when a scan looks at
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from chaos.cluster.containers import ContainerRun, Exit
+from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS, Collective
+
+__all__ = ["MARKER", "Checkpoints", "Training"]
+
+MARKER = "DONE"
+"""The file that a complete checkpoint has, as the job's annotation says."""
+KEPT = 6
+"""A trainer removes older checkpoints."""
+NOT_LOADED = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
+
+
+class Checkpoints:
+    """The truth about the gang's volume. A damaged one looks complete and does not load."""
+
+    def __init__(self) -> None:
+        self.complete: dict[int, bool] = {}
+        self.damaged: set[int] = set()
+        self.tried: Counter[int] = Counter()
+        """How many ranks began from each, since the gang last made a new step."""
+
+    @property
+    def newest(self) -> int:
+        """The newest complete one; 0 where there is none."""
+        return max((step for step, is_complete in self.complete.items() if is_complete), default=0)
+
+    def begin(self, step: int) -> None:
+        self.complete[step] = False
+        self.damaged.discard(step)
+        for old in sorted(self.complete)[:-KEPT]:
+            del self.complete[old]
+
+    def finish(self, step: int) -> None:
+        if step in self.complete:
+            self.complete[step] = True
+
+    def loads(self, step: int) -> bool:
+        return step == 0 or (self.complete.get(step, False) and step not in self.damaged)
+
+    def lay_out(self, folder: Path) -> None:
+        """Makes the files that a scan of the volume finds."""
+        for step, is_complete in self.complete.items():
+            (folder / f"step-{step}").mkdir(parents=True)
+            if is_complete:
+                (folder / f"step-{step}" / MARKER).write_bytes(b"1")
+
+
+class Training:
+    """One gang. It starts at REKINDLE_RESUME_STEP where that is set, else at its newest complete
+    checkpoint. A checkpoint is complete once all ranks have come to the next step. Where `rendezvous_s` is
+    set, ranks that wait longer than that for their peers' first step give up."""
+
+    def __init__(self, ranks: int, *, steps: int, step_s: float, start_s: float, rendezvous_s: float) -> None:
+        self.checkpoints = Checkpoints()
+        self.step = 0
+        self.furthest = 0
+        self.hanging: set[str] = set()
+        self._steps = steps
+        self._step_s = step_s
+        self._start_s = start_s
+        self._rendezvous_s = rendezvous_s or None
+        self._collective = Collective(ranks)
+        self._gave_up: set[str] = set()
+
+    def gave_up(self, uid: str) -> bool:
+        """That rank ended since its peers did not come, which is no failure of its own."""
+        return uid in self._gave_up
+
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        asked = run.environment.get("REKINDLE_RESUME_STEP", "")
+        step = int(asked) if asked else self.checkpoints.newest
+        self.checkpoints.tried[step] += 1
+        await asyncio.sleep(self._start_s)
+        if not self.checkpoints.loads(step):
+            say(NOT_LOADED)
+            return Exit(1)
+        say(f"starting at step {step}")
+        try:
+            async with asyncio.timeout(self._rendezvous_s):
+                await self._collective.all_at(step, run.uid)
+        except TimeoutError:
+            self._gave_up.add(run.uid)
+            say("torch.distributed.DistStoreError: Timed out waiting for clients")
+            return Exit(1)
+        return await self._steps_from(step, run.uid, say)
+
+    async def _steps_from(self, step: int, uid: str, say: Callable[[str], None]) -> Exit:
+        while step < self._steps:
+            await asyncio.sleep(self._step_s)
+            step += 1
+            say(f"step {step}")
+            self._stepped(step)
+            if uid in self.hanging:
+                await asyncio.Event().wait()
+            await self._collective.all_at(step, uid)
+            if step % CHECKPOINT_STEPS == 0:
+                self.checkpoints.finish(step)
+        return Exit(0)
+
+    def _stepped(self, step: int) -> None:
+        self.step = step
+        if step > self.furthest:
+            self.furthest = step
+            self.checkpoints.tried.clear()
+        if step % CHECKPOINT_STEPS == 0 and not self.checkpoints.loads(step):
+            self.checkpoints.begin(step)
