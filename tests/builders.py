@@ -162,15 +162,13 @@ class Worlds:
         self.recipes = built_in()
 
     def _covered(self, node: str) -> NodeHealth:
-        covered = Coverage(
-            source=Source.KMSG,
-            state=CoverageState.COVERED,
-            since=NOW - timedelta(hours=5),
-            families=[Family.GPU_XID],
+        since = NOW - timedelta(hours=5)
+        kernel = Coverage(
+            source=Source.KMSG, state=CoverageState.COVERED, since=since, families=[Family.GPU_XID]
         )
-        return NodeHealth(
-            metadata=ObjectMeta(name=node), status=NodeHealthStatus(boot_id=BOOT, coverage=[covered])
-        )
+        logs = Coverage(source=Source.LOGS, state=CoverageState.COVERED, since=since)
+        status = NodeHealthStatus(boot_id=BOOT, coverage=[kernel, logs])
+        return NodeHealth(metadata=ObjectMeta(name=node), status=status)
 
     # --- what runs -----------------------------------------------------------------------------------------
 

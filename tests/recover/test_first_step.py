@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Coverage, CoverageState, Fault, ObjectMeta, Source
+from detectors.contract import Fault, ObjectMeta
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.model import AgentPod, Gang, PodPhase
 from tests.builders import NOW, Worlds, cluster, gang
@@ -17,12 +17,7 @@ LIMIT_S = 2700.0
 
 def silent(job: Gang | None = None) -> Worlds:
     """All ranks have run for an hour, and no step was read; every agent reads all logs."""
-    world = cluster(nodes=8).running(job or gang(), stepping=False)
-    logs = Coverage(source=Source.LOGS, state=CoverageState.COVERED, since=NOW - timedelta(hours=5))
-    for name, health in world.health.items():
-        status = msgspec.structs.replace(health.status, coverage=[*health.status.coverage, logs])
-        world.health[name] = msgspec.structs.replace(health, status=status)
-    return world
+    return cluster(nodes=8).running(job or gang(), stepping=False)
 
 
 def trained_before(world: Worlds) -> Worlds:

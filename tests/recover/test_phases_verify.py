@@ -91,3 +91,17 @@ def test_a_job_without_an_annotation_gets_no_scan() -> None:
     status = only_recovery(world).status
     assert status.reason == Reason.SUCCEEDED_UNVERIFIED
     assert "rekindle.dev/checkpoint" in status.message
+
+
+def test_a_gang_on_nodes_whose_logs_nobody_reads_is_not_stopped_for_want_of_steps() -> None:
+    """Its steps were readable where it ran before; where it runs now, it may train unseen."""
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
+    advanced(world, Phase.VERIFYING)
+    for name in ("n4", "n5", "n6", "n7"):
+        del world.health[name]
+
+    wrote = step(world.later(world.settings.timing.verify_deadline_s + 1))
+
+    assert "stop-gang" not in wrote
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
