@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import msgspec
 import structlog
 
+from detectors.contract import ObjectMeta
 from detectors.kubeapi import ApiError, ReplyLost
 from recover.actions import Create, Delete, Emit, Ensure, Patch
 from recover.diagnose.model import fingerprint
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Object(msgspec.Struct):
+    metadata: ObjectMeta
     status: dict[str, Any] | None = None
 
 
@@ -66,8 +68,10 @@ class Requests:
                 assert_never(action)
 
     async def _create(self, action: Create) -> None:
-        """A fresh object gets its status whatever the schema's defaults have put there; one that exists keeps
-        a status that it has: it may say more, and the next look brings it up to date."""
+        """A fresh object gets its status whatever the schema's defaults have put there; one that exists
+        keeps a status that it has: it may say more, and the next look brings it up to date. So does it
+        where another loop was faster with the status of a fresh one: ours names the version that was
+        created."""
         unwritten = True
         try:
             raw = await self._cluster.create(
@@ -79,10 +83,12 @@ class Requests:
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
             unwritten = not msgspec.json.decode(raw, type=_Object).status
         if action.status is not None and unwritten:
+            meta = msgspec.json.decode(raw, type=_Object).metadata
+            seen = {"uid": meta.uid, "resourceVersion": meta.resource_version}
             raw = await self._cluster.patch(
                 action.resource,
                 action.name,
-                {"status": action.status},
+                {"metadata": seen, "status": action.status},
                 namespace=action.namespace,
                 subresource="status",
             )
