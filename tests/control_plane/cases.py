@@ -4,6 +4,7 @@ says the steps of a rank itself, as the agent of its node would.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 import msgspec
 
 from detectors.contract import Edge
+from detectors.kubeapi import ApiError
 from detectors.resource import Resource
-from recover.resources import INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
+from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, now
 
 __all__ = [
     "RECREATE",
     "cordons",
+    "end_at_last",
     "ended",
     "hangs",
     "incident_of",
@@ -36,6 +39,7 @@ __all__ = [
     "recoveries",
     "refusals",
     "starting_s",
+    "told_to",
     "trained",
     "uids",
     "writes_to",
@@ -182,6 +186,16 @@ def starting_s(recovery: Any) -> float:
     return (at["Verifying"] - at["Resuming"]).total_seconds()
 
 
+async def told_to(stage: RealStage, pod: Any) -> str:
+    """Of which Recovery the pod's container reads, as its kubelet would give it the variables: a later map
+    wins over an earlier one."""
+    maps = {one["metadata"]["name"]: one.get("data", {}) for one in await stage.all(CONFIGMAPS, NAMESPACE)}
+    variables: dict[str, str] = {}
+    for source in pod["spec"]["containers"][0].get("envFrom", []):
+        variables |= maps.get(source["configMapRef"]["name"], {})
+    return variables.get("REKINDLE_RECOVERY", "")
+
+
 async def recoveries(stage: RealStage, job: str) -> list[Any]:
     return [r for r in await stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == job]
 
@@ -235,6 +249,16 @@ async def patched(
         content_type="application/merge-patch+json",
         params={"fieldManager": manager} if manager else {},
     )
+
+
+async def end_at_last(stage: RealStage, pods: Sequence[Any]) -> None:
+    """Pods that were stuck are gone, as when their kubelets have ended them. Some may be gone already, and a
+    new one have the name."""
+    for pod in pods:
+        path = PODS.path(pod["metadata"]["name"], NAMESPACE)
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
+        with contextlib.suppress(ApiError):
+            await stage.api.request("DELETE", path, body=body)
 
 
 def writes_to(plane: ControlPlane, since: int, resource: Resource, name: str) -> list[str]:

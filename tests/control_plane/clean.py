@@ -27,7 +27,7 @@ from recover.resources import (
     RECOVERIES,
 )
 
-__all__ = ["install_crds", "wiped"]
+__all__ = ["CRDS", "install_crds", "wiped"]
 
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
+from detectors.kubeapi import ApiError
 from detectors.resource import Resource
-from tests.control_plane.plane import ControlPlane
-from tests.control_plane.rights import CONTROLLER_NAME, CONTROLLER_USER, token
-from tests.control_plane.stage import RealStage
+from recover.resources import CONFIGMAPS
+from tests.control_plane.rights import CONTROLLER_USER
+from tests.control_plane.stage import NAMESPACE, RealStage
 
 __all__ = ["refusing"]
 
@@ -22,55 +22,57 @@ _BINDINGS = Resource(
     _GROUP, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
 _NAME = "owners-only"
+_PROBE = "is-the-policy-in-force"
 
 
 @asynccontextmanager
 async def refusing(
-    stage: RealStage, plane: ControlPlane, resource: Resource, words: str, *, name: str, namespace: str = ""
+    stage: RealStage, resource: Resource, words: str, *, prefix: str, subresource: str = ""
 ) -> AsyncIterator[None]:
-    """The object of that name takes no change by our controller, which is told these words. The block begins
-    once the policy is in force, and ends once it no longer is: a dry run by the controller's account tells.
-    """
-    rule = {"apiGroups": [resource.group], "apiVersions": [resource.version]}
-    rule |= {"resources": [resource.plural], "operations": ["UPDATE"]}
-    ours = f"request.userInfo.username == '{CONTROLLER_USER}'"
-    denied = {"expression": f"!({ours} && object.metadata.name == '{name}')", "message": words}
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": [denied]}
+    """Objects whose names begin so take no change by our controller, which is told these words. The block
+    begins once the policy is in force, and ends once it no longer is."""
+    plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    rules = [
+        {
+            "apiGroups": [resource.group],
+            "apiVersions": [resource.version],
+            "resources": [plural],
+            "operations": ["UPDATE"],
+        },
+        {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]},
+    ]
+    refused = [
+        f"request.resource.resource == '{resource.plural}'",
+        f"request.userInfo.username == '{CONTROLLER_USER}'",
+        f"object.metadata.name.startsWith('{prefix}')",
+    ]
+    expression = f"!({' && '.join(refused)} || object.metadata.name == '{_PROBE}')"
+    denied = {"expression": expression, "message": words}
+    policy = {"matchConstraints": {"resourceRules": rules}, "validations": [denied]}
     binding = {"policyName": _NAME, "validationActions": ["Deny"]}
-    credentials = Credentials(
-        plane.url, token=await token(stage.api, CONTROLLER_NAME), ca_file=str(plane.ca_file)
-    )
-    async with KubeApi(credentials) as controller:
-
-        async def is_in_force() -> bool:
-            return await _is_refused(controller, resource.path(name, namespace), words)
-
-        async with _policy(stage, policy, binding, is_in_force):
-            yield
-
-
-@asynccontextmanager
-async def _policy(
-    stage: RealStage, policy: Any, binding: Any, is_in_force: Callable[[], Awaitable[bool]]
-) -> AsyncIterator[None]:
-    async def is_over() -> bool:
-        return not await is_in_force()
-
     await stage.create(_POLICIES, {"metadata": {"name": _NAME}, "spec": policy})
     await stage.create(_BINDINGS, {"metadata": {"name": _NAME}, "spec": binding})
     try:
-        await stage.until("policy in force", is_in_force)
+        await stage.until("policy in force", lambda: _is_refused(stage))
         yield
     finally:
-        for resource in (_BINDINGS, _POLICIES):
-            await stage.api.request("DELETE", resource.path(_NAME))
-        await stage.until("end of the policy", is_over)
+        for kind in (_BINDINGS, _POLICIES):
+            await stage.api.request("DELETE", kind.path(_NAME))
+        await stage.until("end of the policy", lambda: _is_let_in(stage))
 
 
-async def _is_refused(controller: KubeApi, path: str, words: str) -> bool:
-    probe = {"metadata": {"labels": {"probe": ""}}}
+async def _is_refused(stage: RealStage) -> bool:
+    """A ConfigMap of that name; it is only tried."""
+    body: dict[str, Any] = {"metadata": {"name": _PROBE}}
     try:
-        await controller.request("PATCH", path, body=probe, content_type=MergePatch, params={"dryRun": "All"})
+        path = CONFIGMAPS.path(namespace=NAMESPACE)
+        await stage.api.request("POST", path, body=body, params={"dryRun": "All"})
     except ApiError as error:
-        return words in error.message
+        if error.status != 422:
+            raise
+        return True
     return False
+
+
+async def _is_let_in(stage: RealStage) -> bool:
+    return not await _is_refused(stage)

@@ -36,6 +36,7 @@ from detectors.contract import (
 )
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
+from detectors.rules import FAMILIES
 from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
@@ -134,7 +135,13 @@ class RealStage:
         """What an agent says first; for a node that has none."""
         boot = (await self.get(NODES, node))["status"]["nodeInfo"]["bootID"]
         rows = [
-            Coverage(source=s, state=CoverageState.COVERED, since=now()) for s in (Source.KMSG, Source.NVML)
+            Coverage(
+                source=source,
+                state=CoverageState.COVERED,
+                since=now(),
+                families=list(FAMILIES) if source is Source.KMSG else [],
+            )
+            for source in Source
         ]
         await self.publish(node, boot_id=boot, coverage=rows, findings=[], pods=[])
 

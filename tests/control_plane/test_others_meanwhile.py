@@ -111,7 +111,7 @@ async def test_a_policy_that_refuses_the_stop_is_told_in_its_words_and_the_gang_
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, indexed_job("llm"))
         since = control_plane.audit_position()
-        async with refusing(stage, control_plane, JOBS, WORDS, name="llm", namespace=NAMESPACE):
+        async with refusing(stage, JOBS, WORDS, prefix="llm"):
             await stage.xid_79(old[0]["spec"]["nodeName"])
             recovery = await stage.until("word of the refusal", lambda: of_reason(stage, "StopRefused"))
             await asyncio.sleep(1)  # each change anywhere in the cluster would be a try

@@ -1,0 +1,48 @@
+"""Jobs of two kinds that have one name in one namespace: what the ranks of one are told must not reach the
+other's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recover.resources import JOBS, PYTORCHJOBS
+from tests.control_plane.cases import indexed_job, pods_of, pytorchjob, recoveries, told_to, uids
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+KINDS = {"Job": JOBS, "PyTorchJob": PYTORCHJOBS}
+
+
+async def test_a_job_and_a_pytorchjob_of_one_name_are_each_told_of_their_own_recovery(
+    training: ControlPlane,
+) -> None:
+    async with raised(training, nodes=5, settings=["mode=recover"], agents=0) as stage:
+        await stage.create(JOBS, indexed_job("llm", dying="143"), NAMESPACE)
+        await stage.create(PYTORCHJOBS, pytorchjob("llm", "OnFailure", dying="143"), NAMESPACE)
+        old = {kind: await pods_up(stage, kind) for kind in KINDS}
+
+        # After a failed pod a Job makes no new one for 10 s.
+        await stage.xid_79(old["Job"][-1]["spec"]["nodeName"])
+        await stage.end(old["PyTorchJob"][-1], exit_code=1)
+        new = {kind: await pods_up(stage, kind, but=uids(old[kind])) for kind in KINDS}
+
+        recovery = {r["spec"]["gang"]["kind"]: r["metadata"]["name"] for r in await recoveries(stage, "llm")}
+        told = {kind: [await told_to(stage, pod) for pod in pods] for kind, pods in new.items()}
+        assert told == {kind: [recovery[kind]] * 2 for kind in KINDS}
+
+
+async def pods_up(stage: RealStage, kind: str, *, but: Any = ()) -> list[Any]:
+    async def found() -> list[Any] | None:
+        pods = [pod for pod in await pods_of(stage, "llm") if owner_of(pod) == kind]
+        up = [p for p in pods if p["status"]["phase"] == "Running" and p["metadata"]["uid"] not in but]
+        return up if len(up) == 2 else None
+
+    return list(await stage.until(f"2 running pods of the {kind}", found))
+
+
+def owner_of(pod: Any) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["kind"])
