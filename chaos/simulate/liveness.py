@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.placement import GPU, devices_of_node, devices_of_pod
@@ -28,9 +28,11 @@ from chaos.simulate.reading import (
     lives,
     node_of,
 )
+from chaos.simulate.truth import HardwareFault
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.api import Outcome
+from recover.goes_on import SETTLED
 from recover.guard import QUARANTINE_NODE
 from recover.modes import Mode
 from recover.reasons import Reason
@@ -105,13 +107,19 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         if name not in sim.agents or is_cordoned(node) or is_closed(node):
             continue
         released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
-        faults = [
-            fault
-            for fault in sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
-            if not released or fault.at > datetime.fromisoformat(released)
-        ]
+        faults = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
+        if released:
+            faults = _after(datetime.fromisoformat(released), faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):
             yield f"{name} takes new pods, and has had {faults[0].line[:40]!r} since {faults[0].at:%H:%M:%S}"
+
+
+def _after(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
+    """Those that a release does not answer: a line that a person had seen may go on for a moment after it."""
+    seen = {fault.line for fault in faults if fault.at <= released}
+    return [
+        fault for fault in faults if fault.at > released + (SETTLED if fault.line in seen else timedelta(0))
+    ]
 
 
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
