@@ -6,7 +6,7 @@ import pytest
 
 from chaos.simulate import lines
 from chaos.simulate.jobs import Job
-from chaos.simulate.lines import KernelText
+from chaos.simulate.lines import Harm, KernelText
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
 from detectors.contract import Fault, Severity
@@ -14,7 +14,7 @@ from tests.acting import recovering
 from tests.builders import cluster, gang
 
 PMU_BREAKPOINT = KernelText(
-    "NVRM: Xid ({pci}): 61, pid=1, name=python, 0cb5(305c) 00000000 00000000", hardware=True
+    "NVRM: Xid ({pci}): 61, pid=1, name=python, 0cb5(305c) 00000000 00000000", harm=Harm.UNKNOWN
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from chaos.simulate.lines import KernelText
+from chaos.simulate.lines import Harm, KernelText
 from tests.cluster.cases import until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.install import listed
@@ -18,7 +18,7 @@ _QUARANTINE = "rekindle.dev/quarantined-by"
 _TAINT = "rekindle.dev/unhealthy"
 _GPU_WAS_RESET = KernelText(
     "NVRM: Xid ({pci}): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
-    hardware=False,
+    harm=Harm.NONE,
 )
 MENDED_S = 120.0
 
