@@ -1,0 +1,55 @@
+"""What a mutant is, and how it is made in a copy of the tree."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["ROOT", "Mutant", "NotApplicableError", "applied", "copied"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_PARTS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "pyproject.toml")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", ".hypothesis", "modules")
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    """One change of one file. `why` says what harm it does where nobody notices."""
+
+    name: str
+    file: str
+    search: str
+    """Stands there once."""
+    replacement: str
+    why: str
+
+
+class NotApplicableError(Exception):
+    """The code has changed: the table must follow it."""
+
+
+def applied(mutant: Mutant, text: str) -> str:
+    """The file's text with the change. Raises NotApplicableError."""
+    count = text.count(mutant.search)
+    if count != 1:
+        raise NotApplicableError(
+            f"mutant {mutant.name}: its search text stands {count} times in {mutant.file}, expected once:\n"
+            f"{mutant.search}"
+        )
+    return text.replace(mutant.search, mutant.replacement)
+
+
+def copied(folder: Path, mutant: Mutant | None) -> Path:
+    """A copy of the tree under `folder`, with the change. Raises NotApplicableError."""
+    tree = folder / "tree"
+    for part in _PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, tree / part, ignore=_LEFT_OUT)
+        else:
+            shutil.copy(source, tree / part)
+    if mutant is not None:
+        file = tree / mutant.file
+        file.write_text(applied(mutant, file.read_text()))
+    return tree
