@@ -103,10 +103,11 @@ def test_an_api_server_that_is_restarted_in_a_recovery_delays_it_and_nothing_is_
 
 
 def assert_done_once(cluster: Cluster, trial: Trial, node: str, since: int) -> None:
-    """By the API server's own log: one stop and one start of the job, one cordon, one Recovery."""
+    """By the API server's own log: one stop and one start of the job, one cordon, one Recovery. A third write
+    of the job takes back the mark of the start, soon after the recovery is over."""
     recovery = trial.recovery()["metadata"]["name"]
     job, plane = trial.gang.name, cluster.plane
-    assert writes_to(plane, since, JOBS, job) == ["patch", "patch"]
+    assert writes_to(plane, since, JOBS, job) in (["patch"] * 2, ["patch"] * 3)
     assert writes_to(plane, since, NODES, node) == ["patch"]
     assert writes_to(plane, since, RECOVERIES, recovery).count("create") == 1
     assert cordoned(cluster) == quarantined(cluster) == {node}
