@@ -96,15 +96,15 @@ async def _all_return(sim: Simulation) -> None:
     for node in sorted(sim.dead_nodes()):
         await sim.boot_node(node)
     await sim.passes(60.0)
-    while (
-        sim.cordoned() or sim.tainted()
-    ):  # what shows again on a node that was let go takes it out once more
+    await comes_to_rest(sim)
+    # What shows again on a node that was let go takes it out once more; so does a limit that ends.
+    while sim.cordoned() or sim.tainted():
         for node in sim.tainted():
             await sim.person.untaint(node)
         for node in sim.cordoned():
             await sim.person.uncordon(node)
         await sim.passes(60.0)
-    await comes_to_rest(sim)
+        await comes_to_rest(sim)
     running = [r for name in sim.gangs for r in sim.recoveries(name) if r.active]
     avoided = {name for r in running for name in (r.spec.avoid_node, *r.status.avoid_nodes)}
     kept = not_given_back(sim.cluster.store.objects(NODES), avoided)
