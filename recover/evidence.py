@@ -20,6 +20,7 @@ from recover.api import Incident
 from recover.goes_on import CLOCKS_APART, is_shown_after
 from recover.model import Node, World
 from recover.policy import QuarantineLevel, quarantine_level
+from recover.repair.state import RepairPhase
 
 __all__ = [
     "answered_at",
@@ -58,9 +59,10 @@ def answered_at(node: Node, incidents: Iterable[Incident] = ()) -> datetime | No
     """The last release or return of the node, or close of an Incident of it: what was shown before no longer
     counts. An Incident that closed because its Node object was deleted, or because it proved to be another
     one's, answers nothing. Nor does a close answer what was shown just before it: an agent may be about to
-    report something new, by a clock that is a little behind."""
+    report something new, by a clock that is a little behind. That of a repair does, as will the release that
+    follows it."""
     ends = [
-        i.status.closed_at - CLOCKS_APART
+        i.status.closed_at - (timedelta() if _is_repaired(i) else CLOCKS_APART)
         for i in incidents
         if i.status.closed_at is not None
         and i.spec.fault is not Fault.HOST
@@ -68,6 +70,11 @@ def answered_at(node: Node, incidents: Iterable[Incident] = ()) -> datetime | No
         and not i.status.superseded_by
     ]
     return max((end for end in (*ends, node.released_at) if end is not None), default=None)
+
+
+def _is_repaired(incident: Incident) -> bool:
+    repair = incident.status.repair
+    return repair is not None and repair.phase is RepairPhase.RETURNED
 
 
 def incidents_by_node(world: World) -> dict[str, list[Incident]]:

@@ -43,11 +43,11 @@ def free(scene: Scene) -> Scene:
     return scene
 
 
-def validating() -> Scene:
+def validating(reset_s: float = 60) -> Scene:
     scene = broken()
     scene.settle()
     scene.agent_lets_go().settle()
-    scene.later(60).job_ends().settle()
+    scene.later(reset_s).job_ends().settle()
     assert scene.repair.phase is RepairPhase.VALIDATING
     return scene
 
@@ -170,6 +170,16 @@ def test_a_validated_node_that_people_boot_anew_while_they_hold_it_is_validated_
     assert scene.repair.phase is RepairPhase.RETURNED
 
 
+def test_triage_between_the_close_of_a_quick_repair_and_its_nodes_release_opens_no_second_incident() -> None:
+    scene = decided(reset_s=4)
+
+    scene.triage()
+
+    assert len(scene.world.incidents) == 1
+    scene.settle()
+    assert not scene.world.nodes["n1"].unschedulable
+
+
 def test_what_is_found_before_the_node_is_given_back_takes_it_out_again() -> None:
     """The controller was away between its two writes."""
     scene = decided()
@@ -192,9 +202,9 @@ def test_a_hold_that_comes_before_the_node_is_given_back_keeps_it_out() -> None:
     assert scene.world.nodes["n1"].quarantine is None
 
 
-def decided() -> Scene:
+def decided(reset_s: float = 60) -> Scene:
     """Its return is written, and not done yet."""
-    scene = validating().job_ends(says=GOOD)
+    scene = validating(reset_s).job_ends(says=GOOD)
     while scene.repair.phase is not RepairPhase.RETURNED:
         scene.step()
     assert scene.world.nodes["n1"].quarantine is not None
