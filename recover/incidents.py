@@ -171,7 +171,8 @@ def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> l
 def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
     """A rank that was lost at a time that nobody tells keeps the time when we first saw it."""
     seen = {(e.code, e.node, e.pod): e.at for e in before if e.pod}
-    return [msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found]
+    timed = (msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found)
+    return sorted(timed, key=lambda e: e.at)
 
 
 def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:

@@ -142,9 +142,14 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     if incident.status.superseded_by or (began is not None and incident.spec.detected_at <= began):
         return found
     known = found.name == incident.metadata.name
+    said, is_the_same = (
+        incident.status.summary,
+        (found.fault, found.blame) == (incident.fault, incident.status.blame),
+    )
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
+        summary=said if said and is_the_same else found.summary,  # which rank was lost first is known by then
         detected_at=incident.spec.detected_at,
         seen_at=incident.spec.detected_at if known else found.seen_at,
     )

@@ -238,17 +238,23 @@ def _steps(progress: PodProgress) -> bool:
 def trains_on(world: World, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
     """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
     may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
-    present = {pod.uid: pod for pod in pods}
+    present = {pod.uid: pod for pod in pods if not _lingers(world, pod)}
     if not lost or any(loss.pod_uid in present and not loss.in_place for loss in lost):
         return False
     gone_at = max((loss.at for loss in lost if not loss.in_place), default=None)
-    back = [p for p in pods if gone_at is not None and p.created is not None and p.created > gone_at]
+    back = [p for p in pods if gone_at is not None and p.created is not None and p.created >= gone_at]
     told = [(p, 0) for p in back] + [(present[o.pod_uid], o.restarts) for o in lost if o.in_place]
     read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
     if not all(_steps(progress) and progress.instance >= restarts for progress, restarts in read):
         return False
     after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
     return any((progress.first_step_at or progress.at) > after for progress, _ in read)
+
+
+def _lingers(world: World, pod: Pod) -> bool:
+    """It was told to go, and nobody on its silent node can end it: its rank may be back elsewhere."""
+    node = world.nodes.get(pod.node)
+    return pod.deleting_since is not None and node is not None and not node.ready
 
 
 def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool) -> bool:
