@@ -82,7 +82,7 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
     lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
-    if trains_on(world, pods, lost, timing):
+    if trains_on(world, gang, pods, lost, timing):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
     due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None
