@@ -15,6 +15,7 @@ from detectors.contract import Edge
 from detectors.kubeapi import ApiError
 from detectors.resource import Resource
 from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
+from recover.workloads.patches import MARK
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, now
 
@@ -24,6 +25,7 @@ __all__ = [
     "end_at_last",
     "ended",
     "hangs",
+    "has_no_mark",
     "incident_of",
     "indexed_job",
     "is_suspended",
@@ -214,6 +216,11 @@ async def refusals(stage: RealStage, job: str) -> dict[str, str]:
         and record["target"].endswith(f"/{job}")
         and record["outcome"] == "refused"
     }
+
+
+async def has_no_mark(stage: RealStage, resource: Resource, name: str) -> bool:
+    """The last write of a Recovery to its job takes its mark back."""
+    return MARK not in (await stage.get(resource, name, NAMESPACE))["metadata"].get("annotations", {})
 
 
 async def incident_of(stage: RealStage, recovery: Any) -> Any:

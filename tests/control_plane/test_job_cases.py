@@ -254,7 +254,7 @@ async def test_a_controller_that_flips_the_stop_back_is_named_once_and_not_fough
         healing.cancel()
 
         assert "gitops-controller" in recovery["status"]["message"]
-        assert writes_to(control_plane, since, JOBS, "llm") == ["patch"]
+        assert writes_to(control_plane, since, JOBS, "llm") == ["patch"] * 2, "the stop, and its mark's end"
         assert len(await recoveries(stage, "llm")) == 1
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.control_plane.cases import (
     RECREATE,
     cordons,
     ended,
+    has_no_mark,
     no_trouble,
     nodes_of,
     patched,
@@ -168,7 +170,8 @@ async def test_a_crashed_rank_restarts_the_gang_before_jobset_fails_it_or_counts
         (renewed,) = [write for write in jobsets.audited(since) if is_renewal(write)]
         took_ms = (renewed.stage_timestamp - began).total_seconds() * 1000
         print(f"from the pod's failure to the next number of restarts: {took_ms:.0f} ms")
-        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3, "stop, renewal, start"
+        await stage.until("mark taken back", partial(has_no_mark, stage, JOBSETS, "llm"))
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4, "stop, renewal, start, mark"
         assert await cordons(stage) == set()
         no_trouble(stage)
 
@@ -235,7 +238,8 @@ async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come
         await trains_again(stage, old)
         await ended(stage, "llm", "Succeeded")
 
-        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3
+        await stage.until("mark taken back", partial(has_no_mark, stage, JOBSETS, "llm"))
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4
         assert await told(stage, "after") == {**WHOLE, "restarts": 1}
         no_trouble(stage)
 
@@ -315,11 +319,12 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
         try:
             await trains_again(stage, old)
             await ended(stage, "llm", "Succeeded")
+            await stage.until("mark taken back", partial(has_no_mark, stage, JOBSETS, "llm"))
         finally:
             await again.stop()
 
         assert await told(stage, "after") == {**WHOLE, "restarts": 1}
-        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 3
+        assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4, "stop, renewal, start, mark"
 
 
 async def test_a_stop_that_the_webhook_of_a_dead_controller_refuses_is_said_and_taken_when_it_is_back(
