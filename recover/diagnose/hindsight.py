@@ -71,18 +71,20 @@ def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Itera
 def _behind_node(
     world: World, diagnosis: Diagnosis, final: list[Diagnosis], timing: Timing
 ) -> Diagnosis | None:
-    """Another node whose fault may have brought down the gangs that this one was blamed for."""
+    """Another node whose fault may have brought down the gangs that this one was blamed for; of several the
+    oldest."""
     incident = world.incidents.get(diagnosis.name)
     if incident is None or diagnosis.settles_at is None:
         return None
     others = [fault for fault in final if fault.node != diagnosis.node]
-    for recovery in world.recoveries.values() if others else ():
-        if incident.metadata.name in recovery.cause_names:
-            gang = recovery.spec.gang
-            fault = next((d for d in others if _is_behind(d, incident, gang, recovery, timing)), None)
-            if fault is not None:
-                return fault
-    return None
+    behind = (
+        fault
+        for recovery in (world.recoveries.values() if others else ())
+        if incident.metadata.name in recovery.cause_names
+        for fault in others
+        if _is_behind(fault, incident, recovery.spec.gang, recovery, timing)
+    )
+    return min(behind, key=lambda fault: (fault.detected_at, fault.name), default=None)
 
 
 def _doubted(world: World, diagnosis: Diagnosis, fault: Diagnosis) -> Diagnosis:

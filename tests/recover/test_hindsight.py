@@ -315,6 +315,17 @@ def test_a_node_taken_out_on_evidence_that_is_not_final_says_who_may_be_the_caus
         assert only_recovery(world).status.avoid_nodes == ["n1", "n3"]
 
 
+def test_of_several_nodes_that_may_be_the_cause_the_same_one_is_named_in_whatever_order_they_come() -> None:
+    """An agent's refresh moves its NodeHealth to the end of the cache; each look wrote the Incident again."""
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1", **UNDOUBTED))  # type: ignore[arg-type]
+    brought_to(world, "Choosing")
+    looked(told_late(told_late(world, 10), 10).finding(on="n2", ago_s=11))
+
+    for name in ("n3", "n2", "n1"):
+        world.health[name] = world.health.pop(name)
+        assert looked(world) == []
+
+
 def test_two_final_verdicts_do_not_doubt_each_other() -> None:
     world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
 
