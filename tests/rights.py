@@ -11,10 +11,12 @@ from pathlib import Path
 
 import yaml
 
+from chaos.cluster.store import Audit
 from detectors.resource import Resource
 from recover.actions import Action, ConfirmGone, ConfirmListed, Create, Delete, Ensure, Patch
+from recover.settings import Settings
 
-__all__ = ["lacking"]
+__all__ = ["lacking", "not_granted"]
 
 _FILE = Path(__file__).parents[1] / "charts" / "rekindle" / "files" / "rbac" / "controller.yaml"
 
@@ -29,6 +31,17 @@ def lacking(action: Action) -> list[str]:
         if resource.group in groups
         and (verb, resource.group, "/".join((resource.plural, *sub))) not in granted
     ]
+
+
+def not_granted(write: Audit) -> str:
+    """The right that a write in a simulation used and that the chart does not grant; empty where it does. Of
+    the controller's own namespace nothing is asked."""
+    resource = write.resource
+    groups = {group for _, group, _ in _granted()}
+    if write.namespace == Settings().namespace or resource.group not in groups:
+        return ""
+    name = "/".join((resource.plural, write.subresource)) if write.subresource else resource.plural
+    return "" if (write.verb, resource.group, name) in _granted() else f"{write.verb} {name}.{resource.group}"
 
 
 def _needed(action: Action) -> list[tuple[str, Resource] | tuple[str, Resource, str]]:

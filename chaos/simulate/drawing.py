@@ -12,7 +12,7 @@ import msgspec
 from chaos.simulate.acts import ALL, IN_REPAIR, AnyAct, Scene
 from chaos.simulate.acts.faults import Join, KernelLine, LineOfRank, MassFault
 from chaos.simulate.acts.network import NamespaceEnd
-from chaos.simulate.acts.people import SpareChange
+from chaos.simulate.acts.people import Promotion, SpareChange
 from chaos.simulate.jobs import OTHER_NAMESPACE, Job, Kind, Storage
 from chaos.simulate.script import Script, play_script
 from chaos.simulate.setup import Setup
@@ -104,6 +104,8 @@ def _is_possible(act: type, scene: Scene) -> bool:
         return scene.setup.nodes >= 5
     if act is NamespaceEnd:
         return any(job.namespace == OTHER_NAMESPACE for job in scene.jobs)
+    if act is Promotion:
+        return scene.setup.settings.mode is Mode.OBSERVE
     return act is not SpareChange or scene.setup.nodes > 6
 
 
@@ -112,7 +114,7 @@ def _is_possible(act: type, scene: Scene) -> bool:
 
 def _settings(draw: random.Random) -> Settings:
     return Settings(
-        mode=Mode.OBSERVE if draw.random() < 0.07 else Mode.RECOVER,
+        mode=Mode.OBSERVE if draw.random() < 0.1 else Mode.RECOVER,
         timing=TIMING,
         budgets=Budgets(
             quarantined_percent_max=draw.choice([5.0, 20.0, 40.0, 60.0]),

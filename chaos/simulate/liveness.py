@@ -28,7 +28,7 @@ from chaos.simulate.reading import (
     lives,
     node_of,
 )
-from chaos.simulate.truth import HardwareFault
+from chaos.simulate.truth import HardwareFault, Life
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.api import Outcome
@@ -39,6 +39,8 @@ from recover.reasons import Reason
 from recover.resources import NODES, PODS
 
 __all__ = ["is_unseen", "left_in_service", "wrongly_waiting"]
+
+_NOTICED_S = 120.0
 
 
 def wrongly_waiting(sim: Simulation, key: str) -> str:
@@ -77,6 +79,9 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
         return "only its owner can mend it"
     if _unfenced(sim, gang):
         return "what runs on a dead node may still write"
+    life = sim.truth.lives.get(job["metadata"]["uid"])
+    if last is None and life is not None and _failed_before(life, sim.truth.acting_since):
+        return "it failed before the mode began"
     if is_unseen(sim, key):
         return "nobody sees that it hangs"
     return ""
@@ -107,7 +112,8 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         if name not in sim.agents or is_cordoned(node) or is_closed(node):
             continue
         released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
-        faults = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
+        found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
+        faults = [fault for fault in found if fault.at >= sim.truth.acting_since]
         if released:
             faults = _after(datetime.fromisoformat(released), faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):
@@ -167,6 +173,11 @@ def _unfenced(sim: Simulation, gang: Gang) -> bool:
         has_own_volume(pod) and not ((node := by_name.get(node_of(pod))) and is_fenced(node, pod))
         for pod in left
     )
+
+
+def _failed_before(life: Life, at: datetime) -> bool:
+    """Its last step is older, but for the time in which a hang is noticed."""
+    return life.stepped_at is not None and life.stepped_at < at + timedelta(seconds=_NOTICED_S)
 
 
 def is_unseen(sim: Simulation, key: str) -> bool:

@@ -3,6 +3,7 @@ failed."""
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -52,6 +53,7 @@ def play_seed(seed: int) -> Played:
             decided.update(f"{r.action}: {r.reason or r.outcome}" for r in incident.status.actions)
 
     failure = failure_of(script, look)
+    gc.collect()  # a run is one large cycle, and the controller switches the collector off for a while
     return Played(seed, script, failure, refused, decided, time.monotonic() - began)
 
 

@@ -57,7 +57,7 @@ def play_script(script: Script) -> Simulation:
         await sim.passes(120.0)
         await mend(sim)
         await comes_to_rest(sim)
-        if script.spares and script.setup.settings.mode is not Mode.OBSERVE:
+        if script.spares and sim.settings.mode is not Mode.OBSERVE:
             await _all_return(sim)
 
     return play(story, script.setup)

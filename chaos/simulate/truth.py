@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -50,13 +50,15 @@ class Life(msgspec.Struct):
 
 class Truth:
     """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
-    people have suspended or started, which may end a Recovery for good."""
+    people have suspended or started, which may end a Recovery for good. `acting_since`: when people raised
+    the mode, so that the controller may act on what comes since then."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self.faults: dict[str, list[HardwareFault]] = {}
         self.lives: dict[str, Life] = {}
         self.decided_by_people: set[str] = set()
+        self.acting_since = datetime.min.replace(tzinfo=UTC)
 
     def running(self, gang_uid: str) -> set[str]:
         """Uids of its pods of which a container runs."""

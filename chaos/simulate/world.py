@@ -35,6 +35,7 @@ from recover import crds
 from recover.api import Incident, Phase, Recovery
 from recover.app import Controller
 from recover.decode import SCAN_OF
+from recover.modes import Mode
 from recover.resources import INCIDENTS, JOBS, JOBSETS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
 from recover.telemetry import Metrics
@@ -107,6 +108,8 @@ class Simulation(Machines):
 
     def change_settings(self, settings: Settings) -> None:
         """What the next controller is started with."""
+        if self.settings.mode is Mode.OBSERVE and settings.mode is not Mode.OBSERVE:
+            self.truth.acting_since = self.clock.now()
         self.settings = self.invariants.settings = settings
 
     # --- jobs and pods ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ right."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -113,6 +114,31 @@ def test_a_degraded_node_is_a_cause_after_the_grace() -> None:
         await stopped(sim)
 
     assert said_of(act) == ""
+
+
+def test_what_was_seen_before_the_mode_began_is_no_cause_to_stop_it_or_to_take_its_node_out() -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n2", lines.NVLINK_ERROR)
+        await sim.passes(1)
+        sim.truth.acting_since = sim.clock.now()
+        await stopped(sim)
+
+    async def cordon(sim: Simulation) -> None:
+        sim.kernel("n2", lines.NVLINK_ERROR)
+        await sim.passes(1)
+        sim.truth.acting_since = sim.clock.now() + timedelta(seconds=1)
+        await taken_out(sim, "n2")
+
+    assert said_of(act) == SOUND
+    assert said_of(cordon) == "n2 was taken out for what was seen before the mode began"
+
+
+def test_a_node_that_people_hold_and_that_is_taken_out_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.person.edit_node("n2", {"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
+        await taken_out(sim, "n2")
+
+    assert said_of(act) == "n2 was taken out although people hold it"
 
 
 def test_a_gang_that_has_lost_a_rank_may_be_stopped() -> None:

@@ -25,6 +25,7 @@ from recover.objects import body
 from recover.resources import NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.settings import Settings
 from tests.chaos.seeds import asked_or
+from tests.rights import not_granted
 
 SEEDS = range(8, 48)
 """Of every kind of cluster; more of them by `REKINDLE_SEEDS=1000-2000`, or `rekindle chaos simulate`."""
@@ -32,7 +33,9 @@ SEEDS = range(8, 48)
 
 @pytest.mark.parametrize("seed", asked_or(SEEDS))
 def test_no_script_of_faults_breaks_an_invariant_and_every_run_comes_to_rest(seed: int) -> None:
-    run_seed(seed)
+    sim = run_seed(seed)
+    writes = [audit for audit in sim.cluster.store.audit if audit.user == CONTROLLER]
+    assert not {right for audit in writes if (right := not_granted(audit))}
 
 
 def test_the_same_seed_makes_the_same_run_byte_for_byte_in_any_process() -> None:

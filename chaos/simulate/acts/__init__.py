@@ -54,11 +54,17 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (1, people.Fencing),
     (0.5, people.NodeRemoval),
     (0.3, people.SpareChange),
+    (4, people.Promotion),
 )
 """Weight and act."""
 
+_OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (
-    *((weight, act) for weight, act in ALL if act not in (people.Disagreement, people.SpareChange)),
+    *(
+        (weight, act)
+        for weight, act in ALL
+        if act not in (people.Disagreement, people.SpareChange, people.Promotion)
+    ),
     (2, repairs.Visit),
     (2, repairs.Freeze),
     (2, repairs.LowerMode),

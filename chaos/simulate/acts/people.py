@@ -6,9 +6,12 @@ import asyncio
 import random
 from typing import Self
 
+import msgspec
+
 from chaos.simulate.acts.base import Act, Scene, seconds
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
+from recover.modes import Mode
 
 __all__ = [
     "AnyDeed",
@@ -19,6 +22,7 @@ __all__ = [
     "JobDeletion",
     "NodeHold",
     "NodeRemoval",
+    "Promotion",
     "SpareChange",
     "Suspension",
     "Uncordon",
@@ -177,8 +181,24 @@ class SpareChange(Act, frozen=True):
         await change(self.node, is_spare=self.is_spare)
 
 
+class Promotion(Act, frozen=True):
+    """From mode observe to mode recover, by an upgrade of the release."""
+
+    down_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, seconds(draw, 0, 10))
+
+    async def play(self, sim: Simulation) -> None:
+        if sim.settings.mode is Mode.OBSERVE:
+            sim.change_settings(msgspec.structs.replace(sim.settings, mode=Mode.RECOVER))
+            await sim.restart_controller(self.down_s)
+
+
 AnyDeed = (
-    Uncordon
+    Promotion
+    | Uncordon
     | Cordon
     | Suspension
     | Hold
