@@ -51,6 +51,7 @@ from tests.control_plane.cases import (
     nodes_of,
     pods_of,
     recoveries,
+    seconds_later,
     told_to,
     uids,
 )
@@ -215,6 +216,7 @@ async def the_definitions_are_new(api: KubeApi) -> None:
 async def recovers_once_more(stage: RealStage, name: str) -> None:
     """After a way back: what this version has written hinders the earlier one in nothing."""
     old = await stage.running(name, 2)
+    await seconds_later(old)
     await stage.end(old[1], exit_code=1)
     new = await stage.running(name, 2, but=uids(old))
     await stage.steps(new[0], 102, 102)

@@ -4,6 +4,7 @@ says the steps of a rank itself, as the agent of its node would.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -40,6 +41,7 @@ __all__ = [
     "recovered",
     "recoveries",
     "refusals",
+    "seconds_later",
     "starting_s",
     "told_to",
     "trained",
@@ -200,6 +202,13 @@ async def told_to(stage: RealStage, pod: Any) -> str:
 
 async def recoveries(stage: RealStage, job: str) -> list[Any]:
     return [r for r in await stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == job]
+
+
+async def seconds_later(pods: Sequence[Any]) -> None:
+    """In a later second than the one in which these began. Kubernetes tells whole seconds: a rank that goes
+    in the very second in which its peers began may be one of a gang that was made again as a whole."""
+    began = max(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods)
+    await asyncio.sleep(max(0.0, (began - now()).total_seconds() + 1))
 
 
 async def is_suspended(stage: RealStage, job: str) -> bool:

@@ -22,6 +22,7 @@ from tests.control_plane.cases import (
     nodes_of,
     pytorchjob,
     recoveries,
+    seconds_later,
     uids,
 )
 from tests.control_plane.plane import ControlPlane
@@ -47,6 +48,7 @@ async def full(plane: ControlPlane, *, checkpoints: bool) -> AsyncIterator[tuple
         await stage.create(PYTORCHJOBS, with_checkpoints(job) if checkpoints else job, NAMESPACE)
         pods = await stage.running("llm", len(EIGHT))
         assert nodes_of(pods) == EIGHT
+        await seconds_later(pods)
         yield stage, pods
 
 
@@ -67,6 +69,7 @@ async def trains_again(stage: RealStage, old: list[Any]) -> list[Any]:
     """The new pods: all ranks run, and the Recovery waits for their first step."""
     new = await stage.running("llm", len(EIGHT), but=uids(old))
     await stage.until("Verifying", partial(is_at, stage, "Verifying"))
+    await seconds_later(new)
     return new
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from recover.resources import JOBS, PYTORCHJOBS
-from tests.control_plane.cases import indexed_job, pods_of, pytorchjob, recoveries, told_to, uids
+from tests.control_plane.cases import (
+    indexed_job,
+    pods_of,
+    pytorchjob,
+    recoveries,
+    seconds_later,
+    told_to,
+    uids,
+)
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -25,6 +33,7 @@ async def test_a_job_and_a_pytorchjob_of_one_name_are_each_told_of_their_own_rec
         await stage.create(PYTORCHJOBS, pytorchjob("llm", "OnFailure", dying="143"), NAMESPACE)
         old = {kind: await pods_up(stage, kind) for kind in KINDS}
 
+        await seconds_later([pod for pods in old.values() for pod in pods])
         # After a failed pod a Job makes no new one for 10 s.
         await stage.xid_79(old["Job"][-1]["spec"]["nodeName"])
         await stage.end(old["PyTorchJob"][-1], exit_code=1)
