@@ -85,11 +85,13 @@ class Guard:
         self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
         quarantined = {n.name for n in self._nodes if is_out_of_service(n)}
         self._quarantined = quarantined | set(world.taking)
-        self._recent = self._recent_quarantines() + len(self._quarantined - quarantined)
+        under_way = {("", name) for name in self._quarantined - quarantined}
+        self._recent = self._recent_quarantines() | under_way
         self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
 
-    def _recent_quarantines(self) -> int:
-        """Told by the Incidents, and by the nodes' own notes where an Incident is not written yet."""
+    def _recent_quarantines(self) -> set[tuple[str, str]]:
+        """Incident and node. Told by the Incidents, and by the nodes' own notes where an Incident is not
+        written yet."""
         hour_ago = self._now - timedelta(hours=1)
         done = {
             (name, incident.spec.node)
@@ -101,7 +103,7 @@ class Guard:
             for node in self._world.nodes.values()
             if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
         }
-        return len(done | marked)
+        return done | marked
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -120,16 +122,17 @@ class Guard:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if level is not QuarantineLevel.CORDON:
             return Allowed()
-        exhausted = self._exhausted(node)
+        exhausted = self._exhausted(node, diagnosis)
         if exhausted:
             return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
         self._quarantined.add(node.name)
-        self._recent += 1
+        self._recent.add((diagnosis.name, node.name))
         return Allowed()
 
-    def _exhausted(self, node: Node) -> str:
+    def _exhausted(self, node: Node, diagnosis: Diagnosis) -> str:
         """The first limit that another quarantine would break, in words; empty if none. A node that has one
-        already, and became worse, takes no second place."""
+        already, and became worse, takes no second place; nor does one whose Incident says that it was taken
+        out, though that write never came through."""
         limits, nodes, others = self._limits, self._nodes, self._quarantined - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
@@ -146,10 +149,9 @@ class Guard:
             out = sum(1 for name in peers if name in others)
             if out + 1 > limit:
                 return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
-        if self._recent + 1 > limits.quarantines_per_hour_max:
-            return (
-                f"{self._recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
-            )
+        recent = len(self._recent - {(diagnosis.name, node.name)})
+        if recent + 1 > limits.quarantines_per_hour_max:
+            return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
         return ""
 
     # --- gangs ---------------------------------------------------------------------------------------------

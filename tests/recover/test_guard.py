@@ -90,6 +90,18 @@ def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget
     assert world.decide().cordons == ["n7"]
 
 
+def test_a_quarantine_that_was_never_written_does_not_use_up_the_hour_of_its_own_node() -> None:
+    """The Incident says that it is done as soon as it is decided; the node's patch was lost in an outage."""
+    world = cluster(nodes=40)
+    budgets = msgspec.structs.replace(world.settings.budgets, quarantines_per_hour_max=1)
+    world.settings = msgspec.structs.replace(world.settings, budgets=budgets)
+    before = world.nodes["n7"]
+    recovering(world.finding(on="n7"))
+    world.nodes["n7"] = before
+
+    assert world.later(60).decide().cordons == ["n7"]
+
+
 def test_a_degraded_node_of_a_rack_keeps_no_dead_gpu_of_that_rack_in_service() -> None:
     world = cluster(nodes=36)
     for number in range(36):
