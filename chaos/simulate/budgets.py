@@ -20,6 +20,10 @@ class BudgetChecks:
         self.taken: list[datetime] = []
         """When nodes were taken out."""
 
+    def recent(self, at: datetime) -> int:
+        """How many nodes were taken out in the hour before."""
+        return sum(1 for taken in self.taken if taken > at - timedelta(hours=1))
+
     def quarantined(
         self, node: Object, nodes: list[Object], incidents: list[Object], limits: Budgets, at: datetime
     ) -> Iterator[str]:
@@ -29,8 +33,7 @@ class BudgetChecks:
         self.taken.append(at)
         out = [n for n in nodes if is_closed(n)]
         yield from over_limit(node, nodes, out, limits)
-        recent = sum(1 for taken in self.taken if taken > at - timedelta(hours=1))
-        if recent > limits.quarantines_per_hour_max:
+        if (recent := self.recent(at)) > limits.quarantines_per_hour_max:
             yield f"{recent} quarantines within an hour"
         yield from self._brake(node, out, len(nodes), incidents, limits, at)
 

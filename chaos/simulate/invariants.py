@@ -27,6 +27,7 @@ from chaos.simulate.reading import (
     has_consented,
     has_failed,
     has_own_volume,
+    is_closed,
     is_cordoned,
     is_fenced,
     is_suspended,
@@ -83,7 +84,7 @@ class Invariants:
         self._starts = StartChecks()
         self._stops = StopChecks(truth, store.now)
         self._choices = ChoiceChecks(truth)
-        self._budgets = BudgetChecks()
+        self.budgets = BudgetChecks()
         self._repairs = RepairChecks(store, settings.namespace)
         self._has_status: set[str] = set()
         self._orphans: set[str] = set()
@@ -196,11 +197,9 @@ class Invariants:
         released = node["metadata"]["annotations"].get(OURS + "released-at")
         if released and all(fault.at <= datetime.fromisoformat(released) for fault in grounds):
             yield f"{name} was taken out again for what a person had released it from"
-        if write.old is None or our_taint(write.old) is None:
+        if write.old is None or not is_closed(write.old):
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
-            yield from self._budgets.quarantined(
-                node, nodes, incidents, self.settings.budgets, write.audit.at
-            )
+            yield from self.budgets.quarantined(node, nodes, incidents, self.settings.budgets, write.audit.at)
 
     # --- gangs --------------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ class Gang:
         return self.training.step
 
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
-        began_s = asyncio.get_running_loop().time()
+        began_s, step = asyncio.get_running_loop().time(), self.training.begins_at(run)
         if self.crashes_at_start:
             await asyncio.sleep(5.0)
             say("ValueError: shapes (4,8) and (16,) do not match")
@@ -170,7 +170,7 @@ class Gang:
             say("loading the data set")
             while self.silent:
                 await asyncio.sleep(10.0)
-        ended = await self.training.run(run, say)
+        ended = await self.training.run(run, step, say)
         if ended.code and not self.training.gave_up(run.uid):
             self.failed(began_s)
         return ended

@@ -131,7 +131,8 @@ def _after(released: datetime, faults: list[HardwareFault]) -> list[HardwareFaul
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
     """A limit that it would break, or a brake or hold that an Incident names."""
     out = [n for n in nodes if is_closed(n)]
-    if any(over_limit(node, nodes, [*out, node], sim.settings.budgets)):
+    limits, recent = sim.settings.budgets, sim.invariants.budgets.recent(sim.clock.now())
+    if any(over_limit(node, nodes, [*out, node], limits)) or recent >= limits.quarantines_per_hour_max:
         return True
     name = node["metadata"]["name"]
     records = [

@@ -23,8 +23,10 @@ __all__ = ["StopChecks"]
 _VIEW_MAX = timedelta(seconds=180)
 """How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
 _CHECKPOINT_STEPS_AGO = 3
-_EARLY = timedelta(seconds=2)
-"""Kubernetes writes whole seconds."""
+_EARLY = timedelta(seconds=7)
+"""Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
+_RELEASE_SEEN = timedelta(seconds=90)
+"""A stop may be under way while a person releases the node."""
 
 
 class StopChecks:
@@ -45,7 +47,7 @@ class StopChecks:
             for name, since in life.running.values()
             if (node := by_name.get(name)) is not None
             for fault in self._truth.harms(name, node["status"]["nodeInfo"]["bootID"])
-            if fault.harm in (Harm.FATAL, Harm.DEGRADED) and not _is_answered(fault, node)
+            if fault.harm in (Harm.FATAL, Harm.DEGRADED) and not _is_answered(fault, node, now)
             if fault.at >= self._truth.acting_since
         ]
         name = job["metadata"]["name"]
@@ -55,10 +57,10 @@ class StopChecks:
             yield f"{name} was stopped for a degraded node, neither at a checkpoint nor after the grace"
 
 
-def _is_answered(fault: HardwareFault, node: Object) -> bool:
-    """A person has released the node since."""
+def _is_answered(fault: HardwareFault, node: Object, now: datetime) -> bool:
+    """A person has released the node since, and the controller can know it."""
     released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
-    return bool(released) and fault.at <= datetime.fromisoformat(released)
+    return bool(released) and fault.at <= datetime.fromisoformat(released) <= now - _RELEASE_SEEN
 
 
 def _is_due(fault: HardwareFault, since: datetime, life: Life, now: datetime, timing: Timing) -> bool:

@@ -78,10 +78,14 @@ class Training:
         """That rank ended since its peers did not come, which is no failure of its own."""
         return uid in self._gave_up
 
-    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+    def begins_at(self, run: ContainerRun) -> int:
+        """The step of a rank that starts now."""
         asked = run.environment.get("REKINDLE_RESUME_STEP", "")
         step = int(asked) if asked else self.checkpoints.newest
         self.checkpoints.tried[step] += 1
+        return step
+
+    async def run(self, run: ContainerRun, step: int, say: Callable[[str], None]) -> Exit:
         await asyncio.sleep(self._start_s)
         if not self.checkpoints.loads(step):
             say(NOT_LOADED)
