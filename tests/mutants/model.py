@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["ROOT", "Mutant", "NotApplicableError", "applied", "copied"]
+__all__ = ["ROOT", "Mutant", "NotApplicableError", "applied", "copied", "of"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _PARTS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "pyproject.toml")
@@ -23,6 +23,11 @@ class Mutant(msgspec.Struct, frozen=True):
     """Stands there once."""
     replacement: str
     why: str
+
+
+def of(file: str, *changes: tuple[str, str, str, str]) -> tuple[Mutant, ...]:
+    """Mutants of one file, each as name, search text, replacement and why it is harmful."""
+    return tuple(Mutant(name, file, search, new, why) for name, search, new, why in changes)
 
 
 class NotApplicableError(Exception):

@@ -1,0 +1,96 @@
+"""Mutants of room for a gang, of the count of its attempts, and of spare nodes."""
+
+from __future__ import annotations
+
+from tests.mutants.model import Mutant, of
+
+__all__ = ["PLACES"]
+
+_CAPACITY = of(
+    "recover/capacity.py",
+    (
+        "nodes that are not ready have room",
+        '    if not node.ready:\n        return "not ready"\n',
+        "",
+        "a gang is started that does not fit",
+    ),
+    (
+        "what others use is free",
+        "    if not taken:\n        return node.allocatable\n",
+        "    if taken is None or taken:\n        return node.allocatable\n",
+        "a gang is started on a full cluster",
+    ),
+    (
+        "quarantined nodes have room",
+        "if node.unschedulable and not tolerates(rules.tolerations, _UNSCHEDULABLE):",
+        "if node.unschedulable and tolerates(rules.tolerations, _UNSCHEDULABLE):",
+        "a gang is started that does not fit",
+    ),
+    (
+        "a gang's own places count as taken",
+        "for pod in pods.values() if uid != gang.ref.uid else ():",
+        "for pod in pods.values():",
+        "on a full cluster a stopped gang waits for its own old places",
+    ),
+)
+
+_AGAIN = of(
+    "recover/phases/again.py",
+    (
+        "pods keep an affinity that is outdated",
+        "    why = _bad_place(found, pods) or _needless(ctx, found, pods)\n",
+        "    why = _bad_place(found, pods)\n",
+        "a gang waits for good beside a node that is sound again",
+    ),
+    (
+        "waiting in vain counts as a failure",
+        "    return is_at_once and not any(pod.unschedulable for pod in pods)\n",
+        "    return True\n",
+        "lack of room ends as a crash loop",
+    ),
+)
+
+_ATTEMPTS = of(
+    "recover/attempts.py",
+    (
+        "all causes count together",
+        "count += is_counted and bool(_keys(one, attempt) & wanted)",
+        "count += is_counted",
+        "four GPUs that die on four nodes end as a crash loop",
+    ),
+    (
+        "progress does not reset the count",
+        "if step is not None and before is not None and step > before:",
+        "if step is not None and before is not None and step < 0:",
+        "a job that fails once a day is given up on the fourth",
+    ),
+)
+
+_SPARES = of(
+    "recover/spares.py",
+    (
+        "every spare is let in for one node",
+        "            free.remove(found)\n",
+        "",
+        "one spare is meant for two nodes",
+    ),
+    (
+        "a broken spare is let in",
+        "return takes_pods and not open_findings(node, world.health.get(node.name), node.released_at, now)",
+        "return takes_pods",
+        "a gang moves from one broken node to another",
+    ),
+    (
+        "a spare stays in when its node is back",
+        "        if name in needs and name not in serving and not _is_out(spare.node, avoided):",
+        "        if name not in serving and not _is_out(spare.node, avoided):",
+        "reserves are used up for good",
+    ),
+)
+
+PLACES: tuple[Mutant, ...] = (
+    *_CAPACITY,
+    *_AGAIN,
+    *_ATTEMPTS,
+    *_SPARES,
+)

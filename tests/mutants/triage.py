@@ -1,0 +1,302 @@
+"""Mutants of triage: what broke, who is to blame, and what may be done about it."""
+
+from __future__ import annotations
+
+from tests.mutants.model import Mutant, of
+
+__all__ = ["TRIAGE"]
+
+_GUARD = of(
+    "recover/guard.py",
+    (
+        "rack limit ignored",
+        "limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)",
+        "limit = len(peers) if percent is None else _share(len(peers), percent)",
+        "a whole rack may leave service",
+    ),
+    (
+        "pool limit ignored",
+        "limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)",
+        "limit = limits.domain_nodes_max if percent is None else len(peers)",
+        "a whole pool may leave service",
+    ),
+    (
+        "cluster limit one too high",
+        "if len(others) + 1 > cluster:",
+        "if len(others) > cluster:",
+        "one node more than allowed leaves service",
+    ),
+    (
+        "hourly limit ignored",
+        "if recent + 1 > limits.quarantines_per_hour_max:",
+        "if recent < 0:",
+        "a storm of false findings empties the cluster within the hour",
+    ),
+    (
+        "soft taints use the budget",
+        "        if level is not QuarantineLevel.CORDON:\n            return Allowed()\n",
+        "",
+        "a harmless sign keeps a dead GPU in service",
+    ),
+    (
+        "brake ignored for nodes",
+        "        if self.brakes:\n",
+        "        if self.brakes and not self._nodes:\n",
+        "a broken driver update cordons node after node",
+    ),
+    (
+        "brake ignored for gangs",
+        "if not harm.dead and self.brakes:",
+        "if harm.dead and self.brakes:",
+        "a mass fault stops jobs that train, and keeps dead ones down",
+    ),
+    (
+        "brake one node too late",
+        "if len(nodes) >= limits.brake_nodes_min and share",
+        "if len(nodes) > limits.brake_nodes_min and share",
+        "one node more is taken out before the brake",
+    ),
+    (
+        "consent ignored",
+        "if consent is OptIn.DISABLED:",
+        "if consent is OptIn.DISABLED and gang.suspended:",
+        "jobs are stopped whose people did not ask for it",
+    ),
+    (
+        "hold of a node ignored",
+        "if why := frozen(node, self._now):",
+        "if (why := frozen(node, self._now)) and node.quarantine is not None:",
+        "a node that people hold is taken from them",
+    ),
+    (
+        "hold of a gang ignored",
+        "if why := frozen_gang(gang, namespace, now):",
+        "if (why := frozen_gang(gang, namespace, now)) and gang.suspended:",
+        "a job that people hold is stopped",
+    ),
+    (
+        "old evidence cordons",
+        "        if diagnosis.seen_at < mode.acting_since:\n",
+        "        if diagnosis.seen_at > mode.acting_since:\n",
+        "the promotion to recover cordons for what was seen before, and nothing after",
+    ),
+    (
+        "what people have undone is tried again",
+        "if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None",
+        "if not last.phase else None",
+        "Rekindle and another controller stop and start a job in turns",
+    ),
+    (
+        "a degraded node moves a gang without a better place",
+        "if not free.fits:",
+        "if free.fits and free.missing:",
+        "a job that trains is stopped and finds no place",
+    ),
+)
+
+_EVIDENCE = of(
+    "recover/evidence.py",
+    (
+        "a fault of an earlier boot counts",
+        "and finding.boot_id == boot == health.status.boot_id",
+        "and boot == health.status.boot_id",
+        "a node that has booted again is cordoned for what is over",
+    ),
+    (
+        "a release answers nothing",
+        "return max((end for end in (*ends, node.released_at) if end is not None), default=None)",
+        "return max((end for end in ends if end is not None), default=None)",
+        "a node is taken out again for what a person has released it from",
+    ),
+    (
+        "a degraded device is a proof",
+        "drain = finding.remedy is Remedy.DRAIN_AND_RESET\n    return",
+        "drain = True\n    return",
+        "a gang waits beside a place of use",
+    ),
+    (
+        "a suspicion never ends",
+        "if finding.last_seen >= since and not trained_over(finding, health)",
+        "if finding.last_seen <= now",
+        "a node that trained for days is avoided for a sign of long ago",
+    ),
+    (
+        "proofs are forgotten",
+        "return {name: found for name, found, is_proven in _worst(world, now) if is_proven}",
+        "return {name: found for name, found, is_proven in _worst(world, now) if not is_proven}",
+        "a gang is placed on a dead GPU that no budget let be cordoned",
+    ),
+    (
+        "a weak finding hides a fatal one",
+        "return 4 if finding.severity is Severity.FATAL else 3",
+        "return 0 if finding.severity is Severity.FATAL else 3",
+        "a dead GPU stays in service beside an unknown code",
+    ),
+)
+
+_NODES = of(
+    "recover/diagnose/nodes.py",
+    (
+        "the class of the open Incident decides",
+        "        fault=first.fault,\n        severity=first.severity,\n",
+        "        fault=open_one.spec.fault if open_one else first.fault,\n        severity=first.severity,\n",
+        "one weak Incident hides every stronger fault of its node",
+    ),
+    (
+        "verdicts do not settle",
+        "settled = settles_at is None or now >= settles_at",
+        "settled = now is not None",
+        "a node is taken out for a line that the next one softens",
+    ),
+    (
+        "the grace runs from the finding",
+        "return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)",
+        "return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)",
+        "a job that starts on a degraded node is stopped at once",
+    ),
+    (
+        "a degraded device stops its gang at once",
+        "if first.severity is Severity.PENDING and not is_at_once:",
+        "if first.severity is Severity.PENDING and is_at_once:",
+        "steps since the last checkpoint are lost for a device that works",
+    ),
+    (
+        "an unknown code stops gangs",
+        "    if not _is_hardware(first):\n        return None\n    came_at",
+        "    came_at",
+        "jobs that train are stopped for lines that nobody knows",
+    ),
+    (
+        "an unknown code blames its node",
+        "return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE",
+        "return finding.severity is not Severity.INFO",
+        "lines that nobody knows stop jobs, and count towards the brake",
+    ),
+    (
+        "a silent node stops gangs that train",
+        "Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims",
+        "Harm(gang=gang, due=now, dead=is_dead) for gang, is_dead in victims",
+        "a kubelet that restarts costs a job its steps",
+    ),
+    (
+        "a fault harms gangs elsewhere too",
+        "            and node.name in recovery.nodes\n",
+        "",
+        "every gang that is being recovered takes up every fault of the cluster",
+    ),
+)
+
+_GANGS = of(
+    "recover/diagnose/gangs.py",
+    (
+        "hangs are not noticed",
+        "dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent",
+        "dead = is_dead(world, pods, lost, timing, now) or is_silent",
+        "a gang hangs for ever",
+    ),
+    (
+        "a loss in doubt counts at once",
+        "if uid in explained or state.suspicious:",
+        "if uid in explained:",
+        "an elastic training that goes on is restarted",
+    ),
+    (
+        "what a node's fault explains is blamed on the gang as well",
+        "if uid in explained or state.suspicious:",
+        "if state.suspicious:",
+        "the application is blamed for a dead GPU, and the gang restarted twice",
+    ),
+    (
+        "an application is blamed unseen",
+        'covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)',
+        'covered = ""',
+        "the application is blamed while nobody watched its node",
+    ),
+)
+
+_RANKS = of(
+    "recover/diagnose/ranks.py",
+    (
+        "failed pods of before count as lost ranks",
+        "return pod.created < gang.started_at - CLOCKS_APART",
+        "return False",
+        "a job that a person has resumed is stopped for what failed before",
+    ),
+    (
+        "leftovers of earlier attempts count as lost ranks",
+        "    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]\n",
+        "    pods = [pod for pod in world.pods(gang.ref.uid) if kept or pod]\n",
+        "a restarted job is stopped again for its old failed pods",
+    ),
+)
+
+_PLAN = of(
+    "recover/plan.py",
+    (
+        "a node is taken out before its verdict settles",
+        "if level is QuarantineLevel.CORDON and not diagnosis.settled:",
+        "if level is QuarantineLevel.NONE and not diagnosis.settled:",
+        "a node is cordoned for a line that the next one softens",
+    ),
+    (
+        "a worse fault leaves the soft taint as it is",
+        "if ours is not None and not nodes.is_stronger(level, node):",
+        "if ours is not None:",
+        "a dead GPU stays in service where it was degraded before",
+    ),
+)
+
+_RESTARTS = of(
+    "recover/restarts.py",
+    (
+        "a cause acts again and again",
+        "            return self._done(gang, taken_up)\n        verdict",
+        "            self._done(gang, taken_up)\n        verdict",
+        "a job is stopped for the same fault at each look",
+    ),
+    (
+        "a second recovery beside the running one",
+        "        if running is not None:\n            _, _, causes",
+        "        if running is not None and running.status.phase is Phase.BLOCKED:\n            _, _, causes",
+        "two recoveries stop and start one job",
+    ),
+    (
+        "gangs are stopped before they are due",
+        "verdict = _due(diagnosis, harm, self._now) or self._guard.may_restart(diagnosis, harm)",
+        "verdict = self._guard.may_restart(diagnosis, harm)",
+        "no verdict settles, no grace is given, and a job that trains is stopped",
+    ),
+    (
+        "later causes are not told",
+        "            if told != running.spec.causes and not",
+        "            if told == running.spec.causes and not",
+        "a gang is started again on the node that broke meanwhile",
+    ),
+)
+
+_INCIDENTS = of(
+    "recover/incidents.py",
+    (
+        "an Incident closes while its node is out",
+        "            and name not in quarantining\n",
+        "",
+        "the close answers the fault, and nobody remembers why the node is out",
+    ),
+    (
+        "an Incident closes while its fault is there",
+        "            name not in live\n            and name not in quarantining",
+        "            name not in quarantining",
+        "Incidents close and open at each look",
+    ),
+)
+
+TRIAGE: tuple[Mutant, ...] = (
+    *_GUARD,
+    *_EVIDENCE,
+    *_NODES,
+    *_GANGS,
+    *_RANKS,
+    *_PLAN,
+    *_RESTARTS,
+    *_INCIDENTS,
+)
