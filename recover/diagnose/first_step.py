@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from detectors.contract import CoverageState, Source
+from recover.api import Phase
 from recover.consent import OptIn, opt_in
 from recover.diagnose.coverage import silence
 from recover.durations import parse_s
@@ -44,11 +45,11 @@ def first_step_due(
 
 
 def steps_are_readable(world: World, gang: Gang) -> bool:
-    """Steps of this gang were read before: then their absence is a hang."""
-    return any(
-        recovery.status.last_step is not None or recovery.status.resumed_step is not None
-        for recovery in world.history(gang.ref.uid)
-    )
+    """Steps of this gang were read after its last recovery: then their absence is a hang. Where that recovery
+    ended without steps, a person was called, or nobody knows if it trains."""
+    history = world.history(gang.ref.uid)
+    last = history[-1].status if history else None
+    return last is not None and last.phase is Phase.SUCCEEDED and last.resumed_step is not None
 
 
 def _runs(pod: Pod) -> bool:

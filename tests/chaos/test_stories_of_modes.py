@@ -36,6 +36,7 @@ def test_a_pool_that_is_raised_acts_on_what_comes_and_never_on_what_was_seen_the
         assert reasons(sim, Outcome.WOULD) == {"ObserveMode"}
 
         sim.change_settings(Settings(mode=Mode.RECOVER))
+        sim.truth.acting_since = sim.clock.now()
         await sim.restart_controller()
         await comes_to_rest(sim)
         assert touched(sim) == []
@@ -63,6 +64,7 @@ def test_a_namespace_that_ends_its_observation_is_not_restarted_for_what_was_bef
         if not controller_lives:
             sim.kill_controller()
         await say(sim, None)
+        sim.truth.acting_since = sim.clock.now()
         await sim.passes(5)
         if not controller_lives:
             await sim.start_controller()

@@ -10,6 +10,7 @@ import pytest
 from detectors.contract import Fault, ObjectMeta
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.model import AgentPod, Gang, PodPhase
+from recover.reasons import Reason
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMIT_S = 2700.0
@@ -83,3 +84,11 @@ def test_where_the_agent_of_one_rank_is_away_nobody_can_tell() -> None:
     world.agents = {name: AgentPod(name, f"{name}-agent", ready=name != "n2") for name in world.nodes}
 
     assert world.decide().incidents == []
+
+
+def test_a_gang_whose_recovery_ended_without_steps_is_left_to_the_person_who_was_called() -> None:
+    world = trained_before(silent())
+    ended = RecoveryStatus(phase=Phase.ESCALATED, reason=Reason.NO_STEPS, last_step=120)
+    world.recoveries["ml/first"] = msgspec.structs.replace(world.recoveries["ml/first"], status=ended)
+
+    assert world.decide().restarts == []
