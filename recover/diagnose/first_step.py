@@ -20,7 +20,7 @@ from recover.model import Gang, Pod, PodPhase, World
 from recover.nodehealths import HANG_TIMEOUT
 from recover.settings import Timing
 
-__all__ = ["first_step_due", "shows_no_step", "steps_are_readable"]
+__all__ = ["first_step_due", "shows_no_step", "steps_are_readable", "steps_were_read"]
 
 
 def first_step_due(
@@ -42,6 +42,14 @@ def first_step_due(
     if len(begins) < len(pods):
         return None
     return max(begins) + timedelta(seconds=max(timing.verify_deadline_s, limit_s or 0.0))
+
+
+def steps_were_read(world: World, gang: Gang) -> bool:
+    """In some life of this gang before."""
+    return any(
+        recovery.status.last_step is not None or recovery.status.resumed_step is not None
+        for recovery in world.history(gang.ref.uid)
+    )
 
 
 def steps_are_readable(world: World, gang: Gang) -> bool:

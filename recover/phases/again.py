@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from recover.api import Phase, RecoveryStatus
 from recover.capacity import room
-from recover.diagnose.first_step import shows_no_step, steps_are_readable
+from recover.diagnose.first_step import shows_no_step, steps_were_read
 from recover.diagnose.ranks import losses, ranks
 from recover.model import Pod, PodPhase
 from recover.phases import known
@@ -81,7 +81,7 @@ def _may_train(ctx: Context, pod: Pod) -> bool:
         return True
     if pod.phase is not PodPhase.RUNNING:
         return False
-    return not (steps_are_readable(ctx.world, ctx.gang) and shows_no_step(ctx.world, pod, ctx.now))
+    return not (steps_were_read(ctx.world, ctx.gang) and shows_no_step(ctx.world, pod, ctx.now))
 
 
 def _bad_place(found: Avoidance, pods: list[Pod]) -> str:
