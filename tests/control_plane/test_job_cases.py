@@ -294,7 +294,8 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
         recovery = await ended(stage, "llm", "Escalated", "Held")
 
         assert "kubectl-edit" in recovery["status"]["message"]
-        assert writes_to(control_plane, since, JOBS, "llm") == []
+        # At most one write: it takes back what the start had put into the job, and leaves the suspension.
+        assert writes_to(control_plane, since, JOBS, "llm") in ([], ["patch"])
         assert (await job_of(stage, "llm"))["spec"]["suspend"] is True
 
 
