@@ -6,6 +6,7 @@ A wrong one ends the start: it would be found out on a broken node otherwise.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -99,8 +100,7 @@ def _templates(settings: Templates) -> dict[StepKind, Mapping[str, Any]]:
 
 def _template(kind: StepKind, file: str) -> Mapping[str, Any]:
     if not file:
-        packaged = resources.files("recover.repair").joinpath(f"templates/{kind}.yaml")
-        return _checked(packaged.read_text(encoding="utf-8"), f"templates/{kind}.yaml")
+        return _packaged(kind)
     where = f"settings repair.templates.{kind}: {file}"
     try:
         return _checked(Path(file).read_text(encoding="utf-8"), where)
@@ -108,6 +108,12 @@ def _template(kind: StepKind, file: str) -> Mapping[str, Any]:
         raise SettingsError(f"{where}: cannot be read: {error.strerror}; expected a YAML file") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{where}: no text: {error.reason}; expected a YAML file") from error
+
+
+@functools.cache
+def _packaged(kind: StepKind) -> Mapping[str, Any]:
+    packaged = resources.files("recover.repair").joinpath(f"templates/{kind}.yaml")
+    return _checked(packaged.read_text(encoding="utf-8"), f"templates/{kind}.yaml")
 
 
 def _checked(text: str, where: str) -> Mapping[str, Any]:
