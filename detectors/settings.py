@@ -117,9 +117,9 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refresh_s: PositiveSeconds = 600.0
     """Changes that are no edges (counts) wait at most this long."""
     idle_refresh_s: Seconds = 600.0
-    """The status is written at least this often, also when nothing changes: its age shows that the agent
-    lives. 0 switches this off where agents are pods, whose readiness shows the same without a write (the
-    chart sets it)."""
+    """The agent writes the status at least this often, even if nothing changes, so that the age of the status
+    shows whether the agent lives. 0 switches this off: where agents are pods, their readiness shows it (the
+    chart sets 0)."""
     ask_s: PositiveSeconds = 300.0
     """An empty patch, which writes nothing, brings the spec this often."""
     ask_busy_s: PositiveSeconds = 5.0

@@ -130,26 +130,25 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",
-        "See what each does: rekindle status. The next one that is free is let in by itself; a further one "
-        "is made by the label rekindle.dev/spare=true on a free node of the same pool.",
+        "rekindle status shows what each spare does. Rekindle uses the next spare that becomes free. To add "
+        "one, put the label rekindle.dev/spare=true on a free node of the same pool.",
     ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the node's boot, the device's reset, a person's release or the present "
         "mode, so it no longer counts.",
-        "Rekindle acts if the fault occurs again, or lasts for more than a minute. Cordon the node to take "
-        "it "
-        "out of service now.",
+        "Rekindle acts if the fault occurs again, or lasts longer than one minute. To take the node out of "
+        "service now, cordon it.",
     ),
     Reason.BLIND: Explanation(
         "A source that is needed to tell who is to blame was not readable, and being blind is not being "
         "innocent.",
-        "See why the agent cannot read it: the story of the node (rekindle why) shows its coverage.",
+        "rekindle why of the node shows its coverage, and why the agent cannot read the source.",
     ),
     Reason.WRITE_REFUSED: Explanation(
-        "The API server refused the write, as an admission policy, a webhook or a quota may make it do. All "
-        "other writes for the same fault were made, and Rekindle tries this one again every 10 seconds.",
-        "The record's message has the API server's words. Let the ServiceAccount rekindle-controller pass "
-        "that policy, webhook or quota.",
+        "The API server refused the write, for example because of an admission policy, a webhook or a quota. "
+        "All other writes for the same fault were made, and Rekindle tries this one again every 10 seconds.",
+        "The message has the API server's words. Let the ServiceAccount rekindle-controller pass that "
+        "policy, webhook or quota.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
         "Another controller decides about this object, and Rekindle does not fight it.",
@@ -220,7 +219,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Say where the checkpoints lie: rekindle.dev/checkpoint: /path/in/the/container on the job.",
     ),
     Reason.RESUMED_OLDER: Explanation(
-        "The job resumed from an older step than the checkpoint that was chosen.",
+        "The job resumed from an older step than that of the chosen checkpoint, or than the step that it had "
+        "reached if no checkpoint was verified.",
         "Make the training script load the path in REKINDLE_RESUME_FROM.",
     ),
     Reason.RESUMED_FROM_SCRATCH: Explanation(
@@ -238,13 +238,14 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time, and a gang is never resumed over a living old pod. The recovery goes "
         "on once they have ended.",
-        "Describe the old pods to see what holds them. Finalizers and unreachable volumes are the usual "
+        "See with kubectl describe what keeps the old pods. Finalizers and unreachable volumes are the usual "
         "causes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
         "A node does not answer, and nothing proves that it no longer writes to the job's volume.",
-        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it. Where its Node "
-        "object is gone, delete the pods that the message names with --force once the machine is off.",
+        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it. If its Node object "
+        "is gone, make sure that the machine is off, then delete the pods that the message names with "
+        "--force.",
     ),
     Reason.FRAMEWORK_BACKOFF: Explanation(
         "The job's framework has counted failed pods and lets time pass before it makes new ones.",
@@ -257,14 +258,14 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
     ),
     Reason.STOP_REFUSED: Explanation(
-        "The API server does not take the job's stop: mostly a policy or a webhook refuses it.",
-        "The recovery has its words. Let the controller's ServiceAccount suspend jobs. It goes on once the "
-        "stop is taken.",
+        "The API server refuses the job's stop, mostly because of a policy or a webhook.",
+        "The Recovery has the API server's words. Let the controller's ServiceAccount suspend jobs. The "
+        "recovery goes on once the stop is accepted.",
     ),
     Reason.START_REFUSED: Explanation(
-        "The API server does not take the job's start, or the ConfigMap that its ranks read.",
-        "The recovery has its words. A quota on ConfigMaps, an immutable ConfigMap of that name beside the "
-        "job, a policy or a webhook may refuse it. The recovery goes on once it is taken.",
+        "The API server refuses the job's start, or the ConfigMap that its ranks read.",
+        "The Recovery has the API server's words. A quota on ConfigMaps, an immutable ConfigMap of that "
+        "name, a policy or a webhook may refuse the write. The recovery goes on once the write is accepted.",
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "
@@ -273,7 +274,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "when it is stopped; or put the annotation rekindle.dev/on-terminal: recreate on the job.",
     ),
     Reason.DELETION_HELD: Explanation(
-        "The job is deleted to be made anew, and a finalizer keeps it from going.",
+        "The job is being deleted to be created again, and a finalizer delays its deletion.",
         "See metadata.finalizers of the job. The recovery goes on once the job is gone.",
     ),
     Reason.KNOWN_ISSUE: Explanation(

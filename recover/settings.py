@@ -50,8 +50,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     in_place_grace_s: Seconds = 5.0
     """A single container that restarts in place may be elastic training: wait this long for new steps."""
     stop_deadline_s: Seconds = 180.0
-    """Old pods on living nodes must be gone by then, or up to 60 s after their own
-    `terminationGracePeriodSeconds` if that is later. Then the recovery is Blocked until they are gone."""
+    """Old pods on living nodes must be gone after this time, or 60 s after the end of their own
+    `terminationGracePeriodSeconds` if that is later. Else the recovery is Blocked until they are gone."""
     fence_wait_s: Seconds = 300.0
     """Without proof that a node is off, its pods with no or shared volumes are given up after this long
     (Kubernetes' own default toleration of an unreachable node)."""
@@ -95,10 +95,11 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     brake_nodes_min: Count = 5
     """Fewer nodes, as in a small cluster, never trip the brake."""
     brake_window_s: Seconds = 300.0
-    """Both for striking so many, and for how long the brake then holds."""
+    """Length of the window in which struck nodes are counted, and of the pause after the brake engages."""
     attempts_per_cause_max: Count = 3
-    """Restarts of one gang for one cause without progress of its steps. A cause is the class and the node of
-    a hardware fault, or the first error of the gang's own failure; a restart counts once all ranks ran."""
+    """Restarts of one gang for one cause without progress of its steps. A cause is the fault class and the
+    node of a hardware fault, or the first error of the gang's own failure. A restart counts only if all ranks
+    ran."""
     recoveries_per_gang_max: Count = 48
     """In `timing.recovery_window_s`. Llama 3 405B saw 8.6 interruptions a day."""
 
@@ -107,19 +108,18 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where stopped gangs are started again, and when."""
 
     hold_without_room: bool = True
-    """A stopped gang is started only once all of its ranks fit on the nodes that are there, as far as their
-    accelerators tell. Set this to `false` with a cluster autoscaler, which adds nodes only for pods that
-    wait."""
+    """A stopped gang is started only once the accelerators of the present nodes suffice for all of its ranks.
+    Set this to `false` with a cluster autoscaler, which adds nodes only for pending pods."""
     suspicion_s: PositiveSeconds = 86_400.0
-    """A node that is suspected, and not proven to be broken, is less preferred for this long. Training that
-    goes on there, a reboot, a repair or a person's release ends the suspicion sooner."""
+    """Gangs prefer other nodes to a suspected node for this long. Training that goes on there, a reboot, a
+    repair or a person's release ends the suspicion sooner."""
     again_s: PositiveSeconds = 10.0
-    """A gang whose ranks never all ran is stopped and started again for better places at the earliest after
-    this, and after twice as long each further time. Such starts count as no attempt."""
+    """A gang whose ranks never all ran is stopped and started again on better nodes. This is the shortest
+    time between two such starts; each further start doubles it. These starts do not count as attempts."""
     again_max_s: PositiveSeconds = 900.0
-    """... but never later than this."""
+    """Longest time between two such starts."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """So often in one recovery; after that its ranks keep waiting where they are."""
+    """Such starts in one recovery. After that the ranks keep waiting where they are."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -271,8 +271,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The API server holds pods back by scheduling gates (Kubernetes 1.27 and later). Where it drops them,
     the scan pod is created only once the old pods have ended, and its start is waited for."""
     agents_are_pods: bool = False
-    """Agents are pods of the chart's DaemonSet, in `namespace`, and the chart sets this: a node whose agent's
-    pod is missing or not ready is not watched. Otherwise an agent shows that it lives by what it writes."""
+    """Agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. A node whose agent's pod
+    is missing or not ready counts as not watched. With `false`, the age of the agent's last write decides."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
