@@ -9,19 +9,20 @@ Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintTo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from recover.api import Phase, Recovery, Requirement
+from recover.api import Phase, Recovery, Requirement, Toleration
 from recover.decode import UNHEALTHY
 from recover.model import Gang, Mark, Node, Pod, PodPhase, Taint, Template, World
 from recover.recipes.placement import carries
 from recover.spare_nodes import SPARE
+from recover.tolerations import of_pods, of_resources, tolerates, written
 from recover.workloads.patches import avoiding
 
-__all__ = ["RESERVED_S", "Room", "priority_of", "room", "tolerates", "tolerates_all"]
+__all__ = ["RESERVED_S", "Room", "priority_of", "room"]
 
 RESERVED_S = 60.0
 """A gang that was started takes its places first for this long: its pods are not bound at once."""
@@ -70,11 +71,12 @@ def room(
     without: Mapping[str, str] = {},
     placed: Sequence[Requirement] = (),
     priority: int | None = None,
+    tolerations: Sequence[Toleration] = (),
 ) -> Room:
     """The estimate for all ranks of the gang at once; the places that its own pods have now are free for it.
 
     `without`: nodes that it is kept off, each with the reason. `placed`: what recipes ask of its nodes.
-    `priority`: that of its pods, where they are gone and it is known from before.
+    `priority` and `tolerations`: those of its pods, where they are gone and that is known from before.
     """
     reported = {name for node in world.nodes.values() for name in node.capacity}
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
@@ -86,8 +88,10 @@ def room(
             groups.setdefault(request, []).append((template, count))
     first = priority if priority is not None else priority_of(world, gang)
     used = _used(world, gang, first) if groups else {}
+    added = written([*tolerations, *of_pods(world, gang)])
     found = [
-        _room_of(world, gang, request, ranks, without, start, used, now) for request, ranks in groups.items()
+        _room_of(world, gang, request, ranks, without, start, used, added, now)
+        for request, ranks in groups.items()
     ]
     return max(found, key=lambda one: one.missing, default=Room())
 
@@ -100,10 +104,12 @@ def _room_of(
     without: Mapping[str, str],
     start: Mark,
     used: Mapping[str, Mapping[str, int]],
+    added: Sequence[Mapping[str, object]],
     now: datetime,
 ) -> Room:
     """Ranks of several templates that ask for the same: no template may lack places, nor all together."""
-    rules = [(_Rules.of(template, gang, start), count) for template, count in ranks]
+    added = [*added, *of_resources(name for name, _ in request)]
+    rules = [(_Rules.of(template, gang, start, added), count) for template, count in ranks]
     places, short = 0, [count for _, count in ranks]
     out: list[tuple[str, str]] = []
     in_use = 0
@@ -167,11 +173,11 @@ class _Rules(msgspec.Struct, frozen=True):
     """What the labels and the fields of a node must be; one of the terms is enough."""
 
     @classmethod
-    def of(cls, template: Template, gang: Gang, start: Mark) -> _Rules:
+    def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
         affinity = avoiding(template.affinity, gang, start).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
         terms = tuple(map(_term, required.get("nodeSelectorTerms", ()))) if required else None
-        return cls(template.tolerations, template.node_selector, terms)
+        return cls((*template.tolerations, *added), template.node_selector, terms)
 
     def suits(self, node: Node) -> bool:
         if any(node.labels.get(name) != value for name, value in self.selector.items()):
@@ -228,25 +234,6 @@ def _tainted(taint: Taint) -> str:
     if taint.key == SPARE:
         return "a spare in reserve"
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
-
-
-def tolerates_all(gang: Gang) -> bool:
-    """No taint keeps its ranks off a node."""
-    tolerations = (one for template in gang.templates.values() for one in template.tolerations)
-    return any(one.get("operator") == "Exists" and not one.get("key") for one in tolerations)
-
-
-def tolerates(tolerations: Iterable[Mapping[str, object]], taint: Taint) -> bool:
-    return any(_covers(one, taint) for one in tolerations)
-
-
-def _covers(toleration: Mapping[str, object], taint: Taint) -> bool:
-    if toleration.get("effect") not in (None, "", taint.effect):
-        return False
-    is_any = toleration.get("operator") == "Exists"
-    if not toleration.get("key"):
-        return is_any
-    return toleration.get("key") == taint.key and (is_any or (toleration.get("value") or "") == taint.value)
 
 
 def _slots(offered: Mapping[str, int], request: _Request) -> int:

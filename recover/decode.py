@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from detectors.contract import ObjectMeta, key
-from recover.api import GangRef
+from recover.api import GangRef, Toleration
 from recover.model import (
     Container,
     NamespaceView,
@@ -68,6 +68,8 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
 the share of a card in per cent."""
+
+_OF_EVERY_POD = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -260,6 +262,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
             _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
         ),
         requests=_requested(containers, accelerators),
+        tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
@@ -281,6 +284,18 @@ def _requested(containers: list[_Container], names: tuple[str, ...]) -> tuple[tu
 def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Of 100,000 pods most ask for the same: they share one tuple."""
     return requests
+
+
+def _tolerations(raw: list[dict[str, Any]]) -> tuple[Toleration, ...]:
+    """Without those that every pod is given, of nodes that are not ready."""
+    return _shared_tolerations(
+        tuple(one for one in msgspec.convert(raw, list[Toleration]) if one.key not in _OF_EVERY_POD)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    return tolerations
 
 
 def outsider(raw: bytes) -> Outsider:

@@ -36,7 +36,7 @@ from recover.api.recovery import (
     Totals,
     Witness,
 )
-from recover.api.shared import Blame, Condition, GangRef
+from recover.api.shared import Blame, Condition, GangRef, Toleration
 
 __all__ = [
     "ACTIVE_PHASES",
@@ -66,6 +66,7 @@ __all__ = [
     "RejectedCheckpoint",
     "Requirement",
     "Suspect",
+    "Toleration",
     "Totals",
     "Witness",
 ]

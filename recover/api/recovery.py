@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
-from recover.api.shared import Blame, Condition, GangRef, Wire
+from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
 
 __all__ = [
     "ACTIVE_PHASES",
@@ -254,6 +254,10 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     priority: Annotated[
         int | None, Meta(description="of the ranks' pods: pods of a lower one make room for them")
     ] = None
+    tolerations: Annotated[
+        list[Toleration],
+        Meta(description="of the ranks' pods, beyond those of their job's templates", max_length=32),
+    ] = []
     leftovers: Annotated[
         list[Annotated[str, Meta(max_length=8)]],
         Meta(

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Blame", "Condition", "GangRef", "Wire"]
+__all__ = ["Blame", "Condition", "GangRef", "Toleration", "Wire"]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -35,6 +35,15 @@ class GangRef(Wire, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Toleration(Wire, frozen=True, kw_only=True):
+    """A taint that pods tolerate, as Kubernetes writes it."""
+
+    key: Annotated[str, Meta(max_length=317)] = ""
+    operator: Annotated[str, Meta(max_length=63)] = ""
+    value: Annotated[str, Meta(max_length=63)] = ""
+    effect: Annotated[str, Meta(max_length=63)] = ""
 
 
 class Condition(Wire, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from recover.api import GangRef
+from recover.api import GangRef, Toleration
 from recover.model.volumes import Volume
 
 __all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "Waiting"]
@@ -69,6 +69,8 @@ class Pod(msgspec.Struct, frozen=True):
     accelerators: int = 0
     requests: tuple[tuple[str, int], ...] = ()
     """What it takes of each accelerator resource of its node, as the scheduler counts it."""
+    tolerations: tuple[Toleration, ...] = ()
+    """With those that admission gave it, which its job's template lacks."""
     priority: int = 0
     grace_s: int = 30
     """How long its own spec lets it take to end."""

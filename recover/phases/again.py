@@ -104,5 +104,13 @@ def _is_there(ctx: Context, host: str) -> bool:
 
 
 def _fits(ctx: Context, without: Mapping[str, str]) -> bool:
-    placed, priority = known.placed(ctx), ctx.status.priority
-    return room(ctx.world, ctx.gang, ctx.now, without=without, placed=placed, priority=priority).fits
+    placed, status = known.placed(ctx), ctx.status
+    return room(
+        ctx.world,
+        ctx.gang,
+        ctx.now,
+        without=without,
+        placed=placed,
+        priority=status.priority,
+        tolerations=status.tolerations,
+    ).fits

@@ -14,11 +14,11 @@ from itertools import islice
 import msgspec
 
 from recover.api import Blame, Cause, RecoveryStatus
-from recover.capacity import tolerates_all
 from recover.evidence import proven, suspected, trained_after
 from recover.model import Gang, World
 from recover.phases import known
 from recover.phases.context import AVOIDED_MAX, Context
+from recover.tolerations import tolerates_all
 from recover.workloads.wire import HOSTNAME
 
 __all__ = ["Avoidance", "avoidance", "host_of", "shown", "to_avoid"]

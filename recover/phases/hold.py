@@ -29,8 +29,15 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     # At the last start some ranks found no place, and the others gave up waiting for them.
     wait_s = pause_s(ctx, ended) if ended in status.uncounted else 0.0
     if ctx.settings.placement.hold_without_room:
-        placed, priority = known.placed(ctx), status.priority
-        found = room(ctx.world, gang, ctx.now, without=without, placed=placed, priority=priority)
+        found = room(
+            ctx.world,
+            gang,
+            ctx.now,
+            without=without,
+            placed=known.placed(ctx),
+            priority=status.priority,
+            tolerations=status.tolerations,
+        )
     if found.fits and wait_s <= 0:
         return _released(ctx) if waits else None
     look_again_s = wait_s if wait_s > 0 else RESERVED_S if found.reserved else None

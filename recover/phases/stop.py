@@ -17,6 +17,7 @@ from recover.phases.causes import first_cause
 from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.reasons import EventReason, Reason
 from recover.resources import PODS
+from recover.tolerations import of_pods
 from recover.workloads import workload_of
 
 __all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
@@ -35,6 +36,7 @@ def planned(ctx: Context) -> Step:
         ctx.status,
         causes=[cause],
         priority=priority_of(ctx.world, ctx.gang),
+        tolerations=of_pods(ctx.world, ctx.gang),
     )
     message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
     return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.api import Phase
+from recover.api import Phase, Toleration
 from recover.capacity import Room, room
 from recover.model import Mark, Pod, PodPhase, Quarantine, Taint, Template
 from recover.reasons import Reason
@@ -107,6 +107,41 @@ def test_a_taint_that_the_ranks_tolerate_keeps_none_out(toleration: dict[str, An
     world.change_node("n2", taints=(Taint(key="maintenance", effect="NoSchedule", value="now"),))
 
     assert estimate(world).fits is fits
+
+
+def test_a_taint_named_as_what_the_ranks_ask_for_keeps_none_out() -> None:
+    """GKE taints all its GPU nodes so, and its admission adds the toleration to each pod."""
+    world = machines(3)
+    for name in world.nodes:
+        world.change_node(name, taints=(Taint(key=GPU, effect="NoSchedule", value="present"),))
+
+    assert estimate(world).fits
+    world.change_node("n2", taints=(Taint(key=GPU, effect="NoExecute", value="present"),))
+    assert estimate(world).missing == 1
+
+
+def reserved_by_webhook() -> Worlds:
+    """Every node is tainted, and only the pods have the toleration: a webhook added it."""
+    world = machines(4)
+    for name in world.nodes:
+        world.change_node(name, taints=(Taint(key="team", effect="NoSchedule", value="ml"),))
+    added = Toleration(key="team", operator="Equal", value="ml", effect="NoSchedule")
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, tolerations=(added,))
+    return world
+
+
+def test_a_taint_that_only_the_pods_tolerate_keeps_none_out() -> None:
+    assert estimate(reserved_by_webhook()).fits
+
+
+def test_what_the_old_pods_tolerated_is_known_at_the_start_when_they_are_gone() -> None:
+    world = recovering(reserved_by_webhook().finding(on="n1"))
+    advanced(world, Phase.RESUMING)
+    assert world.pods["llm-uid"] == {}
+
+    assert "start-gang" in step(world)
 
 
 def test_a_taint_that_only_prefers_others_keeps_none_out() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recover import decode
+from recover.api import Toleration
 from recover.decode import QUARANTINE, RELEASED
 from recover.model import Waiting
 from recover.settings import Settings
@@ -49,6 +50,21 @@ def test_a_garbled_mark_on_a_job_is_no_mark(mark: str) -> None:
     raw = msgspec.json.encode({"metadata": {"name": "j", "annotations": {MARK: mark}}, "spec": {}})
 
     assert Job().parse(raw).mark is None
+
+
+def test_of_a_pods_tolerations_those_that_every_pod_has_are_left_out() -> None:
+    told = [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300},
+        {"operator": "Exists", "tolerationSeconds": 60},
+    ]
+
+    found = decode.pod(pod({}, spec={"tolerations": told}), ACCELERATORS)
+
+    assert found.tolerations == (
+        Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),
+        Toleration(operator="Exists"),
+    )
 
 
 @given(grace_s=st.integers(0, 2**63 - 1), year=st.integers(1, 9999))

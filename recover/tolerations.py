@@ -1,0 +1,62 @@
+"""Which taints a gang's ranks tolerate. Pure.
+
+A job's template does not say all: admission adds tolerations to the pods, and they may stand there alone. The
+plugin ExtendedResourceToleration adds one for each extended resource that a pod asks for (GKE taints all its
+GPU nodes and relies on that), a RuntimeClass those of its own, and webhooks what they like.
+Sources: kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
+cloud.google.com/kubernetes-engine/docs/how-to/gpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from recover.api import Toleration
+from recover.model import Gang, Taint, World
+
+__all__ = ["of_pods", "of_resources", "tolerates", "tolerates_all", "written"]
+
+_MAX = 32
+
+
+def of_pods(world: World, gang: Gang) -> list[Toleration]:
+    """What the gang's pods tolerate beyond its templates, also those that went away a moment ago."""
+    said = {_parts(one) for template in gang.templates.values() for one in template.tolerations}
+    pods = [*world.pods(gang.ref.uid), *world.departed.get(gang.ref.uid, {}).values()]
+    found = {_parts(msgspec.to_builtins(one)): one for pod in pods for one in pod.tolerations}
+    return [found[parts] for parts in sorted(found.keys() - said)][:_MAX]
+
+
+def _parts(toleration: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(str(toleration.get(part) or "") for part in ("key", "operator", "value", "effect"))
+
+
+def of_resources(names: Iterable[str]) -> list[dict[str, str]]:
+    """What admission may add by itself for pods that ask for these extended resources."""
+    return [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in names]
+
+
+def written(tolerations: Iterable[Toleration]) -> list[Mapping[str, object]]:
+    """As they stand in a template."""
+    return [msgspec.to_builtins(one) for one in tolerations]
+
+
+def tolerates_all(gang: Gang) -> bool:
+    """No taint keeps its ranks off a node."""
+    tolerations = (one for template in gang.templates.values() for one in template.tolerations)
+    return any(one.get("operator") == "Exists" and not one.get("key") for one in tolerations)
+
+
+def tolerates(tolerations: Iterable[Mapping[str, object]], taint: Taint) -> bool:
+    return any(_covers(one, taint) for one in tolerations)
+
+
+def _covers(toleration: Mapping[str, object], taint: Taint) -> bool:
+    if toleration.get("effect") not in (None, "", taint.effect):
+        return False
+    is_any = toleration.get("operator") == "Exists"
+    if not toleration.get("key"):
+        return is_any
+    return toleration.get("key") == taint.key and (is_any or (toleration.get("value") or "") == taint.value)
