@@ -161,24 +161,31 @@ def _play(
     context_settings=HELP_NAMES,
 )
 def _simulate(
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="One random script.")] = None,
-    seeds: Annotated[str, typer.Option(metavar="A..B", help="Many, both ends included.")] = "",
-    script: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A script as --keep writes it.", show_default=False)
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Play the script of this seed.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, metavar="J", help="Processes that play them.")] = 1,
+    seeds: Annotated[
+        str, typer.Option(metavar="A..B", help="Play the scripts of all seeds from A to B.")
+    ] = "",
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Play a script that --keep has written.", show_default=False),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="J", help="Number of processes that play the seeds.")
+    ] = 1,
     plays: Annotated[
-        int, typer.Option(min=0, metavar="P", help="Make a script that fails smaller in at most P plays.")
+        int, typer.Option(min=0, metavar="P", help="Make a script that fails smaller, in at most P plays.")
     ] = 60,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write the smaller scripts there, as JSON.", show_default=False),
+        typer.Option(metavar="DIR", help="Write each smaller script to DIR, as JSON.", show_default=False),
     ] = None,
 ) -> None:
-    """Play random scripts of faults on a simulated cluster in virtual time, and check what must hold: no
-    healthy job stopped, no healthy node taken, no limit broken, no gang left waiting beside a healthy
-    place. The same seed gives the same run. It prints how often each kind of fault came, what was refused,
-    and each violation with the seed and the smallest script that still fails."""
+    """Play random scripts of faults on a simulated cluster in virtual time, and check that the controller
+    stops no healthy job, takes no healthy node, breaks no limit, and leaves no gang waiting beside healthy
+    nodes with room. The same seed gives the same run. The command prints how often each fault occurred, which
+    requests were refused, and for each violation the seed and the smallest script that still fails."""
     from chaos.simulate.command import seeds_of, simulate, simulate_file  # noqa: PLC0415  (only what is asked for)
 
     if sum(one is not None and one != "" for one in (seed, seeds, script)) != 1:

@@ -160,7 +160,7 @@ KEYS = (
         usable=lambda text: text.strip().lower() in ("true", "false"),
         pattern=r"(?i)\s*(true|false)\s*",
         expected="true or false",
-        instead="the job is not taken to save a checkpoint when it is stopped",
+        instead="the job counts as one that saves no checkpoint when it is stopped",
     ),
     Key(
         name=ON_TERMINAL,

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "while a job is stopped for a restart or a node is being repaired.",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="Print each change, one line for each, and make none."
+        "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
     )
     parser.add_argument("--settings", metavar="FILE", type=Path, help="The controller's settings as TOML.")
     parser.add_argument(
@@ -143,7 +143,7 @@ async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
     await _take_back(requests, settings)
     blocking = [one for one in found if one.blocks]
     if blocking:
-        hint = f"without --dry-run it would wait for that up to {UNDER_WAY_S:g} s, and then refuse"
+        hint = f"without --dry-run this command would wait for up to {UNDER_WAY_S:g} s, and then refuse"
         raise CannotLeaveError(*_told(blocking), hint)
     return list(_told(found))
 
@@ -179,7 +179,7 @@ async def _wait_for_what_is_under_way(requests: Requests) -> None:
         if loop.time() >= until_s:
             blocking = [one for one in found if one.blocks]
             if blocking:
-                hint = "nothing was changed: without a controller nobody would finish it"
+                hint = "nothing was changed, since no controller would be left to finish this"
                 raise CannotLeaveError(*_told(blocking), hint)
             return
         for one in found:
@@ -237,7 +237,7 @@ async def _after_the_controllers(requests: Requests, settings: Settings) -> list
     begun = await _under_way(requests)
     blocking = [one for one in begun if one.blocks]
     if blocking:
-        hint = "the controllers have ended in the middle of it: start them again (helm upgrade), wait, "
+        hint = "the controllers ended before they could finish this: start them again (helm upgrade), wait, "
         raise CannotLeaveError(*_told(blocking), f"{hint}and run this again")
     await _take_back(requests, settings)
     return list(_told(begun))

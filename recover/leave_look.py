@@ -50,7 +50,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
     elsewhere = await _other_releases(requests, namespace)
     if elsewhere:
         raise CannotLeaveError(
-            f"no controller is in namespace {namespace}; the one of this cluster is in {some(elsewhere)}: "
+            f"namespace {namespace} has no controller; this cluster's controller is in {some(elsewhere)}: "
             f"run this with --set namespace={elsewhere[0]}"
         )
     spaces = {one.name: one async for one in requests.every(NAMESPACES, metadata_of)}
@@ -64,10 +64,9 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
             )
         raise CannotLeaveError(
             f"there is no namespace {namespace}, so the controllers' lease cannot be taken; these nodes "
-            "still "
-            f"carry what Rekindle wrote: {some(marked)}",
-            f"if it was installed in another namespace, run this with --set namespace=NAME; if its namespace "
-            f"was deleted: kubectl create namespace {namespace}, and run this again",
+            f"still carry what Rekindle wrote: {some(marked)}",
+            "if Rekindle was installed in another namespace, run this with --set namespace=NAME; if its "
+            f"namespace was deleted: kubectl create namespace {namespace}, and run this again",
         )
     has_lease = await requests.get(LEASES, LEASE, namespace) is not None
     if space.deletion_timestamp is not None and not has_lease:

@@ -112,7 +112,7 @@ def under_way(
             found.append(
                 Unfinished(
                     f"node {incident.spec.node} is being repaired, in phase {repair.phase}",
-                    f"wait for its end; rekindle why node/{incident.spec.node} tells of it",
+                    f"wait for the end of the repair: rekindle why node/{incident.spec.node}",
                     blocks=True,
                 )
             )
@@ -124,9 +124,9 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
     name, space = recovery.metadata.name, recovery.metadata.namespace
     if gang is None and status.recreation is not None and status.recreation.definition:
         return Unfinished(
-            f"{ref} was deleted to be made again, and only Recovery {name} has its definition",
+            f"{ref} was deleted to be created again, and only Recovery {name} has its definition",
             f"kubectl get recovery -n {space} {name} -o jsonpath={{.status.recreation.definition}} | "
-            "kubectl create -f - makes it",
+            "kubectl create -f - creates it",
             blocks=True,
         )
     if gang is not None and _was_stopped_by(gang, name):
@@ -137,8 +137,8 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
         )
     return Unfinished(
         f"{ref} is being recovered, in phase {status.phase}" + _said(status),
-        f"it goes on without Rekindle, and nobody sees whether it trains again: rekindle why -n {space} "
-        f"{ref.kind.lower()}/{ref.name} tells the rest",
+        f"it goes on without Rekindle, and nobody checks whether it trains again: rekindle why -n {space} "
+        f"{ref.kind.lower()}/{ref.name}",
         blocks=False,
     )
 

@@ -112,7 +112,7 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
         return f"no {asked!r}: {not_served}"
     hidden = snapshot.hidden - ({NAMESPACES.plural} if space in snapshot.namespaces else set())
     if hidden:
-        left = f"no job or node {asked!r} is among what you may read; left out: {some(sorted(hidden), 3)}"
+        left = f"you may read no job or node named {asked!r}; left out: {some(sorted(hidden), 3)}"
         return f"{left}; {hint}" if near else left
     is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
     return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
@@ -122,12 +122,12 @@ def _record_of(name: str, snapshot: Snapshot) -> str:
     """An object of Rekindle's own that was asked for, with the command that tells of its node or job."""
     for incident in snapshot.incidents:
         if incident.metadata.name == name and incident.spec.node:
-            return f"an Incident: `{why_node(incident.spec.node)}` tells of it"
+            return f"an Incident; see `{why_node(incident.spec.node)}`"
         if incident.metadata.name == name and incident.spec.gang is not None:
-            return f"an Incident: `{why(incident.spec.gang)}` tells of it"
+            return f"an Incident; see `{why(incident.spec.gang)}`"
     for recovery in snapshot.recoveries:
         if recovery.metadata.name == name:
-            return f"a Recovery: `{why(recovery.spec.gang)}` tells of it"
+            return f"a Recovery; see `{why(recovery.spec.gang)}`"
     return ""
 
 

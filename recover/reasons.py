@@ -130,8 +130,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",
-        "rekindle status shows what each spare does. Rekindle uses the next spare that becomes free. To add "
-        "one, put the label rekindle.dev/spare=true on a free node of the same pool.",
+        "`rekindle status` shows what each spare does. Rekindle uses the next spare that becomes free. To "
+        "add one, put the label rekindle.dev/spare=true on a free node of the same pool.",
     ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the node's boot, the device's reset, a person's release or the present "
@@ -142,7 +142,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.BLIND: Explanation(
         "A source that is needed to tell who is to blame was not readable, and being blind is not being "
         "innocent.",
-        "rekindle why of the node shows its coverage, and why the agent cannot read the source.",
+        "See the coverage of the node (rekindle why): it says why the agent cannot read the source.",
     ),
     Reason.WRITE_REFUSED: Explanation(
         "The API server refused the write, for example because of an admission policy, a webhook or a quota. "
@@ -238,7 +238,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time, and a gang is never resumed over a living old pod. The recovery goes "
         "on once they have ended.",
-        "See with kubectl describe what keeps the old pods. Finalizers and unreachable volumes are the usual "
+        "Describe the old pods to see what keeps them. Finalizers and unreachable volumes are the usual "
         "causes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(

@@ -147,8 +147,8 @@ def _why_later(diagnosis: Diagnosis, harm: Harm) -> str:
     if saves_on_sigterm(harm.gang.annotations):
         return f"since {diagnosis.node} was degraded before the job came there"
     return (
-        "since Rekindle does not see when it saves. A job with the annotation "
-        f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves as it is stopped"
+        "since Rekindle does not see when the job saves a checkpoint. A job with the annotation "
+        f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves a checkpoint as it is stopped"
     )
 
 

@@ -162,12 +162,12 @@ class _Reader:
             return Lack.FORBIDDEN
         if error.not_found and resource in (NODES, NAMESPACES):
             raise CannotTell(
-                "what answers there is no Kubernetes API server: it does not serve its own kinds"
+                "the server at that address is no Kubernetes API server: it does not serve Kubernetes' kinds"
             ) from error
         if error.not_found and resource in _OURS:
             raise CannotTell(
                 f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not installed "
-                "here, or its CRDs are gone. `rekindle doctor` tells which; `rekindle crds | kubectl apply "
+                "here, or its CRDs are gone. `rekindle doctor` says which; `rekindle crds | kubectl apply "
                 "-f -` brings the CRDs alone"
             ) from error
         if error.not_found:
@@ -253,7 +253,7 @@ async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
 def _no_rights(notes: list[str], namespace: str) -> str:
     first = next(note for note in notes if note.startswith(_OURS[0].plural))
     # Whoever may view a namespace has the right there, and only there.
-    or_there = "" if namespace else ", or -n NAMESPACE asks where you have it"
+    or_there = "" if namespace else ", or use -n with a namespace where you have it"
     return (
         f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
         f"chart gives that right{or_there}"

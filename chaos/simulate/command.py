@@ -64,7 +64,8 @@ def _tell(
     name = "the script" if seed is None else f"seed {seed}"
     lines = smallest.failure.splitlines()
     said = [
-        f"{name} FAILED; {len(smallest.script.acts)} of its {len(script.acts)} acts fail alike:",
+        f"{name} FAILED; this script with {len(smallest.script.acts)} of its {len(script.acts)} acts fails "
+        "in the same way:",
         *str(smallest.script).splitlines(),
         *lines[:_FAILURE_LINES_MAX],
     ]
@@ -78,9 +79,9 @@ def _tell(
 
 def _print_sums(sums: Sums, console: Console) -> None:
     for title, counts in (
-        ("what went wrong", sums.acts),
-        ("requests refused, by why", sums.refused),
-        ("what the controller decided", sums.decided),
+        ("fault", sums.acts),
+        ("refused requests, by reason", sums.refused),
+        ("decision of the controller", sums.decided),
     ):
         table = Table(box=None)
         table.add_column("times", justify="right")

@@ -75,7 +75,7 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
     every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
-    return Silence(node, "its agent should have written long ago, and has not", at + every)
+    return Silence(node, "its agent has not written for too long", at + every)
 
 
 def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:

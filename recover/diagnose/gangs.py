@@ -220,9 +220,9 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
     """Only a gang whose steps were read before is known to hang; of any other this is a notice."""
     gang = state.gang
     why = (
-        "its steps were read before, so it hangs"
+        "its steps were read before, so the job hangs"
         if state.dead
-        else "either it hangs, or its log shows no steps that Rekindle can read (rekindle doctor tells)"
+        else "either the job hangs, or its log shows no steps that Rekindle can read (see rekindle doctor)"
     )
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, due.isoformat()),
@@ -230,7 +230,7 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
         severity=Severity.FATAL if state.dead else Severity.PENDING,
         detected_at=due,
         seen_at=due,
-        summary=f"{gang.ref}: all {gang.size} ranks run and none has made its first step until now; {why}",
+        summary=f"{gang.ref}: all {gang.size} ranks run and none has made its first step yet; {why}",
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,

@@ -67,7 +67,7 @@ async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> t
         )
     if job.gang is None:
         raise NotFound(
-            f"{job.ref} cannot be checked. {job.absence.of(job.ref)} What its recoveries say: "
+            f"{job.ref} cannot be checked. {job.absence.of(job.ref)} Its recoveries: "
             f"rekindle why -n {job.ref.namespace} {job.ref.kind.lower()}/{job.ref.name}"
         )
     try:
@@ -134,7 +134,7 @@ async def _modes(cluster: Cluster, unread: dict[Part, str]) -> Modes | None:
         return kept_modes(msgspec.json.decode(raw, type=_State).data)
     except ApiError as error:
         unread[Part.MODE] = _unread(
-            error, f"ConfigMap {_STATE}", "no controller that keeps its state there has led yet"
+            error, f"ConfigMap {_STATE}", "no controller of that namespace has led yet"
         )
     except KeyError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE}: data.{error.args[0]} is missing"

@@ -54,9 +54,7 @@ def _blamed(incident: Incident) -> Iterable[Line]:
     status = incident.status
     if status.members:
         many = counted(len(status.members), "node")
-        yield Line(
-            f"probably a common cause, since {many} showed it at once: no single node is held to blame"
-        )
+        yield Line(f"probably a common cause, since {many} showed it at once: no single node is blamed")
         return
     match status.blame:
         case Blame.NODE:

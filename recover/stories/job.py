@@ -108,7 +108,7 @@ def _verdict(
     if about:
         return Line(f"A fault concerns it, and nothing was done to the job so far.{gone}", Tone.WAITING)
     if INCIDENTS.plural in hidden or RECOVERIES.plural in hidden:
-        return Line(f"Nothing that concerns this job is among what you may read. {consent(job)}")
+        return Line(f"You may read nothing that concerns this job. {consent(job)}")
     return Line(f"Nothing that concerns this job was seen, and nothing was done to it. {consent(job)}")
 
 
@@ -119,12 +119,12 @@ def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -
         return None
     if RECOVERIES.plural in hidden:
         return Line(
-            f"Rekindle has stopped it; Recovery {mark.recovery} tells the rest, and you may not read it.",
+            f"Rekindle has stopped this job. Recovery {mark.recovery} says why, and you may not read it.",
             Tone.WAITING,
         )
     return Line(
-        f"Rekindle has stopped it, and Recovery {mark.recovery}, which was to start it again, is gone. "
-        "Lift its suspend field to let it run.",
+        f"Rekindle has stopped this job, and Recovery {mark.recovery}, which would start it again, is gone. "
+        "Set the job's suspend field to false to let it run.",
         Tone.BAD,
     )
 

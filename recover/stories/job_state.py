@@ -35,13 +35,13 @@ def consent(job: Job) -> str:
     match job.consent:
         case OptIn.ENABLED:
             ask = f"rekindle doctor {name_of(job.ref)}"
-            return f"It would be restarted after a fault if mode and limits allow it; `{ask}` tells."
+            return f"Rekindle would restart it after a fault if mode and limits allow it; see `{ask}`."
         case OptIn.OBSERVE:
             return "After a fault Rekindle would only say what it would do: the job asks to be observed."
         case OptIn.DISABLED:
-            return f"It would be left alone after a fault: {AUTO_RECOVERY} is not enabled for it."
+            return f"Rekindle would leave it alone after a fault: {AUTO_RECOVERY} is not enabled for it."
         case None:
             return (
-                f"Whether it would be restarted after a fault is not known: it says no {AUTO_RECOVERY}, and "
-                f"you may not read its namespace {job.ref.namespace}, which may say it."
+                f"It is not known whether Rekindle would restart it after a fault: it does not set "
+                f"{AUTO_RECOVERY}, and you may not read its namespace {job.ref.namespace}, which may set it."
             )

@@ -107,7 +107,7 @@ def _stale(case: _Case) -> Iterator[str]:
         yield acted_on_again(incident, node)
         yield from take_out(node, case.around)
     else:
-        yield f"Rekindle does not act on that failure ({case.said}). It acts on the job's next one."
+        yield f"Rekindle does not act on that failure ({case.said}). It acts on the job's next failure."
     yield _by_hand(case)
 
 
@@ -147,13 +147,13 @@ def _foreign(case: _Case) -> Iterator[str]:
     )
     if case.recovery is not None and not case.recovery.active:
         meta = case.recovery.metadata
-        yield f"Once Rekindle may decide again: `kubectl delete recovery -n {meta.namespace} {meta.name}`."
+        yield f"To let Rekindle decide again: `kubectl delete recovery -n {meta.namespace} {meta.name}`."
 
 
 def _refused(case: _Case) -> Iterator[str]:
     yield (
-        f"The API server refused the write, in its own words: {case.said}. Let the ServiceAccount "
-        "rekindle-controller pass that policy, webhook or quota; Rekindle goes on trying."
+        f"The API server refused the write: {case.said}. Let the ServiceAccount rekindle-controller pass "
+        "that policy, webhook or quota; Rekindle keeps trying."
     )
 
 
@@ -171,8 +171,8 @@ def _terminal(case: _Case) -> Iterator[str]:
 
 def _ranks_ended(case: _Case) -> Iterator[str]:
     yield (
-        "Where it stays stopped, submit the job again, with a training script that exits with another code "
-        "than 0 when it is stopped."
+        "If the job stays stopped, submit it again, with a training script that does not exit with 0 when it "
+        "is stopped."
     )
     if case.job.gang is None or not may_recreate(case.job.gang.annotations):
         yield f"Or let Rekindle make it again: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
@@ -183,8 +183,8 @@ def _ranks_ended(case: _Case) -> Iterator[str]:
 
 def _no_room(case: _Case) -> Iterator[str]:
     yield (
-        "Add nodes or free some: `rekindle status` lists those that are out. It starts by itself once it "
-        "fits."
+        "Add nodes or free some: `rekindle status` lists the nodes that are out. The job starts by itself "
+        "once it fits."
     )
     avoided = case.recovery.status.avoid_nodes if case.recovery is not None else []
     for name in avoided[:_NODES_MAX]:
@@ -266,7 +266,7 @@ def _backoff(case: _Case) -> Iterator[str]:
     yield "Nothing needs to be done: the framework makes new pods when its wait is over."
     if case.job.gang is None or not may_recreate(case.job.gang.annotations):
         yield (
-            f"To not wait for that at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
+            f"To avoid that wait at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
         )
 
 

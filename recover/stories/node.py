@@ -102,7 +102,7 @@ def _next_steps(
             if action.target == name:
                 steps += steps_for_node(action, incident, around, now)
             steps += [
-                f"What to do about {victim}: `{why(victim)}`."
+                f"See what to do about {victim}: `{why(victim)}`."
                 for victim in incident.status.victims
                 if action.target == str(victim)
             ]
@@ -151,9 +151,11 @@ def _node_verdict(
         said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
     if node is None and NODES.plural in hidden:
-        return Line("You may not read nodes; below is what else is known of it.", Tone.WAITING)
+        return Line("You may not read nodes; the rest of this answer comes from other objects.", Tone.WAITING)
     if node is None:
-        return Line("There is no such Node any more; what follows is what remains known of it.", Tone.WAITING)
+        return Line(
+            "There is no such Node any more; the rest of this answer comes from other objects.", Tone.WAITING
+        )
     if not node.ready:
         since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
         return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
@@ -164,7 +166,7 @@ def _node_verdict(
     if node.unschedulable:
         return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
     if health is None and NODEHEALTHS.plural in hidden:
-        return Line("Whether a fault is known is not shown: you may not read NodeHealths.", Tone.WAITING)
+        return Line("Faults of this node are not shown: you may not read NodeHealths.", Tone.WAITING)
     if health is None:
         return Line("No agent reports for it, so Rekindle is blind there.", Tone.WAITING)
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
@@ -237,7 +239,7 @@ def _coverage(
     )
     silent = silence_of(name, health, agents, now)
     if silent is not None:
-        last = f"; it wrote last {ago(health.status.observed_at, now)}" if health.status.observed_at else ""
+        last = f"; it last wrote {ago(health.status.observed_at, now)}" if health.status.observed_at else ""
         return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
     return (*(_covered(c, now) for c in health.status.coverage), *unused)
 

@@ -76,8 +76,7 @@ def acted_on_again(incident: Incident, node: str) -> str:
     what = f"{codes} on {node}" if codes else f"what was seen on {node} ({FAULTS[incident.fault]})"
     return (
         f"Rekindle does not act on {what}, which it saw at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} "
-        "UTC. "
-        "It acts if that occurs again, or lasts for more than a minute from now on."
+        "UTC. It acts if the fault occurs again, or lasts longer than one more minute."
     )
 
 
@@ -91,7 +90,7 @@ def _release(case: _Case, first: str) -> Iterator[str]:
 def _observed(case: _Case) -> Iterator[str]:
     yield (
         "To let Rekindle act, set the mode to recover: the value mode of the chart, or the pool's mode under "
-        "modes in the controller's settings. It then acts on what occurs from that moment on."
+        "modes in the controller's settings. It then acts on faults that occur from that moment on."
     )
     yield from take_out(case.name, case.around)
 
@@ -115,9 +114,8 @@ def _held(case: _Case) -> Iterator[str]:
 
 def _no_budget(case: _Case) -> Iterator[str]:
     yield (
-        "Release nodes that are mended (`rekindle status` lists those that are out), or raise the limit "
-        "under "
-        "budgets in the controller's settings."
+        "Release nodes that are mended (`rekindle status` lists the nodes that are out), or raise the limit "
+        "under budgets in the controller's settings."
     )
     yield from take_out(case.name, case.around)
 
@@ -137,17 +135,16 @@ def _blind(case: _Case) -> Iterator[str]:
 
 def _refused(case: _Case) -> Iterator[str]:
     yield (
-        f"The API server refused to change {case.name}, in its own words: {case.said}. Let the "
-        "ServiceAccount "
-        "rekindle-controller pass that policy, webhook or quota; Rekindle goes on trying."
+        f"The API server refused to change {case.name}: {case.said}. Let the ServiceAccount "
+        "rekindle-controller pass that policy, webhook or quota; Rekindle keeps trying."
     )
     yield from take_out(case.name, case.around)
 
 
 def _no_spare(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle status` shows what each spare does; the next one that is free is let in by itself. A "
-        "further one is made by the label rekindle.dev/spare=true on a free node of the same pool."
+        "`rekindle status` shows what each spare does. Rekindle uses the next spare that becomes free. To "
+        "add one, put the label rekindle.dev/spare=true on a free node of the same pool."
     )
 
 

@@ -63,11 +63,11 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
         for_now = f" (since {duration((now - since).total_seconds())}, attempt {status.attempt})"
         return _standing(status, ranks, after, for_now)
     if status.phase is Phase.SUCCEEDED and began_lower(status):
-        reached = f", of {status.last_step} reached before" if status.last_step is not None else ""
+        reached = f"had reached step {status.last_step} and " if status.last_step is not None else ""
         step = f"step {status.resumed_step}" if status.resumed_step is not None else "an earlier step"
         why = f" ({status.reason})" if status.reason else ""
         return Line(
-            f"{after}it runs again, but began again from {step}{reached}{why}, {ago(since, now)}.", Tone.BAD
+            f"{after}it runs again, but {reached}began again from {step}{why}, {ago(since, now)}.", Tone.BAD
         )
     why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
     at = f": it went on at step {status.resumed_step}" if status.resumed_step is not None else ""
@@ -117,7 +117,7 @@ def section(recovery: Recovery, now: datetime) -> Section:
         whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
         if log.first_error:
             lines.append(Line(f"the first error in {whose}: {one_line(log.first_error)}"))
-        unsaid = "" if log.first_error else ", which tells no error from before the stop"
+        unsaid = "" if log.first_error else ", which shows no error from before the stop"
         lines.append(Line(f"the end of {whose}{unsaid}:"))
         lines += [Line(text, Tone.DETAIL) for text in printable(log.tail).splitlines()[-12:]]
     title = f"Recovery {recovery.spec.number}: {recovery.metadata.name} ({status.phase})"

@@ -134,7 +134,7 @@ def test_both_ends_of_the_seeds_are_played() -> None:
 def test_the_command_prints_what_the_scripts_held_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.chaos(["simulate", "--seeds", "0..1"]) == 0
     said = capsys.readouterr().out
-    assert "what went wrong" in said
+    assert "decision of the controller" in said
     assert "2 seeds" in said
     assert "0 with a violation" in said
 
@@ -156,7 +156,7 @@ def test_a_failing_seed_is_printed_with_its_smallest_script_which_can_be_played_
     assert cli.chaos(["simulate", "--seed", "7", "--keep", str(tmp_path)]) == 1
 
     said = capsys.readouterr().out
-    assert "seed 7 FAILED; 2 of its 12 acts fail alike:" in said
+    assert "seed 7 FAILED; this script with 2 of its 12 acts fails in the same way:" in said
     assert "NodeDeath(node=n2)" in said
     assert "1 with a violation: 7" in said
     kept = tmp_path / "seed-7.json"

@@ -375,7 +375,7 @@ class ApiServer(ThreadingHTTPServer):
         (
             ["llm"],
             NoApiServer,
-            "what answers there is no Kubernetes API server: it does not serve its own kinds",
+            "the server at that address is no Kubernetes API server: it does not serve Kubernetes' kinds",
         ),
         ([], KnowsNothing, "Rekindle is not installed in this cluster. To install it:"),
         (["llm"], Forbids, "you may list nothing of what Rekindle writes: nodehealths left out: "),

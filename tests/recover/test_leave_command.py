@@ -187,7 +187,7 @@ def test_while_a_job_is_being_restarted_nothing_is_changed(
 
     assert capsys.readouterr().err.splitlines() == [
         f"rekindle leave: {STOPPED}",
-        "rekindle leave: nothing was changed: without a controller nobody would finish it",
+        "rekindle leave: nothing was changed, since no controller would be left to finish this",
     ]
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body.get("spec")
@@ -208,8 +208,8 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
 
     assert capsys.readouterr().err.splitlines() == [
         f"rekindle leave: {STOPPED}",
-        "rekindle leave: the controllers have ended in the middle of it: start them again (helm upgrade), "
-        "wait, and run this again",
+        "rekindle leave: the controllers ended before they could finish this: start them again (helm "
+        "upgrade), wait, and run this again",
     ]
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
@@ -403,7 +403,7 @@ def test_a_dry_run_says_what_would_keep_it(
     assert printed.out.startswith("waits up to 60 s: Job ml/llm was stopped for a restart")
     assert printed.err.splitlines() == [
         f"rekindle leave: {STOPPED}",
-        "rekindle leave: without --dry-run it would wait for that up to 60 s, and then refuse",
+        "rekindle leave: without --dry-run this command would wait for up to 60 s, and then refuse",
     ]
 
 

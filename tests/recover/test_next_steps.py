@@ -251,7 +251,7 @@ def test_after_observe_a_fault_from_before_is_named_with_what_makes_rekindle_act
 
     assert of_node == of_job
     assert "Rekindle does not act on xid-79 on node-3, which it saw at 2026-11-21 09:57:00 UTC." in of_node
-    assert "It acts if that occurs again, or lasts for more than a minute" in of_node
+    assert "It acts if the fault occurs again, or lasts longer than one more minute" in of_node
     assert "To take node-3 out of service now: `kubectl cordon node-3`." in of_node
     cordoned = next_steps(why_node("node-3", node(unschedulable=True), health(finding()), [stale], NOW))
     assert "node-3 is cordoned already" in cordoned
@@ -344,5 +344,5 @@ def test_of_a_closed_incident_nothing_is_left_to_do() -> None:
 def test_a_refused_write_is_told_in_the_api_servers_words_with_who_must_let_it_pass() -> None:
     story = why_node("node-3", node(), health(finding()), [refused(Reason.WRITE_REFUSED, LLM)], NOW)
 
-    assert f"in its own words: {SAID}." in next_steps(story)
+    assert f": {SAID}." in next_steps(story)
     assert "ServiceAccount rekindle-controller" in next_steps(story)

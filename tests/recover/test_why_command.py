@@ -135,9 +135,9 @@ def test_a_name_that_does_not_exist_gets_the_nearest(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("node-3-device-lost-1a2b", "an Incident: `rekindle why node/node-3` tells of it"),
-        ("incident/node-3-device-lost-1a2b", "an Incident: `rekindle why node/node-3` tells of it"),
-        ("job-llm-1", "a Recovery: `rekindle why -n team job/llm` tells of it"),
+        ("node-3-device-lost-1a2b", "an Incident; see `rekindle why node/node-3`"),
+        ("incident/node-3-device-lost-1a2b", "an Incident; see `rekindle why node/node-3`"),
+        ("job-llm-1", "a Recovery; see `rekindle why -n team job/llm`"),
     ],
 )
 def test_the_name_of_an_object_of_rekindles_own_gets_the_command_that_tells_of_it(
@@ -321,7 +321,7 @@ async def test_what_one_may_not_list_is_left_out_and_said() -> None:
 
     assert snapshot.notes == ["nodes left out: you may not list them (nodes is forbidden)"]
     assert snapshot.hidden == {"nodes"}
-    with pytest.raises(NotFound, match="'node/n1' is among what you may read; left out: nodes"):
+    with pytest.raises(NotFound, match="no job or node named 'node/n1'; left out: nodes"):
         find("node/n1", snapshot)
 
 
@@ -353,9 +353,7 @@ async def test_who_may_view_one_namespace_need_not_say_it_twice() -> None:
 async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
     cluster = Refusing(None, ApiError(403, "Forbidden", "no rights"))
 
-    with pytest.raises(
-        CannotTell, match=r"you may list nothing of what Rekindle writes: .*, or -n NAMESPACE"
-    ):
+    with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .*, or use -n"):
         await read(cluster)
     with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .* right$"):
         await read(cluster, namespace="ml")
@@ -412,7 +410,7 @@ def test_a_job_that_cannot_be_decoded_is_not_told_as_gone(
 
 
 async def test_what_answers_and_knows_no_nodes_is_no_api_server() -> None:
-    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not serve its own kinds"):
+    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not serve Kubernetes' kinds"):
         await read(Refusing(None, NO_KIND))
 
 
@@ -430,14 +428,14 @@ async def test_a_job_whose_namespace_may_not_be_read_is_not_said_to_be_left_alon
     assert isinstance(found, Job)
     assert found.consent is None
     story = why_job(found, [], [], datetime.now(UTC))
-    assert "Whether it would be restarted after a fault is not known" in story.verdict.text
+    assert "It is not known whether Rekindle would restart it" in story.verdict.text
     assert not any("auto-recovery" in command.run for command in story.commands)
 
 
 async def test_a_namespace_that_may_not_be_listed_is_not_told_as_missing() -> None:
     snapshot = await read(Refusing(NAMESPACES, NO_RIGHT))
 
-    with pytest.raises(NotFound, match="no job or node 'team/llm' is among what you may read"):
+    with pytest.raises(NotFound, match="no job or node named 'team/llm'"):
         find("team/llm", snapshot)
 
 

@@ -131,7 +131,7 @@ def test_a_job_that_nothing_happened_to_says_so_and_whether_it_would_be_restarte
         command.run for command in alone.commands
     ]
     asking = why_job(job(OptIn.ENABLED), [], [], NOW).verdict.text
-    assert "would be restarted after a fault if mode and limits allow it" in asking
+    assert "would restart it after a fault if mode and limits allow it" in asking
     assert "`rekindle doctor -n team job/llm`" in asking
 
 
@@ -140,9 +140,7 @@ def test_who_may_not_list_what_tells_of_a_job_is_not_told_that_nothing_happened(
     """As who may view one namespace only: Incidents are of the whole cluster."""
     story = why_job(job(OptIn.ENABLED), [], [], NOW, Around(hidden={kind}))
 
-    assert story.verdict.text.startswith(
-        "Nothing that concerns this job is among what you may read. It would"
-    )
+    assert story.verdict.text.startswith("You may read nothing that concerns this job. Rekindle would")
 
 
 def test_the_story_of_one_job_leaves_out_the_acts_on_another() -> None:
@@ -266,16 +264,16 @@ def test_ranks_that_start_are_counted_and_what_keeps_one_is_told() -> None:
     [
         (
             {"resumed_step": 1, "last_step": 121, "reason": Reason.RESUMED_FROM_SCRATCH},
-            "it runs again, but began again from step 1, of 121 reached before (ResumedFromScratch), 3 min "
+            "it runs again, but had reached step 121 and began again from step 1 (ResumedFromScratch), 3 min "
             "ago.",
         ),
         (
             {"resumed_step": 21, "last_step": 121, "reason": Reason.RESUMED_OLDER, "checkpoint": VERIFIED},
-            "it runs again, but began again from step 21, of 121 reached before (ResumedOlder), 3 min ago.",
+            "it runs again, but had reached step 121 and began again from step 21 (ResumedOlder), 3 min ago.",
         ),
         (
             {"resumed_step": 1, "last_step": 121},
-            "it runs again, but began again from step 1, of 121 reached before, 3 min ago.",
+            "it runs again, but had reached step 121 and began again from step 1, 3 min ago.",
         ),
         (
             {"resumed_step": 41, "last_step": 49, "checkpoint": VERIFIED},
@@ -333,7 +331,7 @@ def test_a_log_without_an_error_from_before_the_stop_says_so() -> None:
     text = told(why_job(job(), [recovery(failed_log=log)], [], NOW))
 
     assert "the first error" not in text
-    assert "the end of llm-0's log, which tells no error from before the stop:" in text
+    assert "the end of llm-0's log, which shows no error from before the stop:" in text
 
 
 @given(st.text())
@@ -370,5 +368,5 @@ def test_a_job_that_stays_stopped_since_its_recovery_was_deleted_says_so() -> No
 
     story = why_job(msgspec.structs.replace(stopped, gang=left), [recovery()], [], NOW)
 
-    assert "Recovery job-llm-2, which was to start it again, is gone" in story.verdict.text
+    assert "Recovery job-llm-2, which would start it again, is gone" in story.verdict.text
     assert story.verdict.tone is Tone.BAD
