@@ -20,6 +20,8 @@ __all__ = ["unconfirmed"]
 def unconfirmed(world: World) -> Iterator[ConfirmGone]:
     """The live reads that are needed now: each is asked for until it is answered, and then no more."""
     named = set(world.gangs_on)
+    for recovery in world.recoveries.values():
+        named |= set(recovery.nodes) if recovery.active else set()
     for incident in world.incidents.values():
         repair = incident.status.repair
         if incident.status.phase is IncidentPhase.OPEN or (repair is not None and repair.active):

@@ -1,9 +1,10 @@
 """Spare nodes: kept free, let in for a node that is out, given back when it returns. Pure; a loop of its own
 runs it.
 
-One spare for each node that is out: quarantined so that it takes no pods, or dead while a recovery keeps its
-gang off it. What is out, and which spare stands in for it, is read from the nodes at each look. People win: a
-taint that they take off, or lay again, stays as they left it, and a label that they take off ends it all.
+One spare for each node that is out: quarantined so that it takes no pods, or, while a recovery keeps its gang
+off it, dead, gone, or proven to be broken though a limit keeps it in service. What is out, and which spare
+stands in for it, is read from the nodes at each look. People win: a taint that they take off, or lay again,
+stays as they left it, and a label that they take off ends it all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from recover.actions import Action, Emit, Plan
 from recover.api import ActionRecord, IncidentPhase, Outcome
 from recover.consent import frozen, held, in_force_on
 from recover.decode import UNHEALTHY
-from recover.evidence import open_findings
+from recover.evidence import open_findings, proven
 from recover.incidents import merged_records, update
 from recover.model import Node, World
 from recover.modes import Mode
@@ -37,8 +38,9 @@ class _Need(msgspec.Struct, frozen=True):
 
     name: str
     incident: str
-    node: Node | None
-    """None where it is gone; then a spare that stands in for it goes on, and no other does."""
+    like: Node | None
+    """What a spare must equal: the node itself or, where that is gone, another one of its gang. None where
+    nobody can tell; then a spare that stands in for it goes on, and no other does."""
 
 
 def keep_spares(world: World, now: datetime) -> Plan:
@@ -46,9 +48,9 @@ def keep_spares(world: World, now: datetime) -> Plan:
     spares = _spares(world)
     if not spares:
         return Plan()
-    avoided = _avoided(world)
-    needs = _needs(world, spares, avoided)
-    serving, over = _lent(spares, needs, avoided)
+    out = _Out.of(world, now)
+    needs = _needs(world, spares, out)
+    serving, over = _lent(spares, needs, out)
     ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
     unserved = [need for need in needs.values() if need.name not in serving]
     lifted = dict(_chosen(world, unserved, ours, now))
@@ -89,52 +91,69 @@ def _spares(world: World) -> list[Spare]:
 # --- what is out ------------------------------------------------------------------------------------------
 
 
-def _needs(world: World, spares: Iterable[Spare], avoided: Mapping[str, str]) -> dict[str, _Need]:
+class _Out(msgspec.Struct, frozen=True):
+    """Nodes that are out, besides those that are quarantined."""
+
+    avoided: Mapping[str, str]
+    """Nodes that running recoveries keep their gangs off, each with the incident that tells why."""
+    broken: Collection[str]
+    """Nodes with a proven fault."""
+    gone: Mapping[str, tuple[str, Node | None]]
+    """Nodes of such gangs that do not exist any more, with the incident, and another node of the gang."""
+
+    @classmethod
+    def of(cls, world: World, now: datetime) -> _Out:
+        avoided: dict[str, str] = {}
+        gone: dict[str, tuple[str, Node | None]] = {}
+        for recovery in world.recoveries.values():
+            if recovery.active:
+                told = {cause.node: cause.incident for cause in recovery.status.causes}
+                for name in {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}:
+                    avoided[name] = told.get(name, recovery.spec.incident)
+                like = next((world.nodes[n] for n in recovery.nodes if n in world.nodes), None)
+                for name in filter(world.has_no_node, recovery.nodes):
+                    gone[name] = (told.get(name, recovery.spec.incident), like)
+        return cls(avoided, proven(world, now).keys(), gone)
+
+    def has(self, node: Node) -> bool:
+        """Quarantined, so that it takes no pods; or dead or broken, and a gang is kept off it."""
+        if node.name in self.avoided and (not node.ready or node.name in self.broken):
+            return True
+        closed = any(taint.key == UNHEALTHY and taint.effect == "NoSchedule" for taint in node.taints)
+        return closed and node.quarantine is not None
+
+
+def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]:
     """By the name of the node that is out. A spare that fails in reserve leaves no gap, and one that fails in
     service leaves the gap that it had filled."""
     reserve = {spare.name for spare in spares if spare.in_reserve or spare.lent}
     needs = {
-        node.name: _Need(node.name, node.quarantine.incident if node.quarantine else avoided[node.name], node)
+        node.name: _Need(
+            node.name, node.quarantine.incident if node.quarantine else out.avoided[node.name], node
+        )
         for node in world.nodes.values()
-        if node.is_accelerated and node.name not in reserve and _is_out(node, avoided)
+        if node.is_accelerated and node.name not in reserve and out.has(node)
     }
+    for name, (incident, like) in out.gone.items():
+        needs[name] = _Need(name, incident, like)
     for spare in spares:
         name = spare.instead_of
         node = world.nodes.get(name)
-        is_still_out = name in avoided or (node is not None and not node.ready)
+        is_still_out = name in out.avoided or (node is not None and not node.ready)
         if spare.lent and name and is_still_out:
             needs.setdefault(name, _Need(name, spare.incident, node))
     return dict(sorted(needs.items()))
 
 
-def _is_out(node: Node, avoided: Collection[str]) -> bool:
-    """Quarantined, so that it takes no pods; or dead, and a gang is kept off it."""
-    if not node.ready and node.name in avoided:
-        return True
-    closed = any(taint.key == UNHEALTHY and taint.effect == "NoSchedule" for taint in node.taints)
-    return closed and node.quarantine is not None
-
-
-def _avoided(world: World) -> dict[str, str]:
-    """Nodes that running recoveries keep their gangs off, each with the incident that tells why."""
-    found: dict[str, str] = {}
-    for recovery in world.recoveries.values():
-        if recovery.active:
-            causes = {cause.node: cause.incident for cause in recovery.status.causes}
-            for name in {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}:
-                found[name] = causes.get(name, recovery.spec.incident)
-    return found
-
-
 def _lent(
-    spares: Iterable[Spare], needs: Mapping[str, _Need], avoided: Collection[str]
+    spares: Iterable[Spare], needs: Mapping[str, _Need], out: _Out
 ) -> tuple[dict[str, Spare], list[Spare]]:
     """Which need each lent spare serves; and those that serve none any more, or are out themselves."""
     serving: dict[str, Spare] = {}
     over = []
     for spare in (one for one in spares if one.lent):
         name = spare.instead_of
-        if name in needs and name not in serving and not _is_out(spare.node, avoided):
+        if name in needs and name not in serving and not out.has(spare.node):
             serving[name] = spare
         else:
             over.append(spare)
@@ -154,10 +173,10 @@ def _chosen(
     """For each need that can be served, by the name of its node, a spare of its own."""
     free: list[Spare] | None = None
     for need in needs:
-        if need.node is None:
+        if need.like is None:
             continue
         free = _free(world, spares, now) if free is None else free
-        found = next((s for s in free if _fits(world, s, need.node) and not _declined(s, need)), None)
+        found = next((s for s in free if _fits(world, s, need.like) and not _declined(s, need)), None)
         if found is not None:
             free.remove(found)
             yield need.name, found
@@ -262,7 +281,7 @@ def _record(
         return ActionRecord(
             at=now, action=LIFT_SPARE, target=need.name, outcome=Outcome.DONE, message=message
         )
-    out = need.node
+    out = need.like
     peers = [] if out is None else [s for s in spares if s.labelled and _same_pool(world, s.node, out)]
     if out is None or not peers:
         return None

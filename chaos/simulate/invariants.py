@@ -108,7 +108,8 @@ class Invariants:
         if write.audit.resource == NODES:
             self._spares.saw(write.old, write.new, write.audit.at)
         if write.audit.resource == NODEHEALTHS and write.new is not None:
-            self._starts.saw(write.new, write.audit.at)
+            is_broken = self._starts.saw(write.new, write.audit.at)
+            self._spares.shows(write.audit.name, write.audit.at, is_broken=is_broken)
         if write.audit.user.startswith("agent:"):
             yield from _agent_stays_in_its_room(write)
         if write.audit.user != self._controller:

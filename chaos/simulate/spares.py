@@ -21,13 +21,23 @@ _VIEW_MAX = timedelta(seconds=90)
 class SpareChecks:
     def __init__(self) -> None:
         self._out: dict[str, datetime | None] = {}
-        """Nodes that are out, quarantined so that they take no pods or not ready; or until when they were."""
+        """Nodes that are out, quarantined so that they take no pods, not ready or gone; or until when they
+        were."""
+        self._broken: dict[str, datetime | None] = {}
+        """Nodes whose agents show a fault that keeps gangs off them; or until when they did."""
 
     def saw(self, old: Object | None, new: Object | None, at: datetime) -> None:
         """A write on a node, by anybody."""
         for node, until in ((old, at), (new, None)):
             if node is not None and (is_closed(node) or not is_ready(node)):
                 self._out[node["metadata"]["name"]] = until
+        if new is None and old is not None:
+            self._out[old["metadata"]["name"]] = None
+
+    def shows(self, node: str, at: datetime, *, is_broken: bool) -> None:
+        """A write on a NodeHealth."""
+        if is_broken or self._broken.get(node, at) is None:
+            self._broken[node] = None if is_broken else at
 
     def lifted(self, old: Object, new: Object, nodes: list[Object], at: datetime) -> Iterator[str]:
         """What is wrong with the controller's write on this node, if it lets a spare in."""
@@ -52,8 +62,9 @@ class SpareChecks:
                 yield f"{name} and {its_name} both stand in for {instead_of}"
 
     def _may_seem_out(self, node: str, at: datetime) -> bool:
-        until = self._out.get(node, datetime.min.replace(tzinfo=at.tzinfo))
-        return until is None or at - until <= _VIEW_MAX
+        never = datetime.min.replace(tzinfo=at.tzinfo)
+        ends = (told.get(node, never) for told in (self._out, self._broken))
+        return any(until is None or at - until <= _VIEW_MAX for until in ends)
 
 
 def not_given_back(nodes: list[Object], avoided: Collection[str]) -> list[str]:

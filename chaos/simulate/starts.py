@@ -37,8 +37,8 @@ class StartChecks:
         self._reports: dict[str, dict[str, _Report]] = {}
         """By node and finding."""
 
-    def saw(self, health: Object, at: datetime) -> None:
-        """A write on a NodeHealth. What it no longer shows is no longer known."""
+    def saw(self, health: Object, at: datetime) -> bool:
+        """A write on a NodeHealth; whether it shows a fault. What it no longer shows is no longer known."""
         name, boot_id = health["metadata"]["name"], health.get("status", {}).get("bootId", "")
         before, now = self._reports.get(name, {}), {}
         for finding in health.get("status", {}).get("findings", []):
@@ -50,6 +50,7 @@ class StartChecks:
                     finding["id"], _Report(finding["code"], boot_id, seen_at, written_at=at)
                 )
         self._reports[name] = now
+        return bool(now)
 
     def started(
         self, parts: list[Object], nodes: list[Object], incidents: list[Object], at: datetime

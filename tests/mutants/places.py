@@ -82,8 +82,8 @@ _SPARES = of(
     ),
     (
         "a spare stays in when its node is back",
-        "        if name in needs and name not in serving and not _is_out(spare.node, avoided):",
-        "        if name not in serving and not _is_out(spare.node, avoided):",
+        "        if name in needs and name not in serving and not out.has(spare.node):",
+        "        if name not in serving and not out.has(spare.node):",
         "reserves are used up for good",
     ),
 )

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from detectors.contract import Fault, Severity
-from recover.api import Outcome
+from recover.api import Outcome, Phase
 from recover.reasons import Reason
 from recover.spare_nodes import SPARE, SPARE_FOR
 from recover.spares import keep_spares
-from tests.acting import recovering
+from tests.acting import advanced, recovering
 from tests.builders import Worlds, cluster, gang
 from tests.recover.spare_cases import (
     OURS,
@@ -225,3 +225,37 @@ def test_while_its_gang_is_recovered_the_spare_outlasts_the_dead_nodes_deletion(
     world.recoveries.clear()
 
     assert comes_to_rest(world) == ["return-spare n7"]
+
+
+def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> None:
+    world = spares("n7", "n8").running(gang())
+    world.change_node("n7", allocatable={"nvidia.com/gpu": 4})
+    world.without_node("n1")
+    recovering(recovering(world))
+
+    assert comes_to_rest(world) == ["lift-spare n8"]
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n8"]
+
+
+# --- broken nodes that stay in service --------------------------------------------------------------------
+
+
+def test_a_broken_node_that_a_limit_keeps_in_service_lets_a_spare_in_while_a_gang_is_kept_off_it() -> None:
+    """Of six nodes one at most is taken out. The gang leaves both that are broken, and needs two others."""
+    world = recovering(spares("n4", "n5", nodes=6).running(gang()).finding(on="n1").finding(on="n2"))
+    assert not world.nodes["n2"].unschedulable
+    assert comes_to_rest(world) == ["lift-spare n4"]
+
+    advanced(world, Phase.RESUMING)
+    assert comes_to_rest(world) == ["lift-spare n5"]
+    assert lent(world) == {"n4": "n1", "n5": "n2"}
+
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n5"]
+
+
+def test_a_broken_node_that_no_gang_is_kept_off_needs_no_spare() -> None:
+    world = recovering(spares("n4", "n5", nodes=6).finding(on="n1").finding(on="n2"))
+
+    assert comes_to_rest(world) == ["lift-spare n4"]
