@@ -48,6 +48,14 @@ def test_a_node_in_the_cache_exists_whatever_an_older_read_said() -> None:
     assert world.decide().restarts == []
 
 
+def test_of_a_gang_that_is_recovered_its_nodes_are_looked_for_also_when_no_pod_is_left_there() -> None:
+    """An autoscaler drains a node before it deletes it; a spare may stand in for it then."""
+    world = recovering(cluster(nodes=8).running(gang(ranks=4)).finding(on="n1"))
+    without_word(world, "n3").pods["llm-uid"].clear()
+
+    assert questions(world.decide().plan.actions) == ["n3"]
+
+
 def test_an_incident_of_a_node_stays_open_until_a_live_read_finds_no_such_node() -> None:
     world = recovering(cluster(40).finding(on="n1"))
     without_word(world, "n1").health.pop("n1")
