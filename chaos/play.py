@@ -188,7 +188,7 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
         f"{writes} writes to the job: one stop and one resume for each of {attempts} attempt(s), and at most "
-        "one after each recovery, which takes back what its start put into the job",
+        "one more after each recovery, which takes back what its start wrote",
     )
 
 

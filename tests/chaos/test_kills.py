@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,7 @@ from chaos.stage import CONTROLLER, Stage, raised
 from chaos.training.launch import free_port
 from recover.api import Phase, Recovery
 from recover.resources import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.workloads.patches import MARK
 
 pytestmark = pytest.mark.processes
 
@@ -81,6 +82,9 @@ STATES = tuple(
 )
 STOP = Moment("stop of the job", lambda stage, entry: _suspended(stage, entry, now=True))
 RESUME = Moment("resume of the job", lambda stage, entry: _suspended(stage, entry, now=False))
+LIFT = "end of the mark"
+"""The write after a recovery that takes back what its start has put into the job."""
+ONCE = [STOP.name, RESUME.name]
 ACTS = (
     Moment("cordon of the node", lambda _, entry: entry.resource == NODES),
     STOP,
@@ -93,20 +97,44 @@ ACTS = (
 )
 
 
+class JobWrites:
+    """What each write of the controller did to the job, in order; all of them pass here before their replies
+    go out."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.done: list[str] = []
+        self.strike: Callable[[Audit], Awaitable[None]] | None = None
+        stage.cluster.store.before_reply = self._saw
+
+    async def _saw(self, entry: Audit) -> None:
+        if entry.user != CONTROLLER or not entry.changed:
+            return
+        if entry.resource == PYTORCHJOBS:
+            is_stopped = _suspended(self.stage, entry, now=True)
+            self.done.append(LIFT if not self.is_marked() else STOP.name if is_stopped else RESUME.name)
+        if self.strike is not None:
+            await self.strike(entry)
+
+    def is_marked(self) -> bool:
+        job = self.stage.cluster.store.read(PYTORCHJOBS, JOB, NAMESPACE).body
+        return MARK in job["metadata"].get("annotations", {})
+
+
 class Killer:
     """Kills the controller at the first matching write that took effect, before its reply goes out."""
 
-    def __init__(self, stage: Stage, moment: Moment) -> None:
+    def __init__(self, writes: JobWrites, moment: Moment) -> None:
         self.moment = moment
         self.struck = asyncio.Event()
-        self._stage = stage
-        stage.cluster.store.before_reply = self._before_reply
+        self._writes = writes
+        writes.strike = self._before_reply
 
     async def _before_reply(self, entry: Audit) -> None:
-        stage = self._stage
-        if entry.user != CONTROLLER or not entry.changed or not self.moment.matches(stage, entry):
+        stage = self._writes.stage
+        if not self.moment.matches(stage, entry):
             return
-        stage.cluster.store.before_reply = None
+        self._writes.strike = None
         assert stage.controller is not None
         await stage.controller.kill()
         recovery = recoveries(stage)[-1] if recoveries(stage) else None
@@ -122,10 +150,6 @@ class Killer:
 
 def recoveries(stage: Stage) -> list[Recovery]:
     return ledger.recoveries_of(stage.objects(RECOVERIES))
-
-
-def job_writes(stage: Stage) -> int:
-    return ledger.job_writes(stage.cluster.store.audit, PYTORCHJOBS.plural, JOB)
 
 
 async def until(stage: Stage, what: str, condition: Callable[[], bool]) -> None:
@@ -164,12 +188,14 @@ async def recovered(stage: Stage, number: int) -> Recovery:
     return recoveries(stage)[-1]
 
 
-def one_stop_and_one_resume(stage: Stage, recovery: Recovery, writes_before: int) -> None:
-    """And nothing else was written to the job; it began with the step after the chosen checkpoint's."""
+async def one_stop_and_one_resume(writes: JobWrites, recovery: Recovery) -> None:
+    """And nothing else was written to the job since the recovery before, but the end of the mark; the job
+    began with the step after the chosen checkpoint's."""
     assert recovery.status.attempt == 1
     assert [entered.phase for entered in recovery.status.phases].count(Phase.STOPPING) == 1
-    # A stop and a start; what a start put into the job is taken back after this recovery and the one before.
-    assert 2 <= job_writes(stage) - writes_before <= 4
+    await until(writes.stage, "the mark is gone from the job", lambda: not writes.is_marked())
+    assert writes.done == [*ONCE, LIFT]
+    writes.done.clear()
     resumed = ledger.resumed_where_chosen(recovery)
     assert resumed.ok, resumed.words
 
@@ -187,11 +213,10 @@ async def test_a_killed_controller_stops_and_resumes_each_gang_once(
     first = 0 if moments is ACTS else round_ % len(moments)
     async with raised(tmp_path, nodes=3, mode="recover") as stage:
         await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
-        step, faulty = 0, ""
+        step, faulty, writes = 0, "", JobWrites(stage)
         for number, moment in enumerate((*moments[first:], *moments[:first]), start=1):
             await training_reaches(stage, step + STEPS_BETWEEN)
-            writes = job_writes(stage)
-            killer = Killer(stage, moment)
+            killer = Killer(writes, moment)
             if number == 1:
                 faulty, _ = inject(stage, JOB, GPU_LOST)
             else:
@@ -200,7 +225,7 @@ async def test_a_killed_controller_stops_and_resumes_each_gang_once(
 
             recovery = await recovered(stage, number)
 
-            one_stop_and_one_resume(stage, recovery, writes)
+            await one_stop_and_one_resume(writes, recovery)
             assert ledger.cordoned(stage.objects(NODES)) == {faulty}
             assert recovery.status.resumed_step is not None
             step = recovery.status.resumed_step
@@ -216,23 +241,25 @@ async def test_a_second_attempt_too_is_stopped_and_resumed_once_however_often_th
     slow = msgspec.structs.replace(TRAINING, step_time_s=1.0, checkpoint_every=1)
     async with raised(tmp_path, nodes=3, mode="recover") as stage:
         await stage.cluster.apply(training_job(slow, JOB, free_port()))
+        writes = JobWrites(stage)
         await training_reaches(stage, 2 + round_)
         inject(stage, JOB, CRASH)
-        await until(stage, "the first attempt has started", lambda: job_writes(stage) == 2)
+        await until(stage, "the first attempt has started", lambda: writes.done == ONCE)
         await until(stage, "both ranks run", lambda: len(running_ranks(stage)) == TRAINING.ranks)
-        killer = Killer(stage, entering(Phase.STOPPING))
+        killer = Killer(writes, entering(Phase.STOPPING))
         for name in running_ranks(stage):
             stage.cluster.crash_pod(name, Exit.by_signal(signal.SIGABRT), NAMESPACE)
         for following in (STOP, RESUME):
             await until(stage, f"killed in {killer.moment.name}", killer.struck.is_set)
-            killer = Killer(stage, following)
+            killer = Killer(writes, following)
             await stage.start_controller()
         await killed_and_replaced(stage, killer)
 
         recovery = await recovered(stage, 1)
 
         assert recovery.status.attempt == 2
-        assert job_writes(stage) in (4, 5), "the last one takes back what the start put into the job"
+        await until(stage, "the mark is gone from the job", lambda: not writes.is_marked())
+        assert writes.done == [*ONCE, *ONCE, LIFT]
         resumed = ledger.resumed_where_chosen(recovery)
         assert resumed.ok, resumed.words
         assert ledger.cordoned(stage.objects(NODES)) == set()
@@ -252,12 +279,13 @@ async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_
     async with raised(tmp_path, nodes=3, mode="recover", shape=times) as stage:
         await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
         await training_reaches(stage, STEPS_BETWEEN)
-        fencing = Killer(stage, entering(Phase.FENCING))
+        writes = JobWrites(stage)
+        fencing = Killer(writes, entering(Phase.FENCING))
         dead = await node_of_rank_dies(stage, (round_ + 1) % TRAINING.ranks)
         await killed_and_replaced(stage, fencing)
         await until(stage, "the new controller has read all", lambda: times_in_step(stage) == 2)
         assert recoveries(stage)[0].status.phase is Phase.FENCING
-        assert job_writes(stage) == 1
+        assert writes.done == [STOP.name]
 
         if proof == OUT_OF_SERVICE:
             taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
@@ -271,7 +299,7 @@ async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_
             await stage.client.delete(PODS, left["metadata"]["name"], namespace=NAMESPACE, grace_s=0)
 
         recovery = await recovered(stage, 1)
-        one_stop_and_one_resume(stage, recovery, writes_before=0)
+        await one_stop_and_one_resume(writes, recovery)
         assert ledger.cordoned(stage.objects(NODES)) == set()
         assert recovery.status.resumed_step is not None
         await training_reaches(stage, recovery.status.resumed_step + STEPS_BETWEEN)

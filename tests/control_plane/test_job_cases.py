@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from recover.resources import JOBS, NODES, PODS
+from recover.workloads.patches import MARK
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
@@ -258,6 +259,10 @@ async def test_a_controller_that_flips_the_stop_back_is_named_once_and_not_fough
         assert len(await recoveries(stage, "llm")) == 1
 
 
+async def is_unmarked(stage: RealStage, job: str) -> bool:
+    return MARK not in (await job_of(stage, job))["metadata"].get("annotations", {})
+
+
 async def heals_itself(stage: RealStage, job: str) -> None:
     """Writes what its repository says, whenever the job differs and its pods have been told to end."""
     while True:
@@ -294,8 +299,8 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
         recovery = await ended(stage, "llm", "Escalated", "Held")
 
         assert "kubectl-edit" in recovery["status"]["message"]
-        # At most one write: it takes back what the start had put into the job, and leaves the suspension.
-        assert writes_to(control_plane, since, JOBS, "llm") in ([], ["patch"])
+        await stage.until("the start's mark is taken back", lambda: is_unmarked(stage, "llm"))
+        assert writes_to(control_plane, since, JOBS, "llm") == ["patch"], "only the mark's end"
         assert (await job_of(stage, "llm"))["spec"]["suspend"] is True
 
 
