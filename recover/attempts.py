@@ -2,7 +2,9 @@
 
 A cause is the class and the culprit node of a node's fault, or the first error of the gang's own failure.
 Four GPUs that die on four nodes are four causes, also where nobody can read the job's steps. An attempt
-counts once all ranks ran: a gang that found no room has proved nothing.
+counts once all ranks ran: a gang that found no room has proved nothing. Nor has one whose pod was taken away,
+as by a drain, a reclaimed machine or a gang of higher priority: of such restarts there may be as many as of a
+gang's recoveries.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ __all__ = [
     "cause_key",
     "cause_words",
     "reached",
+    "restarts_limit",
 ]
 
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_TAKEN_AWAY = {("crash", "deleted"), ("crash", "made-way")}
+"""A rank was told to end, by somebody else than its recovery, or ended with its machine."""
 _OF_NODES = frozenset(Fault) - {Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
 
 
@@ -41,7 +46,7 @@ def attempts_without_progress(
     that ended Failed, as by a hold, has restarted nothing.
     """
     now = recovery.status.attempt
-    wanted = _keys(recovery, now)
+    wanted = _counted(recovery, now)
     earlier = [
         r for r in history if r.status.phase is not Phase.FAILED and r.spec.number < recovery.spec.number
     ]
@@ -70,7 +75,7 @@ def cause_key(cause: Cause) -> tuple[str, str]:
 
 def cause_words(recovery: Recovery) -> str:
     """What the present attempt is for, in a few words."""
-    kind, what = sorted(_keys(recovery, recovery.status.attempt))[0]
+    kind, what = sorted(_counted(recovery, recovery.status.attempt))[0]
     return f"{kind} ({what})" if what else kind
 
 
@@ -82,6 +87,13 @@ def reached(status: RecoveryStatus) -> int | None:
 
 def attempts_limit(gang: Gang, limits: Budgets) -> int:
     return annotated(gang.annotations, "attempts-per-cause", limits.attempts_per_cause_max)
+
+
+def restarts_limit(recovery: Recovery, gang: Gang, limits: Budgets) -> int:
+    """Of restarts for what now restarts the gang."""
+    if _counted(recovery, recovery.status.attempt) <= _TAKEN_AWAY:
+        return annotated(gang.annotations, "max-recoveries", limits.recoveries_per_gang_max)
+    return attempts_limit(gang, limits)
 
 
 def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
@@ -96,6 +108,12 @@ def _began_from(recovery: Recovery, attempt: int) -> int | None:
     step = next((e.step for e in entered if e.attempt == attempt), None)
     is_last = attempt == recovery.status.attempt
     return reached(recovery.status) if step is None and is_last else step
+
+
+def _counted(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
+    """That its pods were taken away counts only where nothing else happened to it."""
+    keys = _keys(recovery, attempt)
+    return keys - _TAKEN_AWAY or keys
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:

@@ -37,10 +37,11 @@ _OUTSIDE = {
     "deleted": "its pod was taken away",
     "node-gone": "its node is gone",
     "evicted": "its kubelet has ended its pod",
+    "made-way": "its kubelet has ended its pod for the machine's shutdown, or for a pod of the node's own",
     "not-admitted": "its kubelet has refused its pod",
 }
 """Losses that are not the program's own."""
-_NO_SUSPECTS = frozenset({"deleted", "evicted"})
+_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
 """Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
 
 
@@ -158,9 +159,11 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
 def _lost_ranks(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     blind: dict[str, str] = {}
+    error = first.error or first.code
     covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)
     if first.code in _OUTSIDE:
         fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
+        error = first.code  # what its log says is how it took its end
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
         fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
         why = "nobody is blamed: its log says that another rank went before it, and none is known to have"
@@ -188,7 +191,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=blind,
-        error=first.error or first.code,
+        error=error,
     )
 
 

@@ -26,7 +26,7 @@ class Loss(msgspec.Struct, frozen=True):
     """Never later than now: nobody may have told it, or a clock that runs ahead."""
     told_at: datetime | None
     code: str
-    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `not-admitted`."""
+    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`."""
     restarts: int = 0
     in_place: bool = False
     """Its container was started again in the same pod: elastic training may go on."""

@@ -34,10 +34,10 @@ _SIGTERM = 143
 """Exit code of an orderly stop."""
 _BY_KUBELET = {
     "Evicted": "evicted",
-    "Preempting": "evicted",
-    "Terminated": "evicted",
-    "NodeShutdown": "evicted",
-    "Shutdown": "evicted",
+    "Preempting": "made-way",
+    "Terminated": "made-way",
+    "NodeShutdown": "made-way",
+    "Shutdown": "made-way",
     "UnexpectedAdmissionError": "not-admitted",
     "TopologyAffinityError": "not-admitted",
     "NodeAffinity": "not-admitted",

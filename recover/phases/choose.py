@@ -10,7 +10,7 @@ from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
 from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
-from recover.attempts import attempts_limit, attempts_without_progress, cause_words, reached
+from recover.attempts import attempts_without_progress, cause_words, reached, restarts_limit
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
@@ -122,7 +122,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     if ended is not None:
         return ended
     attempts = attempts_without_progress(history, ctx.recovery, reached(status), since)
-    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
+    limit = restarts_limit(ctx.recovery, ctx.gang, ctx.settings.budgets)
     if attempts > limit:
         message = (
             f"{attempts - 1} restarts for the same cause, {cause_words(ctx.recovery)}, without a step of "

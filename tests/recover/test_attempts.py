@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from detectors.contract import Fault
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from detectors.contract import Edge, Fault, LogError
 from recover.api import Phase
-from recover.model import Template
+from recover.model import Pod, Template
 from recover.phases import advance
+from recover.reasons import Reason
 from tests.acting import acts, apply, end_pods, only_recovery, recovering, scanned, start_pods, step
-from tests.builders import cluster, gang
+from tests.builders import Worlds, cluster, gang
 from tests.recover.phase_cases import CLAIM, choice
 
 
@@ -80,3 +87,70 @@ def test_ten_crashes_with_a_newer_checkpoint_between_each_are_no_loop_though_nob
         recovering(world.later(600).crash(rank=1))
         step(world)
     assert only_recovery(world).status.attempt == 11
+
+
+def crashed(world: Worlds) -> None:
+    world.crash(rank=0)
+
+
+def drained(world: Worlds) -> None:
+    """Its log tells of the signal."""
+    pod = first_pod(world)
+    deleted = msgspec.structs.replace(pod, deleting_since=world.now - timedelta(seconds=5))
+    world.pods["llm-uid"][pod.uid] = deleted
+    signal = LogError(code="py-signal", at=world.now, text="SignalException: got signal: 15")
+    world.progress(pod, Edge.ENDED, at=world.now, first_error=signal)
+
+
+def shut_down(world: Worlds) -> None:
+    """As by the kubelet of a machine that its cloud reclaims."""
+    world.crash(rank=0, exit_code=143)
+    pod = first_pod(world)
+    why = "Terminated: Pod was terminated in response to imminent node shutdown."
+    world.pods["llm-uid"][pod.uid] = msgspec.structs.replace(pod, failure=why)
+
+
+def loses_ranks(world: Worlds, loses_a_rank: Callable[[Worlds], None], *, times: int) -> int:
+    """Every five minutes, until the gang is given up. Returns how often."""
+    for time in range(times):
+        loses_a_rank(world)
+        recovering(world)
+        for _ in range(12):
+            wrote = step(world)
+            if only_recovery(world).status.phase is Phase.ESCALATED:
+                return time + 1
+            if only_recovery(world).status.phase is Phase.VERIFYING:
+                break
+            if "stop-gang" in wrote:
+                end_pods(world)
+            if "start-gang" in wrote:
+                start_pods(world.later(2), first_node=4 * time + 4)
+        world.later(300)
+    return times
+
+
+def first_pod(world: Worlds) -> Pod:
+    return min(world.pods["llm-uid"].values(), key=lambda pod: pod.name)
+
+
+@pytest.mark.parametrize(
+    ("loses_a_rank", "ends"),
+    [(crashed, Phase.ESCALATED), (drained, Phase.VERIFYING), (shut_down, Phase.VERIFYING)],
+)
+def test_a_gang_whose_nodes_are_drained_or_reclaimed_one_by_one_is_in_no_loop(
+    loses_a_rank: Callable[[Worlds], None], ends: Phase
+) -> None:
+    """All within the time between two checkpoints."""
+    world = cluster(nodes=40).running(gang(ranks=4), stepping=False)
+    loses_ranks(world, loses_a_rank, times=6)
+
+    assert only_recovery(world).status.phase is ends, only_recovery(world).status.message
+
+
+def test_drains_without_end_are_a_loop_too() -> None:
+    world = cluster(nodes=400).running(gang(annotations={"rekindle.dev/max-recoveries": "5"}), stepping=False)
+    assert loses_ranks(world, drained, times=7) == 6
+
+    status = only_recovery(world).status
+    assert status.reason == Reason.CRASH_LOOP
+    assert "5 restarts for the same cause, crash (deleted)" in status.message

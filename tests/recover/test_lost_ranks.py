@@ -91,7 +91,7 @@ def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_
     ("reason", "code", "suspects"),
     [
         ("Evicted", "evicted", []),
-        ("Terminated", "evicted", []),
+        ("Terminated", "made-way", []),
         ("UnexpectedAdmissionError", "not-admitted", ["n2"]),
         ("OutOfnvidia.com/gpu", "not-admitted", ["n2"]),
     ],
