@@ -1,6 +1,7 @@
 """What the register words of NVLink lines mean: Xids 144-150 (NVLink5) and 74 (before). Called by rules.xid.
 
 NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`, n a digit, link -1 where none.
+Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.
 Before: `NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)`.
 Source: NVIDIA Xid catalogue R595, WORKFLOW_NVLINK5_ERR and WORKFLOW_NVLINK_ERR.
 
@@ -35,7 +36,7 @@ class NvLink5Line(msgspec.Struct, frozen=True):
 def parse(text: str) -> NvLink5Line | None:
     """Reads the text after the process; None where it has another form. `words` is empty where none are."""
     head, _, rest = text.rpartition(", ")[2].partition(" (")
-    tokens = head.split(" ")
+    tokens = head.split()
     unit, after = " ".join(tokens[:-_AFTER_UNIT]), tokens[-_AFTER_UNIT:]
     if not unit or after[0] not in _WORDS or after[3] != "Link":
         return None
@@ -43,7 +44,7 @@ def parse(text: str) -> NvLink5Line | None:
     return NvLink5Line(
         units=frozenset(unit.split("/")),
         is_fatal=_WORDS[after[0]],
-        words=_numbers(words.split(" ")) if closed else (),
+        words=_numbers(words.split()) if closed else (),
     )
 
 

@@ -53,6 +53,11 @@ LINES = {
         ("pending", "restart-application"),  # XID_154_EVAL
     "149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 01 (0x00082226 0x00000001 0x00000000 0x00000000 0x00000000 0x00000000)":
         ("info", "none"),
+    # columns padded by the driver: github.com/NVIDIA/NVSentinel and github.com/leptonai/gpud, tests of their Xid readers
+    "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)":
+        ("fatal", "reset-device"),
+    "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 09 (0x025525c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)":
+        ("fatal", "reset-device"),
     "150, MSE_WATCHDOG Fatal XC0 i0 Link 00 (0x00000000 0x00000000 0x00000000 0x00000000)":
         ("fatal", "reset-device"),
     "145, RLW_REMAP Fatal XC0 i0 Link 00 (0x00000004 0x00000040 0x00000000 0x00000000)":
