@@ -60,11 +60,7 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
 
 _OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (
-    *(
-        (weight, act)
-        for weight, act in ALL
-        if act not in (people.Disagreement, people.SpareChange, people.Promotion)
-    ),
+    *((weight, act) for weight, act in ALL if act not in _OUTSIDE_REPAIR),
     (2, repairs.Visit),
     (2, repairs.Freeze),
     (2, repairs.LowerMode),

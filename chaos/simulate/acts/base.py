@@ -12,7 +12,7 @@ from chaos.simulate.jobs import Job
 from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
 
-__all__ = ["Act", "Scene", "node_of_rank", "seconds"]
+__all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "node_of_rank", "seconds"]
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -38,8 +38,8 @@ class Act(msgspec.Struct, frozen=True, tag_field="act", tag=True):
 
     @classmethod
     def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        """One of this kind."""
-        raise NotImplementedError
+        """One of this kind. A kind with fields of its own draws them here."""
+        return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
         raise NotImplementedError
@@ -51,6 +51,32 @@ class Act(msgspec.Struct, frozen=True, tag_field="act", tag=True):
             if name != "at_s" and (value := getattr(self, name)) not in ("", None)
         )
         return f"{self.at_s:8.1f} s  {type(self).__name__}({told})"
+
+
+class OfNode(Act, frozen=True):
+    node: str
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.node(draw))
+
+
+class OfJob(Act, frozen=True):
+    job: str
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw))
+
+
+class OfRank(Act, frozen=True):
+    job: str
+    rank: int
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        job = scene.job(draw)
+        return cls(at_s, job, scene.rank(draw, job))
 
 
 def node_of_rank(sim: Simulation, job: str, rank: int) -> str:

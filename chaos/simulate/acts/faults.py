@@ -7,7 +7,7 @@ import random
 from typing import Self
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.acts.base import Act, Scene, node_of_rank, seconds
+from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, node_of_rank, seconds
 from chaos.simulate.jobs import OWNERS_ISSUE
 from chaos.simulate.lines import BY_NAME, FATAL, WEAK
 from chaos.simulate.world import Simulation
@@ -155,42 +155,20 @@ class RankCrash(Act, frozen=True):
         sim.crash_rank(self.rank, _ENDS[self.end], self.job, says=self.says)
 
 
-class RankHang(Act, frozen=True):
-    job: str
-    rank: int
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        job = scene.job(draw)
-        return cls(at_s, job, scene.rank(draw, job))
-
+class RankHang(OfRank, frozen=True):
     async def play(self, sim: Simulation) -> None:
         sim.hang_rank(self.rank, self.job)
 
 
-class NodeDeath(Act, frozen=True):
+class NodeDeath(OfNode, frozen=True):
     """Power off."""
-
-    node: str
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s, scene.node(draw))
 
     async def play(self, sim: Simulation) -> None:
         if self.node in sim.machines:
             await sim.crash_node(self.node)
 
 
-class NodeOfRankDeath(Act, frozen=True):
-    job: str
-    rank: int
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        job = scene.job(draw)
-        return cls(at_s, job, scene.rank(draw, job))
-
+class NodeOfRankDeath(OfRank, frozen=True):
     async def play(self, sim: Simulation) -> None:
         node = node_of_rank(sim, self.job, self.rank)
         if node in sim.machines:
@@ -218,10 +196,6 @@ class Reboot(Act, frozen=True):
 
 class BootAll(Act, frozen=True):
     """Every node that is off and that the API knows."""
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
@@ -284,14 +258,8 @@ class AgentRestart(Act, frozen=True):
             sim.start_agent(self.node)
 
 
-class AgentLoss(Act, frozen=True):
+class AgentLoss(OfNode, frozen=True):
     """The node's agent goes, and no other is started there."""
-
-    node: str
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s, scene.node(draw))
 
     async def play(self, sim: Simulation) -> None:
         sim.without_agent.add(self.node)

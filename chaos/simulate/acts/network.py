@@ -9,7 +9,7 @@ from typing import Self
 from chaos.cluster.containers import Exit
 from chaos.cluster.disturbance import StandingRefusal
 from chaos.cluster.kinds import KINDS
-from chaos.simulate.acts.base import Act, Scene, node_of_rank, seconds
+from chaos.simulate.acts.base import Act, OfRank, Scene, node_of_rank, seconds
 from chaos.simulate.jobs import OTHER_NAMESPACE
 from chaos.simulate.lines import BY_NAME, FATAL
 from chaos.simulate.world import Simulation
@@ -59,10 +59,6 @@ class LostReplies(Act, frozen=True):
 
 
 class DroppedWatches(Act, frozen=True):
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
-
     async def play(self, sim: Simulation) -> None:
         sim.client.disturbance.drop_watches()
 
@@ -168,17 +164,9 @@ class NodeWebhook(Act, frozen=True):
         sim.kernel(node, BY_NAME[self.line])
 
 
-class RecoveryQuota(Act, frozen=True):
+class RecoveryQuota(OfRank, frozen=True):
     """A quota lets no further Recovery of one job be created, until the faults end; and a rank of it
     crashes."""
-
-    job: str
-    rank: int
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        job = scene.job(draw)
-        return cls(at_s, job, scene.rank(draw, job))
 
     async def play(self, sim: Simulation) -> None:
         job = sim.gangs[self.job].job
@@ -195,10 +183,6 @@ class RecoveryQuota(Act, frozen=True):
 
 class NamespaceEnd(Act, frozen=True):
     """One namespace is being deleted: nothing new is created in it, and its jobs go."""
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
         why = "unable to create new content in namespace: it is being terminated"

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from chaos.simulate.acts.base import Act, Scene, seconds
+from chaos.simulate.acts.base import Act, OfJob, Scene, seconds
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.modes import Mode
@@ -31,10 +31,6 @@ __all__ = [
 
 class Uncordon(Act, frozen=True):
     """All nodes."""
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
         for node in sim.cordoned():
@@ -113,13 +109,7 @@ class NodeHold(Act, frozen=True):
             return
 
 
-class JobDeletion(Act, frozen=True):
-    job: str
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s, scene.job(draw))
-
+class JobDeletion(OfJob, frozen=True):
     async def play(self, sim: Simulation) -> None:
         await sim.person.delete_job(self.job)
 
@@ -144,10 +134,6 @@ class Disagreement(Act, frozen=True):
 class Fencing(Act, frozen=True):
     """A person says of every dead node that its machine is off."""
 
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
-
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
             await sim.person.out_of_service(node)
@@ -155,10 +141,6 @@ class Fencing(Act, frozen=True):
 
 class NodeRemoval(Act, frozen=True):
     """The Node objects of machines that are off."""
-
-    @classmethod
-    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
