@@ -126,7 +126,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "There are not enough healthy nodes for the whole gang. A stopped gang is not started before all of "
         "its ranks fit.",
         "The message names the nodes that are out and why: add or release nodes. The gang starts by itself "
-        "once it fits. With a cluster autoscaler set placement.hold_without_room to false.",
+        "once it fits. With an autoscaler other than Karpenter and Cluster Autoscaler set "
+        "`placement.hold_without_room` to `false`.",
     ),
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",

@@ -1,7 +1,9 @@
 """A stopped gang that cannot fit is not started: it waits, says what is missing, and starts by itself. Pure.
 
 Ranks that did start would hold accelerators and exit at their rendezvous' timeout, which looks like a failure
-of theirs.
+of theirs. An autoscaler adds nodes only for pods that wait, and takes away those that a stopped gang leaves
+idle: where one shows, the gang is started all the same.
+Sources: github.com/kubernetes/autoscaler (cluster-autoscaler FAQ), karpenter.sh/docs/concepts/nodepools.
 """
 
 from __future__ import annotations
@@ -13,12 +15,28 @@ import msgspec
 
 from recover.api import Phase
 from recover.capacity import RESERVED_S, Room, room
+from recover.model import World
 from recover.phases import known
 from recover.phases.again import pause_s
 from recover.phases.context import Context, Step, moved
 from recover.reasons import EventReason, Reason
 
-__all__ = ["without_room"]
+__all__ = ["is_autoscaled", "without_room"]
+
+_KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+"""Labels of the nodes that it has made."""
+_CLUSTER_AUTOSCALER = frozenset({"DeletionCandidateOfClusterAutoscaler", "ToBeDeletedByClusterAutoscaler"})
+"""Taints of the nodes that it will take away if they stay idle, or does now."""
+
+
+def is_autoscaled(world: World) -> bool:
+    """An autoscaler has made, or may take away, a node with accelerators."""
+    nodes = (node for node in world.nodes.values() if node.is_accelerated)
+    return any(
+        any(label in node.labels for label in _KARPENTER)
+        or any(taint.key in _CLUSTER_AUTOSCALER for taint in node.taints)
+        for node in nodes
+    )
 
 
 def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
@@ -28,7 +46,7 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     found, ended = Room(), status.attempt - 1
     # At the last start some ranks found no place, and the others gave up waiting for them.
     wait_s = pause_s(ctx, ended) if ended in status.uncounted else 0.0
-    if ctx.settings.placement.hold_without_room:
+    if ctx.settings.placement.hold_without_room and not is_autoscaled(ctx.world):
         found = room(
             ctx.world,
             gang,

@@ -263,6 +263,38 @@ def test_the_message_follows_what_is_out_and_nothing_is_written_for_what_merely_
     assert step(world) == []
 
 
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"labels": {"karpenter.sh/nodepool": "gpu"}},
+        {"taints": (Taint(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule"),)},
+    ],
+)
+def test_a_gang_that_waits_is_started_once_an_autoscaler_shows(shown: dict[str, Any]) -> None:
+    """Cluster Autoscaler marks the nodes that the stopped gang has left idle."""
+    world = held(struck())
+    world.change_node("n0", **shown)
+
+    assert step(world.later(60)) == ["recovery-resuming"]
+    assert "start-gang" in step(world)
+
+
+def test_an_autoscaler_of_nodes_without_accelerators_brings_no_places() -> None:
+    world = held(struck())
+    other = {"karpenter.sh/nodepool": "web"}
+    world.nodes["web"] = msgspec.structs.replace(
+        world.nodes["n0"],
+        name="web",
+        uid="web",
+        labels=other,
+        is_accelerated=False,
+        capacity={},
+        allocatable={},
+    )
+
+    assert acts(look(world)) == []
+
+
 def test_where_an_autoscaler_needs_pending_pods_the_gang_is_started_all_the_same() -> None:
     world = struck()
     placement = msgspec.structs.replace(world.settings.placement, hold_without_room=False)
