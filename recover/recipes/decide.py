@@ -106,8 +106,8 @@ def _outcome(
     if change.hold is Hold.ALWAYS:
         return RecipeOutcome.HELD, "not started again, since only its owner can change it"
     if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
-        wanted = " and ".join(words(one) for one in placed)
-        return RecipeOutcome.HELD, f"not started again, since no node is fit for it ({wanted})"
+        wanted = " and ".join(words(one) for one in placed) or "accelerators"
+        return RecipeOutcome.HELD, f"not started again, since no node has what it needs ({wanted})"
     if not change.env and change.placement is None:
         return RecipeOutcome.ADVISED, "nothing is changed, its owner must"
     explicit = fitting.explicit_env

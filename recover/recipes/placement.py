@@ -39,10 +39,9 @@ def _requirement(rule: LabelRule, captured: dict[str, str], *, wanted: bool) -> 
 
 
 def fulfils(node: Node, placed: Sequence[Requirement]) -> bool:
-    """A node that offers accelerators, takes new pods, and has what is required."""
-    if not node.is_accelerated or not node.ready or node.unschedulable or node.quarantine is not None:
-        return False
-    return carries(node.labels, placed)
+    """A node that offers accelerators and has what is required. Whether it takes pods now does not matter: a
+    cordon or a silent kubelet ends, and until then the gang waits for a place."""
+    return node.is_accelerated and carries(node.labels, placed)
 
 
 def carries(labels: Mapping[str, str], asked: Sequence[Requirement]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from detectors.contract import Edge
 from recover.actions import Ensure, Patch
 from recover.api import Phase, RecipeOutcome, RecipeUse
-from recover.model import Mark, Template
+from recover.model import Mark, Quarantine, Template
 from recover.objects import builtins
 from recover.reasons import Reason
 from recover.recipes.decide import environment
@@ -18,7 +18,7 @@ from recover.recipes.model import LabelRule, Match, Placement
 from recover.recipes.placement import fulfils, placed_by
 from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step
-from tests.builders import Worlds, cluster, gang
+from tests.builders import NOW, Worlds, cluster, gang
 
 OUT_OF_MEMORY = (
     "ResourceExhaustedError: Cannot allocate 1.000000GB memory on GPU 0, 3.200000GB memory has been "
@@ -354,6 +354,24 @@ def test_what_people_ask_of_the_nodes_themselves_is_never_undone() -> None:
     (start,) = [a for a in look(world).actions if isinstance(a, Patch) and a.what == "start-gang"]
 
     assert mark_in(start).placed == ()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"unschedulable": True},
+        {"ready": False},
+        {"quarantine": Quarantine(incident="n7", fault="memory-degraded", at=NOW, cordoned=False)},
+    ],
+)
+def test_a_node_that_takes_no_pods_for_a_while_is_waited_for_and_ends_no_recovery(now: dict[str, Any]) -> None:
+    world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
+    world.change_node("n7", **now)
+
+    advanced(world, Phase.RESUMING)
+
+    (use,) = only_recovery(world).status.recipes
+    assert use.outcome is RecipeOutcome.APPLIED
 
 
 @pytest.mark.parametrize(
