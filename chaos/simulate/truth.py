@@ -50,8 +50,8 @@ class Life(msgspec.Struct):
 
 class Truth:
     """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
-    people have suspended or started, which may end a Recovery for good. `acting_since`: when people raised
-    the mode, so that the controller may act on what comes since then."""
+    people have suspended or started, which may end a Recovery for good. `acting_since`: when the
+    controller started in the mode that people had raised, so that it may act on what comes since then."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now

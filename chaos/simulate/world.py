@@ -67,6 +67,7 @@ class Simulation(Machines):
         self.person = Person(self)
         self._at: dict[_Place, Gang] = {}
         self._controller: asyncio.Task[None] | None = None
+        self._is_promoted = False
 
     def on(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -84,6 +85,8 @@ class Simulation(Machines):
     async def start_controller(self) -> None:
         """A new process: it knows only what the API holds."""
         assert not self.controller_lives
+        if self._is_promoted:
+            self._is_promoted, self.truth.acting_since = False, self.clock.now()
         leading = asyncio.Event()
         leading.set()  # it is alone here, and a lease would be thousands of writes
         controller = Controller(self.crashes, self.settings, self.metrics, self.clock, leading)
@@ -111,7 +114,7 @@ class Simulation(Machines):
     def change_settings(self, settings: Settings) -> None:
         """What the next controller is started with."""
         if self.settings.mode is Mode.OBSERVE and settings.mode is not Mode.OBSERVE:
-            self.truth.acting_since = self.clock.now()
+            self._is_promoted = True
         self.settings = self.invariants.settings = settings
 
     # --- jobs and pods ------------------------------------------------------------------------------------
