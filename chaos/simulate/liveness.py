@@ -184,7 +184,10 @@ def _failed_before(life: Life, at: datetime) -> bool:
 
 
 def is_unseen(sim: Simulation, key: str) -> bool:
-    """It hangs, and no agent reads the steps of all its ranks."""
+    """It hangs, or has lost a rank and got another one while no controller ran, and no agent reads the steps
+    of all its ranks."""
     pods = sim.pods(key)
     hangs = sim.gangs[key].training.hanging & {pod["metadata"]["uid"] for pod in pods}
-    return bool(hangs) and not all(node_of(pod) in sim.agents for pod in pods)
+    created = {datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods}
+    is_replaced = len(created) > 1 and max(created) <= sim.controller_began
+    return bool(hangs or is_replaced) and not all(node_of(pod) in sim.agents for pod in pods)

@@ -68,6 +68,7 @@ class Simulation(Machines):
         self._at: dict[_Place, Gang] = {}
         self._controller: asyncio.Task[None] | None = None
         self._is_promoted = False
+        self.controller_began = clock.now()
 
     def on(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
@@ -87,6 +88,7 @@ class Simulation(Machines):
         assert not self.controller_lives
         if self._is_promoted:
             self._is_promoted, self.truth.acting_since = False, self.clock.now()
+        self.controller_began = self.clock.now()
         leading = asyncio.Event()
         leading.set()  # it is alone here, and a lease would be thousands of writes
         controller = Controller(self.crashes, self.settings, self.metrics, self.clock, leading)

@@ -79,6 +79,10 @@ class Gang(msgspec.Struct, frozen=True):
     started_at: datetime | None = None
     """When it was last started or resumed, where its status tells; then an older API server refuses another
     affinity."""
+    is_resuming: bool = False
+    """It is suspended no more, and its status does not say so yet."""
+    resumed_at: datetime | None = None
+    """When it was resumed after a suspension, by whomever, where its status tells."""
     ends_by_success: bool = False
     """Some of its ranks may succeed for all: then the others are deleted before its status tells."""
     done_ranks: str = ""

@@ -17,7 +17,7 @@ from recover.api import GangRef
 from recover.consent import may_recreate
 from recover.model import Gang, Mark, Terminal
 from recover.workloads.patches import mark_of
-from recover.workloads.wire import OwnedMeta, PodSpec, template_of
+from recover.workloads.wire import ConditionView, OwnedMeta, PodSpec, template_of
 
 __all__ = ["StopsAtOnce", "Workload", "gang_of"]
 
@@ -98,11 +98,13 @@ def gang_of(
     terminal: Terminal | None,
     size: int,
     templates: Mapping[str, tuple[PodSpec, int]],
+    conditions: Sequence[ConditionView],
     failures: int = 0,
     done_ranks: str = "",
 ) -> Gang:
     """The Gang of a job, from what its framework's own fields say. Each template stands with the number of
     pods that are made from it."""
+    held = next((one for one in conditions if one.type == "Suspended"), None)
     return Gang(
         ref=GangRef(
             api_version=resource.api_version,
@@ -119,6 +121,8 @@ def gang_of(
         deleting=meta.deletion_timestamp is not None,
         suspended=suspended,
         suspend_writer=meta.suspend_writer,
+        is_resuming=not suspended and held is not None and held.status == "True",
+        resumed_at=held.changed_at if held is not None and held.status == "False" else None,
         terminal=terminal,
         failures=failures,
         done_ranks=done_ranks,

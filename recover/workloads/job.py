@@ -98,6 +98,7 @@ class Job(StopsAtOnce):
             terminal=terminal_of(status.conditions, succeeded=_SUCCEEDED, failed=_FAILED),
             size=job.spec.ranks,
             templates={"": (job.spec.template.spec, job.spec.ranks)},
+            conditions=status.conditions,
             failures=status.failed,
             done_ranks=_done(job),
         )

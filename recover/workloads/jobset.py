@@ -97,6 +97,7 @@ class JobSet:
             self.resource,
             suspended=spec.suspend,
             terminal=_terminal(jobset.status),
+            conditions=jobset.status.conditions,
             size=sum(job.replicas * job.template.spec.pods for job in jobs),
             templates={
                 job.name: (job.template.spec.template.spec, job.replicas * job.template.spec.pods)

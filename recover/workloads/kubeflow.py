@@ -89,6 +89,7 @@ class KubeflowJob(StopsAtOnce):
             self.resource,
             suspended=policy.suspend,
             terminal=terminal_of(job.status.conditions, succeeded=("Succeeded",), failed=("Failed",)),
+            conditions=job.status.conditions,
             size=sum(replica.replicas for replica in replicas.values()),
             templates={role: (one.template.spec, one.replicas) for role, one in replicas.items()},
         )

@@ -195,6 +195,7 @@ class ConditionView(msgspec.Struct, frozen=True):
     status: str
     reason: str = ""
     message: str = ""
+    changed_at: datetime | None = msgspec.field(default=None, name="lastTransitionTime")
 
 
 def terminal_of(

@@ -364,7 +364,7 @@ def test_what_people_ask_of_the_nodes_themselves_is_never_undone() -> None:
         {"quarantine": Quarantine(incident="n7", fault="memory-degraded", at=NOW, cordoned=False)},
     ],
 )
-def test_a_node_that_takes_no_pods_for_a_while_is_waited_for_and_ends_no_recovery(now: dict[str, Any]) -> None:
+def test_a_node_that_takes_no_pods_for_a_while_is_waited_for(now: dict[str, Any]) -> None:
     world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
     world.change_node("n7", **now)
 

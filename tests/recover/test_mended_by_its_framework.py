@@ -55,3 +55,50 @@ def test_a_pod_that_lingers_on_a_silent_node_does_not_stop_the_gang_that_trains_
     world.pods["llm-uid"][pod.uid] = msgspec.structs.replace(pod, deleting_since=told_to_go)
 
     assert world.decide().restarts == []
+
+
+def told_to_end(world: Worlds, *ranks: int, ago_s: float) -> Worlds:
+    """Somebody else deletes these pods, and they use their grace."""
+    at = world.now - timedelta(seconds=ago_s)
+    for rank in ranks:
+        pod = world.pods["llm-uid"][f"llm-{rank}-uid"]
+        world.pods["llm-uid"][pod.uid] = msgspec.structs.replace(pod, deleting_since=at)
+    return world
+
+
+def test_pods_that_end_since_people_had_suspended_their_job_are_no_losses_once_it_is_resumed() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 0, 1, ago_s=60)
+
+    resuming = world.change_gang(is_resuming=True).decide().restarts
+    resumed = world.change_gang(is_resuming=False, resumed_at=world.now).decide().restarts
+
+    assert (resuming, resumed) == ([], [])
+
+
+def test_a_rank_that_is_deleted_after_its_job_was_resumed_is_lost() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=60)
+
+    world.change_gang(resumed_at=world.now - timedelta(seconds=120))
+
+    assert world.decide().restarts == ["llm"]
+
+
+def test_a_gang_of_which_all_pods_were_told_to_end_and_all_were_made_again_is_left_alone() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 0, 1, ago_s=60)
+
+    for rank in (0, 1):
+        replaced(world, rank, ago_s=1, node="", steps=False)
+
+    assert world.decide().restarts == []
+
+
+def test_a_rank_that_is_deleted_beside_one_that_stays_is_lost() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=60)
+
+    assert replaced(world, 1, ago_s=59, node="n4", steps=False).decide().restarts == ["llm"]
+
+
+def test_of_a_gang_whose_pods_are_deleted_on_a_silent_node_the_loss_counts() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 0, 1, ago_s=60).not_ready("n1", ago_s=400)
+
+    assert world.decide().restarts == ["llm"]

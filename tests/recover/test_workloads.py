@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from recover.model import Gang, Mark, Template
 from recover.resources import JOBS
 from recover.workloads import Workload
 from recover.workloads.job import Job
+from recover.workloads.jobset import JobSet
 from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.patches import avoiding
@@ -303,3 +305,23 @@ def test_the_affinity_of_a_job_is_lifted_while_it_is_suspended_and_else_at_its_n
     assert [patch.what for patch in Job().lift(begun)] == ["clear-start-time"]
     (patch,) = Job().lift(stopped)
     assert patch.body["spec"]["template"]["spec"]["affinity"] == {"nodeAffinity": {REQUIRED: None}}
+
+
+@pytest.mark.parametrize("workload", [*ONE_PATCH, JobSet()], ids=lambda w: w.resource.kind)
+@pytest.mark.parametrize(
+    ("status", "is_resuming", "resumed_at"), [("True", True, None), ("False", False, NOW)]
+)
+def test_when_a_job_was_resumed_is_read_from_its_condition(
+    workload: Workload, status: str, is_resuming: bool, resumed_at: datetime | None
+) -> None:
+    meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
+    spec = {"replicatedJobs": [], "template": {"spec": {}}}
+    if isinstance(workload, KubeflowJob):
+        spec = {workload.replica_specs: {"Worker": {}}}
+    conditions = [{"type": "Suspended", "status": status, "lastTransitionTime": NOW.isoformat()}]
+
+    gang = workload.parse(
+        msgspec.json.encode({"metadata": meta, "spec": spec, "status": {"conditions": conditions}})
+    )
+
+    assert (gang.is_resuming, gang.resumed_at) == (is_resuming, resumed_at)
