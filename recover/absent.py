@@ -1,8 +1,8 @@
-"""Nodes that something speaks of and that are not in the cache: they are read live before anything is decided
+"""Nodes that some object names and that are not in the cache: they are read live before anything is decided
 from their absence. Pure.
 
-Pods and Nodes come by different watches. A pod may be seen before the Node that has just joined, and a watch
-of Nodes may be broken for a while.
+Watches of pods and of Nodes are independent. A pod may be seen before its Node that has just joined, and a
+watch of Nodes may be broken for a while.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["unconfirmed"]
 
 
 def unconfirmed(world: World) -> Iterator[ConfirmGone]:
-    """The live reads that are needed now: each is asked for until it is answered, and then no more."""
+    """Returns the live reads that are needed now. Each read is asked for until it is answered, and then no
+    more."""
     named = set(world.gangs_on)
     for recovery in world.recoveries.values():
         named |= set(recovery.nodes) if recovery.active else set()

@@ -45,8 +45,8 @@ class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
 
 
 class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
-    """The object, ours alone, shall exist with this content: merged into it, or created unless `creates` says
-    that one which is gone is well."""
+    """Makes sure that the object, which is ours alone, exists with this content: merges the content into it,
+    or creates the object unless `creates` is False."""
 
     what: str
     resource: Resource
@@ -106,7 +106,8 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
 
 class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True):
     """A live read of an object that is not in the cache. Its chain goes on only if the API server has no
-    object of that name, or where `uid` is given none of that uid; one that exists is in the cache then."""
+    object of that name, or, where `uid` is given, none of that uid. An object that exists is put into the
+    cache."""
 
     what: str
     resource: Resource
@@ -116,8 +117,8 @@ class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True)
 
 
 class ConfirmListed(msgspec.Struct, frozen=True, tag="confirm-listed", kw_only=True):
-    """A live list. Its chain goes on only if the cache showed each listed object as it is; otherwise the
-    cache is brought up to date, and the decision is made again."""
+    """A live list. Its chain goes on only if the cache shows each listed object as it is. Otherwise the cache
+    is brought up to date, and the decision is made again."""
 
     what: str
     resource: Resource

@@ -1,4 +1,4 @@
-"""Pods of agents: which they are, and what is kept of them. observe.py asks here. Pure."""
+"""Which pods are agents, and what is kept of them. Called by observe.py. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recover.model import AgentPod, Pod
 __all__ = ["AGENT_LABELS", "AgentPods", "agent_pod", "is_agent"]
 
 AGENT_LABELS = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/component": "agent"}
-"""What the chart writes on the pods of its DaemonSet."""
+"""Labels that the chart writes on the pods of its DaemonSet."""
 
 
 _STARTING = timedelta(seconds=10)
@@ -41,12 +41,13 @@ class _Pod(msgspec.Struct):
 
 
 def is_agent(labels: Mapping[str, str]) -> bool:
-    """Anybody may write these labels; ask only of pods in our own namespace, where nobody else may write."""
+    """Whether the labels are those of an agent. Anybody may write these labels: ask only about pods in our
+    own namespace, where nobody else may write."""
     return AGENT_LABELS.items() <= labels.items()
 
 
 def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
-    """None for one that no node has yet, or that has ended."""
+    """Returns None for a pod that has no node yet, or that has ended."""
     if not pod.node or pod.ended:
         return None
     wire = msgspec.json.decode(raw, type=_Pod)
@@ -61,21 +62,22 @@ def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
 
 
 def _after_start(said: _Condition, meta: _Meta) -> datetime | None:
-    """A pod is not ready from its start on. Only a later change says until when it was."""
+    """Since when the agent is ready, or not. A pod is not ready at its start, so only a later change says
+    until when it was ready."""
     at, created = said.last_transition_time, meta.creation_timestamp
     return None if at is None or created is None or at - created <= _STARTING else at
 
 
 class AgentPods:
-    """The index of them. A node has one agent, and two for a moment while one is replaced."""
+    """The agents' pods by node. A node has one agent, and two for a moment while one is replaced."""
 
     def __init__(self) -> None:
         self.by_node: dict[str, AgentPod] = {}
-        """The ready one, or else the newest that was heard of."""
+        """Returns the ready pod, or else the newest one."""
         self._of: dict[str, dict[str, AgentPod]] = {}
 
     def change(self, old: AgentPod | None, new: AgentPod | None) -> set[str]:
-        """Returns the nodes whose agent became ready, or ceased to be."""
+        """Returns the nodes whose agent became ready, or is no longer ready."""
         changed: set[str] = set()
         for pod, is_there in ((old, False), (new, True)):
             if pod is None:

@@ -1,4 +1,4 @@
-"""Which agents live, for commands that only look: the pods of the chart's DaemonSet. I/O only.
+"""Which agents live, for commands that only read: the pods of the chart's DaemonSet. I/O only.
 
 Where agents are no pods, what they write shows whether they live, and nothing is read here.
 """
@@ -32,8 +32,8 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
-    """Node -> its agent's pod; a node without one is not in it. None where agents are no pods, or where the
-    reader lacks the right to see them."""
+    """Returns the agent's pod of each node; a node without an agent is not in it. Returns None where agents
+    are no pods, or where the reader lacks the right to see them."""
     try:
         release = await _release(cluster)
         if release is None or not _are_pods(release):
@@ -49,7 +49,7 @@ async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
 
 
 async def _release(cluster: Cluster) -> _ConfigMap | None:
-    """The settings of the one release; in the usual namespace, or wherever it is."""
+    """The settings of the one release, in the usual namespace or wherever the release is."""
     decoder = msgspec.json.Decoder(_ConfigMap)
     try:
         return decoder.decode(await cluster.get(CONFIGMAPS, _SETTINGS, namespace=Settings().namespace))

@@ -11,7 +11,7 @@ from recover.actions import Action, Patch
 __all__ = ["is_as_patched", "is_invalid", "may_pass", "without_values"]
 
 WORDS_CHARS_MAX = 400
-"""Of an API server's refusal, in the log and in what becomes of it."""
+"""Length of an API server's refusal in the log and in objects."""
 
 
 class _Object(msgspec.Struct):
@@ -19,7 +19,8 @@ class _Object(msgspec.Struct):
 
 
 def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
-    """A 422 says that the uid is another's now, or that the content breaks the schema: that stays so."""
+    """Whether the API server refused what we sent for good: a 422 says that the uid is that of another object
+    now, or that the content breaks the schema, and that stays so."""
     if error.status != 422:
         return False
     if not isinstance(action, Patch) or not action.uid:
@@ -33,7 +34,7 @@ def is_as_patched(action: Action, there: bytes) -> bool:
 
 
 def without_values(words: str) -> str:
-    """What the API server says of a field that it refuses, without what stands there: that may be a whole pod
+    """The API server's words without the values of the fields that it refuses. A value may be a whole pod
     template, with the secrets that people write into its variables."""
     if len(words) <= WORDS_CHARS_MAX:
         return words

@@ -38,12 +38,12 @@ _OF_NODES = frozenset(Fault) - {Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
 def attempts_without_progress(
     history: Sequence[Recovery], recovery: Recovery, step: int | None, since: datetime
 ) -> int:
-    """How often since then, this time included, the gang was restarted for what now restarts it, without its
-    steps moving on.
+    """Returns how often the gang was restarted since then, this time included, for the cause that restarts it
+    now, without progress of its steps.
 
-    `step` is where this restart begins from, or where the gang had come to if that is not known; a restart
-    that began from the same step or a later one made no progress. An unknown step counts as no progress. One
-    that ended Failed, as by a hold, has restarted nothing.
+    `step` is the step from which this restart begins, or the last step of the gang if that is not known. A
+    restart that began from the same step or a later one made no progress, and an unknown step counts as no
+    progress. A Recovery that ended Failed, for example because of a hold, has restarted nothing.
     """
     now = recovery.status.attempt
     wanted = _counted(recovery, now)
@@ -64,8 +64,8 @@ def attempts_without_progress(
 
 
 def cause_key(cause: Cause) -> tuple[str, str]:
-    """What makes two causes the same. Whether a crash could be blamed on the application depends on what was
-    covered at that moment, and does not tell one crash from another."""
+    """Two causes with the same key are the same cause. Whether a crash could be blamed on the application
+    depends on the coverage at that moment, and does not make it another cause."""
     if cause.blame is Blame.NODE or (cause.node and cause.fault in _OF_NODES):
         return str(cause.fault), cause.node
     if cause.fault is Fault.HANG:
@@ -74,13 +74,13 @@ def cause_key(cause: Cause) -> tuple[str, str]:
 
 
 def cause_words(recovery: Recovery) -> str:
-    """What the present attempt is for, in a few words."""
+    """The cause of the present attempt, in a few words."""
     kind, what = sorted(_counted(recovery, recovery.status.attempt))[0]
     return f"{kind} ({what})" if what else kind
 
 
 def reached(status: RecoveryStatus) -> int | None:
-    """The step that a restart begins from; where no checkpoint is known, the last one that was seen."""
+    """The step from which a restart begins; if no checkpoint is known, the last step that was seen."""
     chosen = status.checkpoint.step if status.checkpoint else None
     return status.last_step if chosen is None else chosen
 
@@ -97,13 +97,14 @@ def restarts_limit(recovery: Recovery, gang: Gang, limits: Budgets) -> int:
 
 
 def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
-    """A positive number from an annotation; one that is no such number leaves the default."""
+    """A positive number from an annotation; any other value leaves the default."""
     value = annotations.get(key(name), "")
     return int(value) if _COUNT.fullmatch(value) else default
 
 
 def _began_from(recovery: Recovery, attempt: int) -> int | None:
-    """The step from which that attempt began; of the last one, what the recovery knows besides."""
+    """The step from which that attempt began. For the last attempt, other facts of the Recovery count as
+    well."""
     entered = (e for e in reversed(recovery.status.phases) if e.phase is Phase.RESUMING)
     step = next((e.step for e in entered if e.attempt == attempt), None)
     is_last = attempt == recovery.status.attempt
@@ -117,8 +118,8 @@ def _counted(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
-    """Of what began or joined that attempt. One that was begun for better places goes on with the causes of
-    the attempt before."""
+    """Keys of the causes that began or joined that attempt. An attempt that was begun for better places goes
+    on with the causes of the attempt before."""
     known = [cause for cause in recovery.status.causes if cause.attempt <= attempt]
     last = max((cause.attempt for cause in known), default=attempt)
     causes = [cause for cause in known if cause.attempt == last]
@@ -126,7 +127,7 @@ def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
 
 
 def _kept_nowhere(recovery: Recovery) -> list[Cause]:
-    """The first cause of a recovery whose own lists have none left of it."""
+    """The first cause of a recovery whose own lists no longer hold it."""
     spec = recovery.spec
     return [
         Cause(incident=spec.incident, fault=spec.fault, attempt=1, at=spec.detected_at, node=spec.avoid_node)

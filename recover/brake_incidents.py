@@ -1,4 +1,5 @@
-"""The Incident of a tripped brake: one for a fault of many nodes, which names those left alone. Pure."""
+"""The Incident of a tripped brake: one for a fault of many nodes, which names the nodes that were not acted
+on. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ MEMBERS_MAX = 4096
 
 
 class HeldBack(msgspec.Struct, frozen=True):
-    """A node's fault on which the brake kept everybody from acting, and what was refused for it."""
+    """A node's fault that was not acted on because of the brake, and the acts that were refused."""
 
     diagnosis: Diagnosis
     records: list[ActionRecord]
@@ -30,8 +31,8 @@ class HeldBack(msgspec.Struct, frozen=True):
 def brakes(
     world: World, tripped: Iterable[Brake], held_back: Mapping[Fault, Sequence[HeldBack]], now: datetime
 ) -> Iterator[Action]:
-    """A tripped brake is an incident of its own, open while it is in force. The nodes that it kept from being
-    acted on are its members: a fault of a thousand nodes is one Incident, and not a thousand."""
+    """Writes the Incident of each tripped brake, which is open while the brake is in force. Its members are
+    the nodes that were not acted on because of the brake, so a fault of a thousand nodes is one Incident."""
     names = set()
     for brake in tripped:
         name = _brake_name(world, brake)
@@ -51,7 +52,8 @@ def brakes(
 
 
 def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> IncidentStatus:
-    """Of the acts that were refused, those on gangs: of each node it is the same, and its name tells."""
+    """Adds the members. Of the refused acts only those on gangs are listed: the act on a node is the same for
+    each member."""
     members = sorted({*before.members, *(one.diagnosis.node for one in found)})
     victims = {v.uid: v for v in before.victims}
     victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}

@@ -25,7 +25,7 @@ from recover.workloads.patches import avoiding
 __all__ = ["RESERVED_S", "Room", "priority_of", "room"]
 
 RESERVED_S = 60.0
-"""A gang that was started takes its places first for this long: its pods are not bound at once."""
+"""A gang that was just started keeps its places for this long: its pods are not bound at once."""
 _NAMED_MAX = 8
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -33,20 +33,20 @@ _Request = tuple[tuple[str, int], ...]
 
 
 class Room(msgspec.Struct, frozen=True):
-    """The places of a gang's ranks: those that are missing, and the nodes that would have had them."""
+    """The places for a gang's ranks: how many are missing, and the nodes that would have had them."""
 
     missing: int = 0
     """Ranks without a place."""
     size: int = 0
-    """Ranks that ask for the same as those."""
+    """All ranks of the gang with that request."""
     request: str = ""
-    """That is, as `nvidia.com/gpu: 8`."""
+    """Request of one such rank, for example `nvidia.com/gpu: 8`."""
     out: tuple[tuple[str, str], ...] = ()
-    """Nodes that have what a rank asks for and cannot take it, each with the reason."""
+    """Nodes that have what a rank asks for and cannot take the rank, each with the reason."""
     in_use: int = 0
     """Nodes that could take a rank if other pods had not taken their accelerators."""
     reserved: int = 0
-    """Places that other gangs take first, which were started a moment ago."""
+    """Places that are kept for other gangs, which were started a moment ago."""
 
     @property
     def fits(self) -> bool:
@@ -54,7 +54,8 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What is missing: it changes only with the number of ranks and the nodes that are out."""
+        """The missing places in words, which change only with the number of ranks and the nodes that are
+        out."""
         ranks = f"{self.missing} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.missing > 1 else "has"
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
@@ -73,10 +74,11 @@ def room(
     priority: int | None = None,
     tolerations: Sequence[Toleration] = (),
 ) -> Room:
-    """The estimate for all ranks of the gang at once; the places that its own pods have now are free for it.
+    """The estimate for all ranks of the gang at once. The places that its own pods have now count as free for
+    it.
 
-    `without`: nodes that it is kept off, each with the reason. `placed`: what recipes ask of its nodes.
-    `priority` and `tolerations`: those of its pods, where they are gone and that is known from before.
+    `without`: nodes that the gang must not use, each with the reason. `placed`: what recipes ask of its
+    nodes. `priority`: that of its pods, for a time when they are gone.
     """
     reported = {name for node in world.nodes.values() for name in node.capacity}
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
@@ -107,7 +109,8 @@ def _room_of(
     added: Sequence[Mapping[str, object]],
     now: datetime,
 ) -> Room:
-    """Ranks of several templates that ask for the same: no template may lack places, nor all together."""
+    """Ranks of several templates with the same request: neither one template nor all together may lack
+    places."""
     added = [*added, *of_resources(name for name, _ in request)]
     rules = [(_Rules.of(template, gang, start, added), count) for template, count in ranks]
     places, short = 0, [count for _, count in ranks]
@@ -148,7 +151,7 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 
 
 def _asked(template: Template) -> _Request:
-    """Extended resources of one rank. A quantity that is no whole number is left out."""
+    """Extended resources of one rank. A quantity that is not a whole number is left out."""
     total: dict[str, int] = {}
     for container in template.containers:
         match container.get("resources"):
@@ -165,12 +168,12 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 class _Rules(msgspec.Struct, frozen=True):
-    """Which nodes one template's ranks may use by its own words, ours not counted."""
+    """Which nodes the ranks of one template may use by the template itself, without what Rekindle added."""
 
     tolerations: tuple[Mapping[str, object], ...]
     selector: Mapping[str, str]
     terms: tuple[tuple[list[Requirement], list[Requirement]], ...] | None
-    """What the labels and the fields of a node must be; one of the terms is enough."""
+    """Terms on the labels and fields of a node; one of the terms must match."""
 
     @classmethod
     def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
@@ -210,7 +213,7 @@ def _requirements(term: Mapping[str, object], part: str) -> list[Requirement]:
 
 
 def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: _Request) -> str:
-    """Why the node takes no rank, whatever runs there; empty where it may."""
+    """Why the node takes no rank, whatever runs there; empty if it may take one."""
     if node.name in without:
         return without[node.name]
     if not node.ready:
@@ -241,7 +244,7 @@ def _slots(offered: Mapping[str, int], request: _Request) -> int:
 
 
 def _used(world: World, gang: Gang, priority: int | None) -> dict[str, dict[str, int]]:
-    """By node and resource, what others' pods hold there. Pods that end, and those that the scheduler would
+    """What the pods of others hold, by node and resource. Pods that end, and pods that the scheduler would
     evict for this gang, do not count."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
@@ -259,7 +262,7 @@ def _holds(pod: Pod, priority: int | None) -> bool:
 
 
 def priority_of(world: World, gang: Gang) -> int | None:
-    """That of its pods; None where they are gone and their class is known by name only."""
+    """Priority of its pods; None if they are gone and their class is known by name only."""
     known = [pod.priority for pod in world.pods(gang.ref.uid)]
     if known:
         return max(known)
@@ -270,8 +273,8 @@ def priority_of(world: World, gang: Gang) -> int | None:
 
 
 def _reserved(world: World, gang: Gang, request: _Request, now: datetime) -> int:
-    """Ranks of other gangs that ask for the same, were just started, and are not bound to a node yet. Two
-    gangs that wait for the same places would else start together and each take half."""
+    """Ranks of other gangs with the same request that were just started and are not bound to a node yet.
+    Otherwise two gangs that wait for the same places would start together and each take half."""
     waiting = 0
     for recovery in world.recoveries.values():
         other = world.gangs.get(recovery.gang_uid)

@@ -1,7 +1,7 @@
 """Live reads before something is done because an object is absent. I/O only, for execute.py.
 
 Watches of different kinds arrive in any order, and each may lag or be silent for a while. So the absence of
-an object from a cache is a question; the API server answers it.
+an object from a cache proves nothing, and the API server is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class _Object(msgspec.Struct):
 
 
 async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone) -> None:
-    """Raises Transient if the object exists; the cache knows it then. `ApiError` where nothing is known."""
+    """Raises Transient if the object exists, after putting it into the cache; ApiError if the API server does
+    not answer."""
     observer.asks_for(asked)
     try:
         raw = await cluster.get(asked.resource, asked.name, asked.namespace)
@@ -47,7 +48,7 @@ async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone)
 
 
 async def confirm_listed(cluster: Cluster, observer: Observer, asked: ConfirmListed) -> None:
-    """Raises Transient if the list shows what the cache did not; the cache knows it then."""
+    """Raises Transient if the list shows what the cache did not show, after putting that into the cache."""
     page, news = "", 0
     while True:
         answer = await cluster.list(asked.resource, namespace=asked.namespace, labels=asked.labels, page=page)

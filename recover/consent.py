@@ -83,8 +83,8 @@ def may_recreate(annotations: Mapping[str, str]) -> bool:
 
 
 def saves_on_sigterm(annotations: Mapping[str, str]) -> bool:
-    """Its training writes a checkpoint when it is told to end, so its stop is the request for one. By its own
-    annotation: Rekindle cannot see it."""
+    """Whether its training saves a checkpoint when it receives SIGTERM, so that its stop requests one. The
+    job says so by an annotation, since Rekindle cannot see it."""
     return annotations.get(CHECKPOINT_ON_SIGTERM, "").strip().lower() == "true"
 
 
