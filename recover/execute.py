@@ -52,7 +52,7 @@ STALE_S = 0.02
 """After a failed precondition: a newer object has been read, so the next decision can be made at once."""
 
 UNTOLD_AGAIN_S = 60.0
-"""After a refusal that no decision knows of."""
+"""Pause after a refusal that no decision reads."""
 
 RIGHTS_AGAIN_S = 5.0
 """Where the API server did not know our rights."""
@@ -94,9 +94,9 @@ class Executor:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
-        """To be called in the moment of the decision: what it knew of the objects is remembered, and its
-        quarantines count from now on. The coroutine writes the chain, and returns in how many seconds to look
-        again after a failure, otherwise None."""
+        """Call this in the moment of the decision: what the decision knew of the objects is remembered, and
+        its quarantines count from now on. The coroutine that it returns writes the chain, and returns in how
+        many seconds to look again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
         taking = {a.name for a in chain if isinstance(a, Patch) and takes_out(a)}
         self._observer.taking |= taking
@@ -135,9 +135,9 @@ class Executor:
         return None
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
-        """Keeps a refusal for the decisions; false where they do not read it. A patch that only has to be
-        made again, for a newer version, is no refusal; a framework's webhook that is down shows by its
-        recovery's deadline."""
+        """Keeps a refusal for the decisions; returns False if they do not read it. A patch that must only be
+        made again for a newer version is not refused. A framework's webhook that is down shows by the
+        deadline of its recovery."""
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
@@ -188,7 +188,7 @@ class Executor:
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
 
     async def _confirm(self, asked: ConfirmGone | ConfirmListed, slot: Slot) -> None:
-        """Raises Transient unless the API server shows what the cache has shown."""
+        """Raises Transient unless the API server shows what the cache shows."""
         try:
             async with slot():
                 match asked:
@@ -205,7 +205,7 @@ class Executor:
             raise Permanent(str(error), denied=error.status == 403) from error
 
     async def _emit(self, event: Emit, slot: Slot) -> None:
-        """Best effort: an Event that cannot be written is logged, and holds nothing up."""
+        """Best effort: an Event that cannot be written is logged and delays nothing."""
         try:
             async with slot():
                 await self._requests.emit(event, self._clock.now())
@@ -226,7 +226,7 @@ class Executor:
 
 
 def _has_no_deadline(action: Action) -> bool:
-    """Nothing else would show that it is not done."""
+    """Whether nothing else would show that this write is not made."""
     return isinstance(action, Delete) or (isinstance(action, Patch) and action.resource == NODES)
 
 

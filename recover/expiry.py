@@ -24,15 +24,16 @@ from recover.workloads import resource_if_known
 __all__ = ["expire"]
 
 AT_ONCE_MAX = 100
-"""Deletions of one kind in one look, so that a large backlog never holds up what matters."""
+"""Deletions of one kind in one look, so that a large backlog never delays other writes."""
 
 REST_AGAIN_S = 5.0
-"""Until the next look while more is to go: 20 deletions a second, which no API server notices."""
+"""Pause until the next look while more is to be deleted: 20 deletions a second, which no API server
+notices."""
 
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
-    """What to delete now, and when to look again: soon while more is to go, otherwise after `look_again_s`,
-    since age comes without any change."""
+    """Returns what to delete now, and when to look again: soon while more is to be deleted, otherwise after
+    `look_again_s`, since age comes without any change."""
     standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
     closed = [
         (incident.status.closed_at, incident.metadata)
@@ -65,8 +66,8 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
 
 
 def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
-    """The live read before the last Recovery of a job goes that is not in the cache: it may exist, and have
-    come unread or late."""
+    """The live read before the last Recovery of a job is deleted, if the job is not in the cache: the job may
+    exist and be unreadable, or its watch may be late."""
     resource = resource_if_known(recovery.spec.gang) if recovery is not None else None
     if recovery is not None and resource is not None:
         yield ConfirmGone(

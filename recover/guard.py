@@ -90,8 +90,8 @@ class Guard:
         self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
 
     def _recent_quarantines(self) -> set[tuple[str, str]]:
-        """Incident and node. Told by the Incidents, and by the nodes' own notes where an Incident is not
-        written yet."""
+        """Incident and node of each recent quarantine: from the Incidents, and from the annotations of nodes
+        whose Incident is not written yet."""
         hour_ago = self._now - timedelta(hours=1)
         done = {
             (name, incident.spec.node)
@@ -108,8 +108,8 @@ class Guard:
     # --- nodes ---------------------------------------------------------------------------------------------
 
     def may_quarantine(self, node: Node, diagnosis: Diagnosis, level: QuarantineLevel) -> Verdict:
-        """Asks, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
-        fewer pods (PreferNoSchedule) uses no place of a broken one."""
+        """Answers, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
+        fewer pods (PreferNoSchedule) uses none."""
         mode = in_force_on(self._world, node)
         if diagnosis.seen_at < mode.acting_since:
             return _stale(diagnosis.seen_at, mode)
@@ -130,9 +130,9 @@ class Guard:
         return Allowed()
 
     def _exhausted(self, node: Node, diagnosis: Diagnosis) -> str:
-        """The first limit that another quarantine would break, in words; empty if none. A node that has one
-        already, and became worse, takes no second place; nor does one whose Incident says that it was taken
-        out, though that write never came through."""
+        """Returns the first limit that another quarantine would break, in words; empty if none. A node that
+        is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
+        taken out, although that write was never made."""
         limits, nodes, others = self._limits, self._nodes, self._quarantined - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
@@ -198,15 +198,15 @@ class Guard:
 
 
 def is_out_of_service(node: Node) -> bool:
-    """By our quarantine, so that it takes no pods."""
+    """Whether our quarantine keeps pods off the node."""
     note = node.quarantine
     tainted = any((taint.key, taint.effect) == (UNHEALTHY, "NoSchedule") for taint in node.taints)
     return note is not None and (note.cordoned or tainted)
 
 
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
-    """A pod that was created since the mode began failed since then, whatever its node's clock says.
-    Kubernetes tells whole seconds."""
+    """Whether the failure is younger than the mode: a pod that was created since the mode began has failed
+    since then, whatever its node's clock says. Kubernetes writes whole seconds."""
     return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
 
 
@@ -273,9 +273,9 @@ def is_brake(incident: Incident) -> bool:
 
 
 def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
-    """The fault classes that struck too many nodes within the window, and brakes still in force. A node is
-    counted by what its findings show now, and from when its strongest one was shown: an older Incident that
-    is still open there hides nothing."""
+    """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
+    A node counts by what its findings show now, from the time when its strongest finding was first shown, so
+    an older open Incident of the node hides nothing."""
     window = timedelta(seconds=limits.brake_window_s)
     accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
     found = {}

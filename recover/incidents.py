@@ -50,7 +50,7 @@ APPLY_RECIPE = "apply-recipe"
 ADVICE_PER_NAMESPACE_MAX = 50
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
-"""All lists of an Incident are for people: what decides stands in fields of its own, or on other objects."""
+"""All lists of an Incident are for people. Decisions read fields of their own, or other objects."""
 
 
 def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
@@ -219,11 +219,9 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
 
 
 def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
-    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair.
-
-    A lagging watch may lead to two Incidents of one node's fault. The close of the one that is left over
-    answers nothing: the other one goes on.
-    """
+    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair. A
+    late watch may lead to two Incidents of one node's fault. The close of the superfluous Incident answers
+    nothing, since the other one goes on."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
     recovering = {
@@ -258,7 +256,7 @@ def _needed(world: World, incident: Incident) -> bool:
 
 
 def _is_unread(world: World, incident: Incident) -> bool:
-    """Nobody can say whether its evidence still stands: the NodeHealth of its node, in the same boot, is
+    """Whether nobody knows if its evidence still counts: the NodeHealth of its node, in the same boot, is
     missing or was created again, and the agent has not reported since. A close would answer evidence that the
     agent is about to report again."""
     spec, node = incident.spec, world.nodes.get(incident.spec.node)

@@ -46,9 +46,9 @@ T = TypeVar("T")
 DEADLINE_S = 200.0
 """Of all of it. Helm waits 300 s unless it is told otherwise."""
 ANSWER_S = 30.0
-"""An API server that is being restarted is away for a moment; a wrong address is wrong for ever."""
+"""An API server that is being restarted is away for a moment; a wrong address stays wrong."""
 UNDER_WAY_S = 60.0
-"""Recoveries have this long to come to their end; of a repair it is rarely the end."""
+"""Recoveries have this long to end. A repair rarely ends within this time."""
 _HEALTH = msgspec.json.Decoder(NodeHealth)
 _INCIDENT = msgspec.json.Decoder(Incident)
 _RECOVERY = msgspec.json.Decoder(Recovery)
@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
-    """What nobody finishes, one line each. Raises CannotLeaveError, NoAnswerError."""
+    """Returns what no controller will finish, one line each. Raises CannotLeaveError, NoAnswerError."""
     credentials = await connection(options)
     identity = f"rekindle-leave_{uuid.uuid4().hex[:8]}"
     async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=identity) as own:
@@ -132,7 +132,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
 
 
 async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
-    """Prints each write of a removal that begins now. Raises CannotLeaveError where it would be refused."""
+    """Prints each write of a removal that would begin now. Raises CannotLeaveError if it would be refused."""
     found = await _under_way(requests)
     for one in found:
         requests.say(f"waits up to {UNDER_WAY_S:g} s: {one.words}")
@@ -232,8 +232,8 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _after_the_controllers(requests: Requests, settings: Settings) -> list[str]:
-    """What nobody finishes, one line each. Raises CannotLeaveError with what the controllers have begun in
-    their last moment, before anything is taken back."""
+    """Returns what no controller will finish, one line each. Raises CannotLeaveError with what the
+    controllers have begun in their last moment, before anything is taken back."""
     begun = await _under_way(requests)
     blocking = [one for one in begun if one.blocks]
     if blocking:

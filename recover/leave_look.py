@@ -1,8 +1,8 @@
-"""What `rekindle leave` must know before it does anything: is Rekindle installed there, and may this account
-remove it? I/O only.
+"""Checks before `rekindle leave` does anything: is Rekindle installed there, and may this account remove it?
+I/O only.
 
-Without this look, a missing namespace or right shows only in a lease that never comes, as if a controller
-still held it.
+Without these checks, a missing namespace or right would show only as a lease that never becomes free, as if a
+controller still held it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REVIEWS = Resource(
 
 
 class CannotLeaveError(Exception):
-    """What is left, and what to do; one line for each."""
+    """What is left, and what to do, one line for each."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -46,7 +46,7 @@ class NoAnswerError(Exception):
 
 
 async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
-    """Returns where leaving can begin. Raises NoAnswerError, CannotLeaveError; changes nothing."""
+    """Returns if the removal can begin, and changes nothing. Raises NoAnswerError, CannotLeaveError."""
     elsewhere = await _other_releases(requests, namespace)
     if elsewhere:
         raise CannotLeaveError(
@@ -91,8 +91,8 @@ async def _nodes(requests: Requests) -> AsyncIterator[Any]:
 
 
 async def _other_releases(requests: Requests, namespace: str) -> list[str]:
-    """Namespaces of controllers, where none is in the one that was named. An account that may not list
-    Deployments, as that of the chart's Job, does not know; that Job is of the release itself."""
+    """Namespaces of controllers, if the named namespace has none. An account that may not list Deployments,
+    as that of the chart's Job, cannot know; that Job belongs to the release itself."""
     try:
         found = {
             one.namespace
@@ -105,7 +105,7 @@ async def _other_releases(requests: Requests, namespace: str) -> list[str]:
 
 
 async def _has_controller(requests: Requests, namespace: str) -> bool:
-    """Also where that may not be read."""
+    """True also if the account may not read it."""
     try:
         return await requests.get(DEPLOYMENTS, CONTROLLER, namespace) is not None
     except ApiError:
@@ -121,8 +121,8 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool) -> AsyncIterator[str]:
-    """The rights that leaving needs and this account lacks, in words. A question that the API server does not
-    answer denies nothing: then the write itself tells."""
+    """The rights that the removal needs and this account lacks, in words. If the API server does not answer,
+    no right counts as denied; then the write itself shows it."""
     lease = ("patch", LEASES, LEASE) if has_lease else ("create", LEASES, "")
     asked: list[tuple[str, Resource, str, str]] = [
         (*lease, namespace),

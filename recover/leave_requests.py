@@ -1,7 +1,5 @@
-"""The requests of `rekindle leave`. They are repeated while the API server is away; a dry run writes nothing.
-
-I/O only; leave_command.py says in which order.
-"""
+"""The requests of `rekindle leave`, which are repeated while the API server is away. A dry run writes
+nothing. I/O only; leave_command.py decides the order."""
 
 from __future__ import annotations
 
@@ -30,8 +28,8 @@ def warn(text: str) -> None:
 
 
 class Requests:
-    """What is done is printed, one line for each write. In a dry run the same lines are printed, marked as
-    such, and nothing is sent that changes anything."""
+    """Prints each write in one line. A dry run prints the same lines, marked as such, and sends nothing that
+    changes anything."""
 
     def __init__(self, cluster: Cluster, *, dry_run: bool = False) -> None:
         self._cluster = cluster
@@ -41,7 +39,7 @@ class Requests:
         print(f"{text} (dry run)" if self.dry_run else text)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes | None:
-        """None where there is no such object, or no such kind."""
+        """Returns None if there is no such object, or no such kind."""
         try:
             return await _answered(partial(self._cluster.get, resource, name, namespace))
         except ApiError as error:
@@ -52,7 +50,7 @@ class Requests:
     async def every(
         self, resource: Resource, parse: Callable[[bytes], T], namespace: str = "", labels: str = ""
     ) -> AsyncIterator[T]:
-        """All that can be read; none of a kind that this cluster does not know."""
+        """All objects that can be read; none of a kind that this cluster does not know."""
         page = ""
         while True:
             try:
@@ -75,7 +73,8 @@ class Requests:
     async def delete(
         self, resource: Resource, name: str, namespace: str, *, with_its_pods: bool = False
     ) -> None:
-        """Pods of a Job would be left behind by themselves, a reboot that is under way among them."""
+        """Deletes the object. Without `with_its_pods`, the pods of a Job would stay, a reboot under way among
+        them."""
         if self.dry_run:
             if await self.get(resource, name, namespace) is None:
                 return
@@ -93,7 +92,7 @@ class Requests:
         self.say(f"{resource.kind.lower()} {name} deleted")
 
     async def patch(self, patch: Patch) -> None:
-        """Of the very object that was seen. Says nothing, and is not repeated."""
+        """Patches the very object that was seen. It prints nothing, and is not repeated."""
         if not self.dry_run:
             metadata = {**patch.body["metadata"], "uid": patch.uid, "resourceVersion": patch.version}
             await self._cluster.patch(patch.resource, patch.name, {**patch.body, "metadata": metadata})
@@ -108,7 +107,7 @@ def metadata_of(raw: bytes) -> ObjectMeta:
 
 
 async def _answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Asks again while the API server is overloaded or away; the caller's deadline is the end."""
+    """Asks again while the API server is overloaded or away, until the caller's deadline."""
     told = ""
     while True:
         try:

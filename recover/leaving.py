@@ -32,10 +32,10 @@ class Undo(msgspec.Struct, frozen=True):
 
 
 def undo(node: Node, stays: str = "") -> Undo | None:
-    """Takes from the node all that is ours, in one patch; None where nothing is. A person's cordon, and a
-    taint that a person has laid, stay or come back. A hold keeps us from a node, not our marks on it.
-
-    `stays` is why the node must stay out of service, if it must: then a plain cordon is left on it."""
+    """Removes all that is ours from the node, in one patch; returns None if nothing is. A person's cordon,
+    and a taint that a person has laid, stay or are restored. A hold keeps Rekindle off a node, but does not
+    protect our marks on it. `stays` says why the node must stay out of service, if it must: then a plain
+    cordon is left on it."""
     notes = sorted(name for name in node.annotations if name in WRITTEN_BY_US)
     labels = sorted(name for name in node.labels if name in WRITTEN_BY_US)
     taints = list(_taints_of_others(node))
@@ -85,21 +85,21 @@ def _words(node: Node, taints: list[Taint], names: list[str], *, uncordoned: boo
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """Something that a controller has begun and nobody would finish without one."""
+    """Something that a controller has begun and that nothing would finish without a controller."""
 
     words: str
     needs: str
-    """What a person can do about it."""
+    """What a person can do."""
     blocks: bool
-    """Leaving now would do harm: a job would stay stopped, or a node in the middle of a repair. Otherwise it
-    is waited for, and then named."""
+    """A removal now would do harm: a job would stay stopped, or a node would stay in the middle of a repair.
+    Otherwise the removal waits for it a while, and then names it."""
 
 
 def under_way(
     gangs: Iterable[Gang], recoveries: Iterable[Recovery], incidents: Iterable[Incident]
 ) -> list[Unfinished]:
-    """Jobs whose recovery has not ended yet, and nodes on which a repair does something. What was given up is
-    its people's already."""
+    """Jobs whose recovery has not ended yet, and nodes on which a repair does something. A recovery that was
+    given up is already the task of people."""
     by_place = {(gang.ref.kind, gang.ref.namespace, gang.ref.name): gang for gang in gangs}
     found = []
     for recovery in recoveries:

@@ -1,7 +1,7 @@
-"""Which nodes stay out of service when Rekindle is removed, and which broken ones were never taken out. Pure.
+"""Which nodes stay out of service when Rekindle is removed, and which broken nodes it never took out. Pure.
 
-leave_command.py asks. A cordon that Rekindle lifted over a broken GPU would place the next job on it, when
-nobody watches that GPU any more.
+leave_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
+that GPU, when nothing watches it any more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ __all__ = ["broken_in_service", "stays_cordoned"]
 def stays_cordoned(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
-    """Why a node that Rekindle keeps out of service must stay out, in words; empty where it need not.
-
-    It returns only where its agent sees it and shows that no fault is open. A node that is merely degraded
-    takes pods already, and a person's release of a node is theirs.
-    """
+    """Returns why a node that Rekindle keeps out of service must stay out, in words; empty if it need not.
+    The node takes pods again only if its agent reports and shows that no fault is open. A node that is merely
+    degraded takes pods already, and a node that a person has released is that person's decision."""
     if node.quarantine is None or is_released(node) or not takes_no_pods(node):
         return ""
     if fault := _proof(node, health, incidents, now):

@@ -68,7 +68,7 @@ def _is_kind(word: str) -> bool:
 
 
 def _jobs(snapshot: Snapshot) -> list[Job]:
-    """Those that are shown, and those that only their recoveries tell of."""
+    """All jobs: those that could be read, and those that are known only from their recoveries."""
     jobs: dict[tuple[str, str, str], Job] = {}
     for recovery in snapshot.recoveries:
         ref = recovery.spec.gang
@@ -85,7 +85,7 @@ def _jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def _consent(gang: Gang, snapshot: Snapshot) -> OptIn | None:
-    """None where the job leaves it to a namespace that may not be read."""
+    """Returns None if the job leaves its consent to a namespace that may not be read."""
     namespace = snapshot.namespaces.get(gang.ref.namespace)
     says_itself = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
     if namespace is None and not says_itself and NAMESPACES.plural in snapshot.hidden:
@@ -119,7 +119,8 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
 
 
 def _record_of(name: str, snapshot: Snapshot) -> str:
-    """An object of Rekindle's own that was asked for, with the command that tells of its node or job."""
+    """If the name is that of an Incident or a Recovery: what it is, and the command that explains its node or
+    job."""
     for incident in snapshot.incidents:
         if incident.metadata.name == name and incident.spec.node:
             return f"an Incident; see `{why_node(incident.spec.node)}`"
@@ -132,7 +133,7 @@ def _record_of(name: str, snapshot: Snapshot) -> str:
 
 
 def _not_served(asked: str, lacks: Mapping[str, Lack]) -> str:
-    """That the kind which was asked for is not installed, in words; empty where it is."""
+    """Says that the cluster does not serve the kind that was asked for; empty if it does."""
     word = asked.partition("/")[0].lower()
     for resource in (w.resource for w in WORKLOADS):
         named = "/" in asked and word in (resource.kind.lower(), resource.plural)

@@ -13,7 +13,7 @@ __all__ = ["record_of", "write_refused"]
 
 
 def record_of(action: str, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
-    """`words` say what is done; they are used where the verdict allows it."""
+    """`words` say what is done, and are used if the verdict allows it."""
     match verdict:
         case Allowed():
             return ActionRecord(
@@ -31,6 +31,6 @@ def record_of(action: str, target: str, verdict: Verdict, words: str, now: datet
 
 
 def write_refused(refusal: Refusal) -> Denied:
-    """The verdict on a write that the API server refuses, also while it is tried again."""
+    """The verdict on a write that the API server refuses, which stands while the write is tried again."""
     words = f"the API server refuses this write, and it is tried again every {REFUSED_AGAIN_S:g} s"
     return Denied(Reason.WRITE_REFUSED, f"{words}: {refusal.words}")

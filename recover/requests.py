@@ -68,10 +68,12 @@ class Requests:
                 assert_never(action)
 
     async def _create(self, action: Create) -> None:
-        """A fresh object gets its status whatever the schema's defaults have put there; one that exists
-        keeps a status that it has: it may say more, and the next look brings it up to date. So does it
-        where another loop was faster with the status of a fresh one: ours names the version that was
-        created."""
+        """Creates the object and writes its status, whatever the schema's defaults have put there.
+
+        An object that existed already keeps a status that it has: that status may say more, and the next look
+        brings it up to date. The same holds if another loop has written the first status meanwhile, since our
+        write names the version that was created.
+        """
         unwritten = True
         try:
             raw = await self._cluster.create(
@@ -105,8 +107,8 @@ class Requests:
             await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
 
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
-        """A conflict over what no decision reads, as a framework's own counters, is no reason to decide anew:
-        the same patch goes to the new version at once."""
+        """Patches the object. A conflict over what no decision reads, as a framework's own counters, is no
+        reason to decide again: the same patch goes to the new version at once."""
         for _ in range(CONFLICTS_MAX):
             try:
                 return await self._patch(action)
@@ -147,7 +149,7 @@ class Requests:
         self._observer.absorb(action.resource, raw)
 
     async def read_again(self, action: Create | Ensure | Patch | Delete) -> bytes | None:
-        """The next look shall see what is there now, though the watch may lag behind."""
+        """Reads the object, so that the next look sees what is there now although the watch may be late."""
         try:
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
         except (ApiError, ReplyLost):

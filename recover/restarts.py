@@ -1,8 +1,9 @@
-"""Which gangs are restarted now, and for which causes: Recoveries to open, and running ones to tell. Pure.
+"""Which gangs are restarted now, and for which causes: Recoveries to open, and running Recoveries that get a
+further cause. Pure.
 
 Part of a plan (plan.py), and of a repair that moves gangs off its node (repair/waiting.py). A gang has one
-Recovery at a time, and all its causes stand in that Recovery's own spec; the Incident's record of it is for
-people alone.
+Recovery at a time, and all its causes stand in that Recovery's own spec; the Incident's record of it is only
+for people.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from recover.witnesses import witnesses
 __all__ = ["CAUSES_MAX", "Restarts", "recovery_name"]
 
 CAUSES_MAX = 64
-"""Of a Recovery's spec. A gang that loses more nodes at once needs no further cause to be stopped, and what
-is broken is kept off by its findings."""
+"""Limit of causes in a Recovery's spec. A gang that loses more nodes at once needs no further cause to be
+stopped, and the findings of the other nodes exclude them."""
 
 
 class _Opening(msgspec.Struct):
@@ -42,7 +43,7 @@ class _Opening(msgspec.Struct):
 
 
 class Restarts:
-    """Takes one harm after the other, and yields each gang's write once all causes are known."""
+    """Takes one harm after the other, and yields each gang's writes once all causes are known."""
 
     def __init__(self, world: World, guard: Guard, now: datetime) -> None:
         self._world = world
@@ -51,10 +52,11 @@ class Restarts:
         self._opening: dict[str, _Opening] = {}
         """By the gang's uid."""
         self._joining: dict[str, tuple[Gang, Recovery, list[Cause]]] = {}
-        """By the gang's uid: a running recovery, and what it is told now."""
+        """By the gang's uid: a running recovery, and the causes that are added to it now."""
 
     def consider(self, diagnosis: Diagnosis, harm: Harm) -> ActionRecord:
-        """What is done about this gang for this fault, or why nothing is, for the fault's Incident."""
+        """Decides whether the gang is restarted for this fault, and returns the record for the fault's
+        Incident."""
         gang = harm.gang
         taken_up = _taken_up(self._world, gang, diagnosis)
         if taken_up is not None:
@@ -117,8 +119,9 @@ def recovery_name(gang: GangRef, number: int) -> str:
 
 
 def _taken_up(world: World, gang: Gang, diagnosis: Diagnosis) -> str | None:
-    """The recovery that has this cause, if any: a cause acts once on a gang. One that ended Failed, as by a
-    hold, has not acted. A fault that is shown again on a node to which the gang came back is a new one."""
+    """Returns the recovery that has this cause, if any: a cause acts once on a gang. A recovery that ended
+    Failed, for example because of a hold, has not acted. A fault that is shown again on a node to which the
+    gang came back is a new cause."""
     for recovery in world.history(gang.ref.uid):
         began = None if recovery.active else resumed_at(recovery)
         is_news = began is not None and diagnosis.seen_at > began
@@ -202,8 +205,8 @@ def _cause(diagnosis: Diagnosis, attempt: int) -> Cause:
 
 
 def _bounded(causes: list[Cause], *, is_stopped: bool) -> list[Cause]:
-    """A gang that is stopped already needs no more causes than there is room for. One that runs again is
-    stopped by a new cause, which takes the place of the oldest."""
+    """Adds causes within the limit. A gang that is stopped already needs no more causes than fit. A gang that
+    runs again is stopped by a new cause, which takes the place of the oldest one."""
     return causes[:CAUSES_MAX] if is_stopped else causes[-CAUSES_MAX:]
 
 
@@ -229,8 +232,8 @@ def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySp
 
 
 def _next_number(world: World, gang: Gang) -> int:
-    """A person who deletes the last Recovery leaves its name in the job's mark. The next one needs another,
-    or it would take what the mark says for its own acts."""
+    """The number of the next Recovery. A person who deletes the last Recovery leaves its name in the job's
+    mark. The next one needs another name, or it would take what the mark says for its own acts."""
     history = world.history(gang.ref.uid)
     number = history[-1].spec.number + 1 if history else 1
     is_marked = gang.mark is not None and gang.mark.recovery == recovery_name(gang.ref, number)

@@ -197,7 +197,7 @@ def _create(
 
 
 def _off(avoided: Sequence[str]) -> dict[str, Any]:
-    """The affinity that keeps it off broken nodes; nothing where there are none."""
+    """The affinity that excludes broken nodes; empty if there are none."""
     if not avoided:
         return {}
     others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
@@ -206,9 +206,10 @@ def _off(avoided: Sequence[str]) -> dict[str, Any]:
 
 
 def unloadable(recovery: Recovery, world: World) -> list[int]:
-    """Steps whose checkpoints look complete and do not load: one from which two attempts began and none moved
-    on; or one, where a rank's first error was that it could not read a checkpoint. An attempt in which never
-    all ranks ran condemns none. What an earlier attempt of this recovery has passed over stays so."""
+    """Steps whose checkpoints look complete and do not load. That is a step from which two attempts began
+    without making a new one, or a step at which a rank's first error was that it could not read a checkpoint.
+    An attempt in which the ranks never all ran condemns no step. A step that an earlier attempt of this
+    recovery has passed over stays passed over."""
     status = recovery.status
     found = {step for step in status.fruitless if status.fruitless.count(step) >= 2}
     before = status.checkpoint
@@ -224,8 +225,8 @@ def unloadable(recovery: Recovery, world: World) -> list[int]:
 
 
 def is_outdated(pod: Pod, recovery: Recovery, world: World, avoided: Sequence[str]) -> bool:
-    """It waits for its release, and an agent has told since that a checkpoint did not load, or that a further
-    node is broken."""
+    """Whether the waiting scan pod must be replaced: since its creation an agent has reported that a
+    checkpoint did not load, or that a further node is broken."""
     excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, world))
     known = set(pod.annotations.get(AVOIDED, "").split(","))
     return pod.gated and (excluded or not known.issuperset(avoided))

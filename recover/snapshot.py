@@ -1,5 +1,4 @@
-"""One look at the objects that `status`, `why` and `doctor JOB` tell of. I/O only; lookup.py finds the job in
-it.
+"""Reads the objects that `status`, `why` and `doctor JOB` need. I/O only; lookup.py finds the job among them.
 
 A job that is in no list need not be deleted: the reader may lack a right, the cluster may not serve its kind,
 the API server may have failed to list it, or the object cannot be decoded. The snapshot keeps which it was.
@@ -51,7 +50,7 @@ class Lack(StrEnum):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One look at the objects that stories are told from."""
+    """The objects from which stories are made."""
 
     nodes: dict[str, Node]
     health: dict[str, NodeHealth]
@@ -68,11 +67,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Kinds of which there may be objects all the same: nothing of them was read is not none of them."""
+        """Kinds of which objects may exist although none was read."""
         return frozenset(plural for plural, lack in self.lacks.items() if lack is not Lack.NOT_SERVED)
 
     def absence(self, ref: GangRef) -> Absence:
-        """Why the job of that reference is not among `gangs`."""
+        """Returns why that job is not among `gangs`."""
         resource = next((one for one in _JOBS if one.kind == ref.kind and one.group == _group(ref)), None)
         if resource is None:
             return Absence.UNKNOWN_KIND
@@ -120,7 +119,7 @@ class _Reader:
         return found
 
     async def namespaces(self, asked: str) -> list[NamespaceView]:
-        """Those who may not list namespaces may often read the one that they work in."""
+        """A reader who may not list namespaces may often read the one in which they work."""
         found = await self.every(NAMESPACES, decode.namespace)
         if not asked or self.lacks.get(NAMESPACES.plural) is not Lack.FORBIDDEN:
             return found
@@ -154,7 +153,7 @@ class _Reader:
                 return items
 
     def _lack(self, resource: Resource, error: ApiError) -> Lack:
-        """Goes on where the rest can be told; raises CannotTell where it cannot."""
+        """Returns if the rest of the answer can be given; otherwise raises CannotTell."""
         if error.status == 401:
             raise CannotTell(f"the API server does not accept these credentials: {error.message}") from error
         if error.status == 403:
@@ -179,11 +178,8 @@ class _Reader:
 
 
 async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, instead: str = "") -> Snapshot:
-    """Everything at once; jobs and recoveries of one namespace only, where one is given. That of `instead` is
-    read by those who may list nothing of the whole cluster.
-
-    Raises CannotTell.
-    """
+    """Reads everything at once; jobs and recoveries of one namespace only, if one is given. For a reader who
+    may list nothing of the whole cluster, the namespace `instead` is read. Raises CannotTell."""
     reader = _Reader(cluster, namespace)
     accelerators = Settings().accelerators
 
@@ -223,10 +219,8 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
 
 
 async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
-    """The gang's pods. None where they may not be read, or the API server fails: a story needs no pod.
-
-    Raises CannotTell.
-    """
+    """The gang's pods. Returns None if they may not be read, or if the API server fails: a story can do
+    without pods. Raises CannotTell."""
     try:
         return await pods_of(cluster, gang)
     except ApiError:
@@ -236,7 +230,7 @@ async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
 
 
 async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
-    """The gang's pods; one that cannot be decoded is none of ours. Raises ApiError, ReplyLost."""
+    """The gang's pods, without those that cannot be decoded. Raises ApiError, ReplyLost."""
     accelerators = Settings().accelerators
     found: list[Pod] = []
     page = ""

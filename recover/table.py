@@ -112,8 +112,8 @@ class Table(Generic[T]):
         return key
 
     def learned(self, raw: bytes) -> bool:
-        """Takes an object as `absorb` does. True where what is kept of it differs by more than its version,
-        or it cannot be read from now on."""
+        """Takes an object as `absorb` does. Returns True if what is kept of it differs by more than its
+        version, or if it cannot be read from now on."""
         found = self._identify(raw)
         if found is None:
             return True
@@ -156,7 +156,7 @@ class Table(Generic[T]):
 
 
 def _is_alike(before: object, after: object) -> bool:
-    """Equal but for the version, which every view of another's object has."""
+    """Whether both are equal but for the version, which every view of another's object has."""
     if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
         return msgspec.structs.replace(before, version=after.version) == after
     return before == after

@@ -1,4 +1,4 @@
-"""What was looked at: the coverage that must exist before an application may be blamed. Pure.
+"""The coverage that must exist before an application may be blamed. Pure.
 
 `recover.diagnose.gangs` asks here for each node where a rank was lost. A source that is blind, that was not
 read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is healthy. A
@@ -29,11 +29,11 @@ FAMILIES: dict[Family, str] = {
     Family.OOM: "the kernel's out-of-memory killer",
     Family.HOST: "the host (lockups, machine checks)",
 }
-"""How people call each kind of faults."""
+"""Names of the kinds of faults, for people."""
 _REFRESHES = 3
-"""Missed ones after which an agent that promised them is taken for dead."""
+"""An agent that promised to write counts as dead after so many missed writes."""
 _REPORTED_WITHIN = timedelta(seconds=10)
-"""What an agent saw before it fell silent, it has reported after this long."""
+"""An agent has reported after this long what it saw before it fell silent."""
 _CLOCKS = timedelta(seconds=1)
 
 
@@ -42,9 +42,9 @@ class Silence(msgspec.Struct, frozen=True):
 
     node: str
     kind: str
-    """The same words for all nodes that are silent in the same way."""
+    """The reason, in the same words for all nodes that are silent in the same way."""
     since: datetime | None = None
-    """None where nobody can tell."""
+    """Since when; None if nobody can tell."""
 
     @property
     def why(self) -> str:
@@ -53,15 +53,15 @@ class Silence(msgspec.Struct, frozen=True):
 
 
 def silence(world: World, node: str, now: datetime) -> Silence | None:
-    """Why the agent of a node does not report; None where it does. What it wrote stays when it ends, so what
-    its NodeHealth says is not enough."""
+    """Returns why the agent of a node does not report; None if it reports. The status of an agent that has
+    ended stays, so the NodeHealth alone does not tell."""
     return silence_of(node, world.health.get(node), world.agents if world.agents_are_pods else None, now)
 
 
 def silence_of(
     node: str, health: NodeHealth | None, agents: Mapping[str, AgentPod] | None, now: datetime
 ) -> Silence | None:
-    """The same for whoever has no World. `agents` by node; None where agents are no pods."""
+    """The same for callers without a World. `agents` is by node; None where agents are no pods."""
     if agents is None:
         return _outdated(node, health, now) if health is not None else None
     agent = agents.get(node)
@@ -71,7 +71,7 @@ def silence_of(
 
 
 def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
-    """An agent that promises to write now and then, and does not. One that promises nothing is not judged."""
+    """Judges an agent by the writes that it has promised. An agent that promises nothing is not judged."""
     every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
@@ -79,7 +79,8 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
 
 
 def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
-    """Why an application must not be blamed for what happened at `at` on this node; empty where it may be."""
+    """Returns why an application must not be blamed for what happened at `at` on this node; empty if it may
+    be blamed."""
     health = world.health.get(node)
     if health is None or not health.status.coverage:
         return f"no agent reports from {node or 'its node'}"
@@ -104,8 +105,8 @@ def _missing(health: NodeHealth, family: Family, node: str, at: datetime) -> str
 
 
 def _row(health: NodeHealth, family: Family) -> Coverage | None:
-    """The source from which the agent reads these faults. An older agent does not say which it reads: those
-    of GPUs from the kernel log, and no others."""
+    """The source from which the agent reads these faults. An older agent does not report its families: it
+    reads faults of GPUs from the kernel log, and no others."""
     rows = health.status.coverage
     named = next((row for row in rows if family in row.families), None)
     if named is not None or family is not Family.GPU_XID:
@@ -114,7 +115,7 @@ def _row(health: NodeHealth, family: Family) -> Coverage | None:
 
 
 def looked_at(world: World, node: str) -> str:
-    """For an Incident that blames an application: what was read of its node, and what could not be seen."""
+    """For an Incident that blames an application: what was read of its node, and what nothing reads."""
     health = world.health.get(node)
     read = {family for row in (health.status.coverage if health else ()) for family in row.families}
     if not read:

@@ -1,9 +1,9 @@
 """A gang that runs and does not begin to train: no rank has printed a step since its start. Pure.
 
-Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So it only says what
-it sees, and restarts the gang only where it has read that gang's steps before. Loading a checkpoint takes
+Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So it only reports
+what it sees, and restarts the gang only if it has read that gang's steps before. Loading a checkpoint takes
 long: the limit is that of the first step after a recovery (`verify_deadline_s`), or the job's own
-hang-timeout where that is longer.
+hang-timeout if that is longer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["first_step_due", "shows_no_step", "steps_are_readable", "steps_were_
 def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
-    """When a gang of which all ranks run should have made its first step; None where nobody can tell: it has
-    made one, a rank is missing, the log of one is not read, or nobody asked for its recovery. A running
-    recovery keeps its own deadline."""
+    """Returns when a gang of which all ranks run should have made its first step. Returns None if it has made
+    one, if a rank is missing, if the log of a rank is not read, or if nobody asked for its recovery. A
+    running recovery keeps its own deadline."""
     limit_s = parse_s(gang.annotations.get(HANG_TIMEOUT, ""))
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = limit_s is not None or consent is not OptIn.DISABLED
@@ -45,7 +45,7 @@ def first_step_due(
 
 
 def steps_were_read(world: World, gang: Gang) -> bool:
-    """In some life of this gang before."""
+    """Whether Rekindle has ever read steps of this gang, before or after an earlier recovery."""
     return any(
         recovery.status.last_step is not None or recovery.status.resumed_step is not None
         for recovery in world.history(gang.ref.uid)
@@ -53,8 +53,8 @@ def steps_were_read(world: World, gang: Gang) -> bool:
 
 
 def steps_are_readable(world: World, gang: Gang) -> bool:
-    """Steps of this gang were read after its last recovery: then their absence is a hang. Where that recovery
-    ended without steps, a person was called, or nobody knows if it trains."""
+    """Whether steps of this gang were read after its last recovery; then their absence is a hang. If that
+    recovery ended without steps, a person was called, or nobody knows whether the gang trains."""
     history = world.history(gang.ref.uid)
     last = history[-1].status if history else None
     return last is not None and last.phase is Phase.SUCCEEDED and last.resumed_step is not None
@@ -66,7 +66,7 @@ def _runs(pod: Pod) -> bool:
 
 
 def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
-    """Its agent lives, reads logs, and has read no step in this one."""
+    """Whether its agent lives, reads logs, and has read no step in the log of this pod."""
     health = world.health.get(pod.node)
     covered = (
         health is not None

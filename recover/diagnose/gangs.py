@@ -54,7 +54,7 @@ class GangState(msgspec.Struct, frozen=True):
     dead: bool
     stalled_at: datetime | None
     first_step_due: datetime | None = None
-    """Until when a gang of which all ranks run, and none has made a step, may take for its first one."""
+    """Until when a gang may take for its first step, if all its ranks run and none has made one."""
 
     @property
     def suspicious(self) -> bool:
@@ -67,7 +67,7 @@ class GangState(msgspec.Struct, frozen=True):
 
     @property
     def born_at(self) -> datetime | None:
-        """Since when all pods that show the trouble exist; None where the API server does not tell."""
+        """Since when all pods that show the trouble exist; None if the API server does not say."""
         created = [loss.created for loss in self.losses] or [pod.created for pod in self.pods]
         known = [at for at in created if at is not None]
         return min(known) if known and len(known) == len(created) else None
@@ -200,7 +200,7 @@ def _name(gang: Gang, fault: Fault, first: Loss) -> str:
 
 
 def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
-    """This loss was judged while its node was watched: that its agent ended later changes nothing."""
+    """Whether this loss was judged while its node was watched. The later end of its agent changes nothing."""
     return (
         known is not None
         and known.metadata.name == _name(gang, Fault.APPLICATION, first)
@@ -220,7 +220,7 @@ def _evidence(loss: Loss) -> Evidence:
 
 
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
-    """Only a gang whose steps were read before is known to hang; of any other this is a notice."""
+    """A hang if steps of the gang were read before; otherwise only a notice."""
     gang = state.gang
     why = (
         "its steps were read before, so the job hangs"

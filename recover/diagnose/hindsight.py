@@ -71,8 +71,8 @@ def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Itera
 def _behind_node(
     world: World, diagnosis: Diagnosis, final: list[Diagnosis], timing: Timing
 ) -> Diagnosis | None:
-    """Another node whose fault may have brought down the gangs that this one was blamed for; of several the
-    oldest."""
+    """Returns another node whose fault may have stopped the gangs for which this one was blamed; of several
+    nodes the one with the oldest fault."""
     incident = world.incidents.get(diagnosis.name)
     if incident is None or diagnosis.settles_at is None:
         return None

@@ -33,7 +33,7 @@ class Loss(msgspec.Struct, frozen=True):
     propagated: bool = False
     """Its log says that another rank was gone first."""
     error: str = ""
-    """Code of the first error in its log, where its agent has read one."""
+    """Code of the first error in its log, if its agent has read one."""
     created: datetime | None = None
     """When its pod was created."""
 
@@ -50,17 +50,18 @@ class Harm(msgspec.Struct, frozen=True):
     failed_at: datetime | None = None
     """When that was, if anybody tells."""
     born_at: datetime | None = None
-    """When the pod that failed was created: its failure is never older than that."""
+    """When the failed pod was created: its failure is never older than that."""
     is_suspicion: bool = False
-    """No finding that harms the gang is a proof: a dead gang is harmed only where it explains the failure."""
+    """No finding that harms the gang is a proof, so a dead gang counts as harmed only if the finding explains
+    its failure."""
     may_stay: bool = False
-    """The devices that it uses are degraded at most: it trains on where there is no better place, whatever
-    else broke on the node."""
+    """The devices that it uses are at most degraded. So the gang trains on if there is no better place,
+    whatever else broke on the node."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One fault with its evidence. `name` is the Incident's, the same at every look; what is decided follows
-    the other fields, which say what the evidence shows now."""
+    """One fault with its evidence. `name` is the name of the Incident, the same at every look. The other
+    fields say what the evidence shows now, and decisions follow them."""
 
     name: str
     fault: Fault
@@ -78,11 +79,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
     node: str = ""
     boot_id: str = ""
     finding: str = ""
-    """Id of the node's strongest finding. A stronger one that joins the Incident is another cause."""
+    """Id of the node's strongest finding. A stronger finding that joins the Incident is another cause."""
     struck_at: datetime | None = None
-    """When that finding was first shown, where it is younger than the Incident: the brake counts by it."""
+    """When that finding was first shown, if it is younger than the Incident. The brake counts by this
+    time."""
     error: str = ""
-    """The first error of a gang's own failure, by which its attempts are counted."""
+    """The first error of a gang's own failure. Its attempts are counted by it."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()

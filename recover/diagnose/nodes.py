@@ -69,7 +69,7 @@ def _classed(finding: Finding) -> Finding:
 
 
 def comes_due(world: World, now: datetime) -> Iterator[datetime]:
-    """When findings that a clock ahead of ours has dated into the future come of age: until then a release,
+    """When findings come of age that a clock ahead of ours has dated into the future. Until then a release,
     or the close of an Incident, may hide them."""
     for health in world.health.values():
         for finding in health.status.findings:
@@ -163,7 +163,7 @@ def _first_of_the_worst(findings: list[Finding]) -> Finding:
 
 
 def _shown(findings: list[Finding]) -> list[Finding]:
-    """As many as an Incident keeps, in the order of their time; the strongest ones among them."""
+    """The findings that an Incident keeps: the strongest ones, in the order of their time."""
     kept = sorted(findings, key=strength, reverse=True)[:EVIDENCE_MAX]
     return [finding for finding in findings if finding in kept]
 
@@ -181,9 +181,9 @@ def _due(
     timing: Timing,
     now: datetime,
 ) -> datetime | None:
-    """When a gang that lives is stopped for the findings that harm it. One that came to a node that was
-    degraded already has the whole grace from its arrival, also where it saves on SIGTERM: the scheduler may
-    find no other place for it again and again."""
+    """Returns when a gang that lives is stopped for the findings that harm it. A gang that came to a node
+    that was degraded already has the whole grace from its arrival, even if it saves on SIGTERM: the scheduler
+    may find no other place for it again and again."""
     first = _first_of_the_worst(findings)
     if not _is_hardware(first):
         return None

@@ -46,7 +46,7 @@ class Recoveries:
                 self._queue.add(key)
 
     async def run(self) -> None:
-        """For ever. A key comes again only after its task has ended, so there are no more tasks than
+        """Runs for ever. A key comes again only after its task has ended, so there are never more tasks than
         recoveries."""
         try:
             async with asyncio.TaskGroup() as group:

@@ -67,8 +67,8 @@ class WholeWorld:
         self._queue.add(_LOOK)
 
     async def run(self) -> None:
-        """For ever. An error in one look is counted and logged; the next look starts afresh. Writes in flight
-        end with the loop."""
+        """Runs for ever. An error in one look is counted and logged, and the next look starts from the
+        objects again. Writes in flight end with the loop."""
         self.wake()
         loop = asyncio.get_running_loop()
         try:

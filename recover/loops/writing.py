@@ -1,7 +1,8 @@
 """The writes of a look, while the next looks go on.
 
-A chain that is slow, as behind a webhook that does not answer, holds up no other. Each object is written by
-one chain at a time: what a later look wants of it is left out, and looked at again once that chain has ended.
+A chain that is slow, for example behind a webhook that does not answer, delays no other chain. Only one chain
+writes an object at a time: a later look leaves out what it wants of that object, and looks again once the
+chain has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Writing:
             group.create_task(self._write(self._executor.begin(chain), objects))
 
     async def settled(self, at_most_s: float | None) -> None:
-        """Until nothing is in flight, or for that long; None: however long it takes."""
+        """Waits until nothing is in flight, or for that long; None: however long it takes."""
         await either(self._idle, at_most_s)
 
     async def _write(self, writing: Coroutine[Any, Any, float | None], objects: set[tuple[str, ...]]) -> None:
@@ -76,7 +77,7 @@ class Writing:
 
 
 def _object(action: Action) -> tuple[str, ...]:
-    """What an action writes, or asks about. An Event is an object of its own."""
+    """The object that an action writes, or asks about. An Event is an object of its own."""
     if isinstance(action, Emit):
         return "event", action.regarding["uid"], action.reason, action.key
     if isinstance(action, Ask):
@@ -88,8 +89,8 @@ def _object(action: Action) -> tuple[str, ...]:
 
 
 async def either(changed: asyncio.Event, wait_s: float | None) -> None:
-    """Not by wait_for: before Python 3.12 it forgets a cancellation that comes together with the change, and
-    the loop would outlive its controller."""
+    """Waits without wait_for: before Python 3.12 it forgets a cancellation that comes together with the
+    change, and the loop would outlive its controller."""
     try:
         async with asyncio.timeout(wait_s):
             await changed.wait()

@@ -59,8 +59,8 @@ class Workload(Protocol):
         ...
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """Takes back what our last start has put into the job, as far as its framework takes that now; asked
-        again until nothing is left. What it cannot take now, the next start takes back."""
+        """Removes what our last start has put into the job, as far as its framework accepts that now. It is
+        called again until nothing is left; the next start removes what could not be removed before."""
         ...
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:

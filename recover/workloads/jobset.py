@@ -149,14 +149,14 @@ class JobSet:
         return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """The affinity of its Jobs goes with them at the next stop. What its own template has of us, since it
-        was made anew, the next start lifts from each Job."""
+        """The affinity of its Jobs goes with them at the next stop. The next start removes what the JobSet's
+        own template has of us, if the JobSet was created again, from each Job."""
         is_in_template = bool(_in_template(gang) or _asked_in_template(gang))
         return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """A new JobSet may read our env, and its own template may keep nodes out. It prefers none: the start
-        after next would take that preference for its people's."""
+        """A new JobSet may read our env, and its own template may exclude nodes. It prefers no nodes: the
+        start after next would take that preference for one that people wrote."""
         mark = msgspec.structs.replace(mark, suspected=())
         jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:

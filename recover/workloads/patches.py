@@ -64,8 +64,8 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
 
 
 def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
-    """Takes back what a start has put into the job, and the mark that remembers it. What recipes ask of the
-    nodes stands for later starts, and so does its part of the mark."""
+    """Removes what a start has put into the job, and the mark that remembers it. What recipes ask of the
+    nodes stays for later starts, and so does its part of the mark."""
     assert gang.mark is not None, "without a mark there is nothing of ours"
     left = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
     annotation = msgspec.json.encode(left).decode() if left.placed else None
@@ -99,12 +99,12 @@ def environment_of(gang: GangRef) -> str:
 
 
 def old_environment_of(gang: GangRef) -> str:
-    """What the ConfigMap was called before it named the kind. Jobs from then read that one."""
+    """The ConfigMap's earlier name, without the kind. Older jobs read it."""
     return f"{shortened(gang.name, 244)}-rekindle"
 
 
 def reads_old_environment(gang: Gang) -> bool:
-    """Some container of its templates reads the ConfigMap of the old name."""
+    """Whether some container of its templates reads the ConfigMap by the old name."""
     old = {"configMapRef": {"name": old_environment_of(gang.ref)}}
     containers: list[Mapping[str, Any]] = [c for t in gang.templates.values() for c in t.containers]
     return any(_same_map(e, old) for c in containers for e in c.get("envFrom") or [])
@@ -127,10 +127,8 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
 
 def reads_environment(gang: Gang) -> bool:
     """Whether the templates let each rank read our ConfigMap, by its present or its old name. What admission
-    adds to pods is not seen there.
-
-    A rank's containers are those that ask for a device; where none of a template does, all of its containers.
-    """
+    adds to pods does not show there. A rank's containers are those that ask for a device; if no container of
+    a template does, all of its containers."""
     names = (environment_of(gang.ref), old_environment_of(gang.ref))
     ours = [{"configMapRef": {"name": name}} for name in names]
     ranks: list[Mapping[str, Any]] = [
@@ -153,11 +151,9 @@ def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
 
 
 def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
-    """The affinity that keeps out the nodes of the new mark, prefers others to those that it suspects, asks
-    what it asks of all, and no longer does what the mark before did.
-
-    Required terms are ORed, so ours go into each of them. What people wrote themselves stays.
-    """
+    """Returns the affinity with our terms of the new mark instead of those of the mark before: excluded
+    nodes, less preferred nodes, and what recipes ask of all nodes. Required terms are ORed, so ours go into
+    each of them. What people wrote themselves stays."""
     before = set(gang.mark.avoided) if gang.mark else set()
     asked_before = [builtins(one) for one in gang.mark.placed] if gang.mark else []
     asked = [builtins(one) for one in mark.placed]
@@ -183,7 +179,7 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
 
 
 def _prefer_others(node_affinity: dict[str, Any], before: Sequence[str], now: Sequence[str]) -> None:
-    """Of the preferences only the very one that we added `before` is ours."""
+    """The preferences without ours: only the very one that we added `before` is ours."""
     kept = [one for one in node_affinity.get(_PREFERRED) or () if not before or one != _preference(before)]
     if now:
         kept.append(_preference(now))
