@@ -88,7 +88,7 @@ class _Agent:
         self._core = core
         self._metrics = metrics
         self.kernel_log_read = False
-        """What it held when we came has been read, or it is known that it cannot be."""
+        """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
@@ -111,7 +111,8 @@ class _Agent:
 
     @property
     def ready(self) -> bool:
-        """The controller takes our readiness for a sign that the kernel log is read: not before it is."""
+        """Whether the agent is ready: not before the kernel log has been read, since the controller takes
+        readiness for a sign of that."""
         return self.publisher.ready and self.kernel_log_read
 
     async def work(self) -> None:

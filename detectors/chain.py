@@ -142,8 +142,8 @@ class Chain:
         return None
 
     def _repeats(self, known: _Open, draft: Draft, line: KernelLine) -> bool:
-        """A graver line of the same code is news: an NVLink code may be harmless first and fatal later. A
-        verdict raises the finding that it repeats."""
+        """Whether a line repeats a finding. A graver line of the same code does not: an NVLink code may be
+        harmless first and fatal later. A verdict raises the finding that it repeats."""
         if abs(line.at - known.last_seen) >= self._repeat:  # the clock may be set back
             return False
         finding = self._findings.get(known.finding)
@@ -232,7 +232,8 @@ def _is_hardware(item: Draft | Finding) -> bool:
 
 
 def _says_what_broke(finding: Finding) -> bool:
-    """Such a finding is raised by a verdict. One whose class takes no node out would hide the verdict."""
+    """Whether a verdict raises this finding. A finding whose class takes no node out would hide the
+    verdict."""
     return _is_hardware(finding) and finding.fault not in _VAGUE
 
 

@@ -287,8 +287,8 @@ class Coverage(_Wire, frozen=True, kw_only=True):
     families: Annotated[
         list[Family],
         Meta(
-            description="kinds of faults that the agent's rules read from it; empty where no rule does, and "
-            "from an older agent, which does not say so",
+            description="kinds of faults that the agent's rules read from it; empty if no rule does, and for "
+            "an older agent, which does not report them",
             max_length=16,
         ),
     ] = []
@@ -359,8 +359,8 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     refresh_s: Annotated[
         float,
         Meta(
-            description="the agent writes at least this often, also when nothing changes; 0: only changes, "
-            "and the readiness of its pod says whether it lives",
+            description="the agent writes at least this often, even if nothing changes; 0: it writes only "
+            "changes, and the readiness of its pod shows whether it lives",
             ge=0,
         ),
     ] = 0.0

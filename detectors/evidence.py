@@ -1,7 +1,8 @@
-"""Which findings count as evidence of a fault that is open now. Pure; agent image and controller share it.
+"""Which findings count as evidence of a fault that is open now. Pure; the agent's image and the controller
+share it.
 
-The one predicate. Everything that asks "does this finding count?" begins here: triage, placement, spares, the
-repair ladder (all by way of recover/evidence.py) and the kernel-log check of a repaired node.
+This is the only predicate. Everything that asks whether a finding counts begins here: triage, placement,
+spares, the repair ladder (all by way of recover/evidence.py) and the kernel-log check of a repaired node.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ __all__ = ["is_open"]
 
 
 def is_open(finding: Finding) -> bool:
-    """The finding shows a fault of its node that nothing has ended.
-
-    Findings of severity info are a record only. A tenant can provoke evidence of origin tenant, and faults of
-    class application, at will: neither ever says anything about the node.
-    """
+    """Whether the finding shows a fault of its node that nothing has ended. Findings of severity info are
+    only a record. A tenant can provoke evidence of origin tenant, and faults of class application, at will,
+    so neither ever counts for the node."""
     return (
         finding.cleared_at is None
         and finding.severity is not Severity.INFO

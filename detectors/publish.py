@@ -170,7 +170,8 @@ class Publisher:
         return self._core.dirty is Dirty.EDGE or self._is_too_old()
 
     def _is_too_old(self) -> bool:
-        """The controller takes the age of what we wrote for a sign that we live no more."""
+        """Whether the status must be written again: the controller takes the age of an agent's last write for
+        a sign that the agent is dead."""
         idle_s = self._settings.idle_refresh_s
         return idle_s > 0 and self._is_older_than(idle_s)
 

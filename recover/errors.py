@@ -6,8 +6,8 @@ __all__ = ["NotLeaderError", "Permanent", "Transient"]
 
 
 class Transient(Exception):
-    """It may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then. With
-    `refused`, the API server answered each try with a failure, as where a webhook is down."""
+    """An act that may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then.
+    With `refused`, the API server answered each try with a failure, for example because a webhook is down."""
 
     def __init__(self, message: str, *, retry_in_s: float, refused: bool = False) -> None:
         super().__init__(message)
@@ -23,9 +23,9 @@ class NotLeaderError(Transient):
 
 
 class Permanent(Exception):
-    """It will not work by itself: the loop records why and goes on with the next object. Unless it
-    `may_pass`: the API server did not know our rights, and may not have read them yet. `denied`: a policy, a
-    quota or a right stands against it; otherwise what we sent is at fault."""
+    """An act that will not work by itself: the loop records why and goes on with the next object. With
+    `may_pass`, the API server did not know our rights, and may not have read them yet. With `denied`, a
+    policy, a quota or a right stands against the act; otherwise what we sent is wrong."""
 
     def __init__(self, message: str, *, may_pass: bool = False, denied: bool = False) -> None:
         super().__init__(message)

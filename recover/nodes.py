@@ -77,7 +77,7 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
 
 
 def takes_out(action: Patch) -> bool:
-    """The patch takes a node out of service, as budgets count it: a soft taint does not."""
+    """Whether the patch takes a node out of service, as budgets count it: a soft taint does not."""
     taints = action.body.get("spec", {}).get("taints") or []
     effect = _EFFECTS[QuarantineLevel.CORDON]
     return action.what == "quarantine-node" and any(

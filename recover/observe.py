@@ -42,11 +42,11 @@ DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
 REFUSED_MAX = 1024
-"""Older ones are refused again, and known again, at their next try."""
+"""Limit of remembered refusals. An older refusal is known again after its next try."""
 GONE_NODES_MAX = 20_000
-"""Twice the nodes of the largest cluster; one that is forgotten is read again where it still matters."""
+"""Twice the nodes of the largest cluster. A forgotten name is read again if it still matters."""
 Write = Create | Ensure | Patch | Delete | Ask
-"""What may be refused in a way that decisions read."""
+"""Kinds of which decisions read a refusal."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 """What the chart writes on all pods of the release."""
 
@@ -69,7 +69,7 @@ class Observer:
         self._agents = AgentPods()
         self._refused: dict[str, Refusal] = {}
         self._asked_nodes: set[str] = set()
-        """Nodes that are being read live, since they are not in the cache."""
+        """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
         self.taking: set[str] = set()
         """Nodes whose quarantine is being written."""
@@ -120,9 +120,9 @@ class Observer:
             table.absorb(raw)
 
     def refused(self, action: Write, refusal: Refusal) -> bool:
-        """Keeps the refusal of a write that no object shows: to other people's kinds, and of a Recovery that
-        cannot be opened, or told of a cause. Returns false for another write. The first refusal wakes all
-        decisions; later ones change only its words."""
+        """Keeps the refusal of a write that no object shows: writes to kinds of others, and Recoveries that
+        cannot be opened or get no further cause. Returns False for any other write. The first refusal wakes
+        all decisions; later ones change only its words."""
         if _is_our_own_record(action):
             return False
         name = _place(action)
@@ -135,11 +135,11 @@ class Observer:
         return True
 
     def accepted(self, action: Write) -> None:
-        """What was refused before is written now."""
+        """Forgets a refusal once the write is made."""
         self._refused.pop(_place(action), None)
 
     def learned(self, resource: Resource, raw: bytes) -> bool:
-        """Takes the answer to a live read. True where a decision reads something new in it."""
+        """Takes the answer to a live read. Returns True if a decision reads something new in it."""
         return self._tables[resource].learned(raw)
 
     def asks_for(self, asked: ConfirmGone) -> None:
@@ -148,7 +148,8 @@ class Observer:
             self._asked_nodes.add(asked.name)
 
     def confirmed(self, asked: ConfirmGone) -> bool:
-        """The API server has no such object. False where one has come meanwhile: the answer may be older."""
+        """Notes that the API server has no such object. Returns False if one has come meanwhile: the answer
+        may be older."""
         key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
         is_here = key in self._tables[asked.resource].rows
         if asked.resource != NODES or is_here:
@@ -164,7 +165,7 @@ class Observer:
         return True
 
     def _may_exist(self, node: str) -> None:
-        """Something newer speaks of that node: what was read live before is no proof any more."""
+        """Forgets the live read of a node once something newer speaks of the node."""
         self._asked_nodes.discard(node)
         self._gone_nodes.pop(node, None)
 
@@ -181,7 +182,7 @@ class Observer:
         )
 
     def has_mark(self, recovery: Recovery) -> bool:
-        """Its job bears its mark: it was the last one that stopped or started the job."""
+        """Whether its job bears its mark: then this recovery was the last to stop or start the job."""
         gang = self._gangs.get(recovery.gang_uid)
         return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
 

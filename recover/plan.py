@@ -76,8 +76,8 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
 
 
 def _is_member(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> bool:
-    """The brake kept this node from being acted on, and nothing else was done for its fault: the brake's
-    Incident names it, and it needs none of its own."""
+    """Whether the brake alone kept this node from being acted on. Then the brake's Incident names the node,
+    and the node needs no Incident of its own."""
     is_braked = any(r.action == QUARANTINE_NODE and r.reason == Reason.FLEET_BRAKE for r in records)
     is_acted_on = any(r.outcome is Outcome.DONE for r in records)
     return is_braked and not is_acted_on and world.has_no_incident(diagnosis.name)

@@ -23,7 +23,7 @@ class NvLinkBits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     meaning: str
     severity: Severity
     reason: str = ""
-    """What was decided where NVIDIA leaves it open, and why."""
+    """Our decision and its reason, where NVIDIA leaves it open."""
     source: str
 
 

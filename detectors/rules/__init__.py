@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 FAMILIES = [family for family in Family if any(rule.family is family for rule in RULES)]
-"""What the kernel log is read for: it follows from the rules that are registered."""
+"""The families that the kernel log is read for, which follow from the registered rules."""
 
 _HEADS = tuple(head for rule in RULES for head in rule.heads)
 

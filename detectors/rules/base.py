@@ -16,7 +16,7 @@ __all__ = ["Rule"]
 class Rule(msgspec.Struct, frozen=True):
     name: str
     family: Family
-    """The kind of faults that it reads: what no rule reads is not covered."""
+    """The kind of faults that the rule reads. A kind that no rule reads is not covered."""
     heads: tuple[str, ...]
     """Literal beginnings of the lines that it reads. Escapes are undone only after a head matched."""
     match: Callable[[KernelLine, HostFacts, XidCatalog], Draft | None]

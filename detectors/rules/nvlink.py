@@ -34,7 +34,8 @@ class NvLink5Line(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> NvLink5Line | None:
-    """Reads the text after the process; None where it has another form. `words` is empty where none are."""
+    """Reads the text after the process; None if it has another form. `words` is empty if the line has
+    none."""
     head, _, rest = text.rpartition(", ")[2].partition(" (")
     tokens = head.split()
     unit, after = " ".join(tokens[:-_AFTER_UNIT]), tokens[-_AFTER_UNIT:]
@@ -49,7 +50,7 @@ def parse(text: str) -> NvLink5Line | None:
 
 
 def decode(xid: int, line: NvLink5Line, table: NvLink5Table, *, major: int | None) -> NvLink5Row | None:
-    """The sub-code's row. None where no row fits, or where the row contradicts the driver's own word."""
+    """The sub-code's row. None if no row fits, or if the row contradicts the driver's own word."""
     if len(line.words) < 2:
         return None
     row = table.decode(xid, line.units, line.words[0], line.words[1], major=major)
@@ -59,7 +60,7 @@ def decode(xid: int, line: NvLink5Line, table: NvLink5Table, *, major: int | Non
 
 
 def registers(text: str) -> tuple[int, ...]:
-    """The seven register words of an Xid 74 line, or none where it has another form."""
+    """The seven register words of an Xid 74 line; empty if the line has another form."""
     _, found, rest = text.rpartition(_ON_LINK)
     words, closed, _ = rest.partition("(")[2].partition(")")
     numbers = _numbers(words.split(", ")) if found and closed else ()
@@ -67,7 +68,7 @@ def registers(text: str) -> tuple[int, ...]:
 
 
 def register_severity(words: tuple[int, ...], rows: tuple[NvLinkBits, ...]) -> Severity | None:
-    """How grave the gravest bit is; None where no bit is set, or one that no row explains."""
+    """The severity of the gravest bit; None if no bit is set, or if one of them has no row."""
     severities = []
     for number, word in enumerate(words, start=1):
         for bit in (n for n in range(word.bit_length()) if word >> n & 1):
@@ -80,7 +81,7 @@ def register_severity(words: tuple[int, ...], rows: tuple[NvLinkBits, ...]) -> S
 
 
 def _numbers(words: list[str]) -> tuple[int, ...]:
-    """Hexadecimal words of at most 32 bits; none at all where one is something else."""
+    """Hexadecimal words of at most 32 bits; none at all if one is something else."""
     digits = [word.removeprefix("0x") for word in words]
     if any(not 0 < len(word) <= 8 or not _HEX.issuperset(word) for word in digits):
         return ()

@@ -67,7 +67,7 @@ class ActionRecord(Wire, frozen=True, kw_only=True):
 class IncidentSpec(Wire, frozen=True, kw_only=True):
     """What broke; does not change."""
 
-    fault: Annotated[Fault, Meta(description="class of the first evidence; status.fault is the present one")]
+    fault: Annotated[Fault, Meta(description="class of the first evidence; status.fault has the present one")]
     node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
     gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
     detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
@@ -78,7 +78,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     phase: IncidentPhase = IncidentPhase.OPEN
     summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
     fault: Annotated[
-        Fault | None, Meta(description="worst class that the evidence shows by now; empty: that of the spec")
+        Fault | None, Meta(description="worst class that the evidence has shown; empty: as in the spec")
     ] = None
     blame: Blame = Blame.UNKNOWN
     blamed_node: Annotated[str, Meta(max_length=253)] = ""
@@ -91,15 +91,15 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     ] = None
     members: Annotated[
         list[Annotated[str, Meta(max_length=253)]],
-        Meta(description="of a fault on many nodes: the nodes that were not acted on", max_length=4096),
+        Meta(description="for a fault on many nodes: nodes that were not acted on", max_length=4096),
     ] = []
     superseded_by: Annotated[str, Meta(max_length=253)] = ""
     closed_at: datetime | None = None
     unanswered: Annotated[
         bool,
         Meta(
-            description="closed since its Node object was gone, or since another Incident is about the same "
-            "fault: what broke still counts"
+            description="closed because its Node object was gone, or because another Incident is about the "
+            "same fault; the fault still counts"
         ),
     ] = False
     repair: Annotated[Repair | None, Meta(description="how its node is mended, in mode repair")] = None

@@ -65,7 +65,7 @@ class Cause(Wire, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(max_length=512)] = ""
     finding: Annotated[
         str,
-        Meta(description="id of the node's worst finding; empty for a gang's own trouble", max_length=63),
+        Meta(description="id of the node's worst finding; empty for a gang's own failure", max_length=63),
     ] = ""
     blame: Annotated[Blame, Meta(description="who was to blame when triage decided")] = Blame.UNKNOWN
     error: Annotated[
@@ -235,15 +235,15 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
         list[Witness], Meta(description="of the ranks that a later attempt has stopped", max_length=8)
     ] = []
     avoid_nodes: Annotated[
-        list[str], Meta(description="broken nodes that the gang is kept off now", max_length=256)
+        list[str], Meta(description="broken nodes that the gang must not use now", max_length=256)
     ] = []
     suspects: Annotated[
         list[str],
-        Meta(description="nodes that are only suspected: other nodes are preferred to them", max_length=64),
+        Meta(description="nodes that are only suspected; the gang prefers other nodes", max_length=64),
     ] = []
     uncounted: Annotated[
         list[int],
-        Meta(description="attempts in which never all ranks ran: they count for no limit", max_length=128),
+        Meta(description="attempts in which the ranks never all ran; they do not count", max_length=128),
     ] = []
     phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
@@ -252,7 +252,7 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
         list[int], Meta(description="steps that an attempt began from and never moved on", max_length=16)
     ] = []
     priority: Annotated[
-        int | None, Meta(description="of the ranks' pods: pods of a lower one make room for them")
+        int | None, Meta(description="priority of the ranks' pods; pods of lower priority make room")
     ] = None
     tolerations: Annotated[
         list[Toleration],

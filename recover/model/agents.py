@@ -15,6 +15,6 @@ class AgentPod(msgspec.Struct, frozen=True):
     node: str
     uid: str
     ready: bool
-    """An agent is ready once it has read the kernel log, and while its NodeHealth answers it."""
+    """The agent is ready once it has read the kernel log, and as long as its NodeHealth can be written."""
     since: datetime | None = None
-    """When that began, by the API server's or the kubelet's word; None for one that was never ready yet."""
+    """Since when, by the API server's or the kubelet's clock; None for an agent that was never ready."""

@@ -27,7 +27,7 @@ class Template(msgspec.Struct, frozen=True):
     avoided: tuple[str, ...] = ()
     """Host names that the template's required node affinity already keeps out."""
     count: int = 0
-    """Ranks that are made from it; 0 where the framework's object does not say."""
+    """Ranks that are created from this template; 0 if the framework's object does not say."""
     node_selector: Mapping[str, str] = {}
     priority_class: str = ""
 
@@ -47,7 +47,7 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     placed: tuple[Requirement, ...] = ()
     """What the template's affinity asks of the nodes because of us."""
     suspected: tuple[str, ...] = ()
-    """Host names that the template's affinity makes less preferable because of us."""
+    """Host names that the template's affinity makes less preferable because of our start."""
     restarts: int | None = None
     """What the stop brings the framework's own number of restarts to, where that is part of it."""
 

@@ -68,12 +68,12 @@ class Pod(msgspec.Struct, frozen=True):
     containers: tuple[Container, ...] = ()
     accelerators: int = 0
     requests: tuple[tuple[str, int], ...] = ()
-    """What it takes of each accelerator resource of its node, as the scheduler counts it."""
+    """What the pod takes of each accelerator resource of its node, as the scheduler counts it."""
     tolerations: tuple[Toleration, ...] = ()
     """With those that admission gave it, which its job's template lacks."""
     priority: int = 0
     grace_s: int = 30
-    """How long its own spec lets it take to end."""
+    """How long the pod may take to end by its own spec."""
     gated: bool = False
     unschedulable: str = ""
     """The scheduler's message, while it finds no place."""

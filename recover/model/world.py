@@ -22,7 +22,8 @@ from recover.resources import INCIDENTS, NODES
 __all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
 
 REFUSED_AGAIN_S = 10.0
-"""Between two tries of a write that is refused: otherwise each change in the cluster would cause one."""
+"""Pause between two tries of a write that is refused. Otherwise each change in the cluster would cause a
+try."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Refusal(msgspec.Struct, frozen=True):
     as just after its start."""
 
     def pause_s(self, now: datetime) -> float:
-        """Until the write is to be tried again."""
+        """How long until the write is tried again."""
         return max(0.0, REFUSED_AGAIN_S - (now - self.at).total_seconds())
 
 
@@ -74,8 +75,9 @@ class World(msgspec.Struct, frozen=True):
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}
-    """The writes that are refused: by `namespace/name` what could not be written, by `/name` a Node, by `/id`
-    what a machine outside would not take. It is what was said last, since this process began."""
+    """The writes that are refused, with the API server's last words since this process began. The key is
+    `namespace/name` of what could not be written, `/name` for a Node, and `/id` for what a machine outside
+    refused."""
     taking: Collection[str] = ()
     """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}
@@ -88,28 +90,30 @@ class World(msgspec.Struct, frozen=True):
     """Objects that exist and cannot be read, perhaps written by a newer version: their keys. That one is in
     no view here does not prove that it is gone."""
     gone_nodes: Collection[str] = ()
-    """Names that are not in the cache, and of which the API server has said that there is no such Node.
-    Forgotten once a Node of that name, or a pod that is newly bound to it, is seen."""
+    """Names of Nodes that are not in the cache, and that do not exist according to the API server. A name is
+    removed once a Node of that name, or a pod newly bound to it, is seen."""
     agents: Mapping[str, AgentPod] = {}
-    """Node name -> the pod of its agent; a node without one is not here."""
+    """The pod of each node's agent, by node name. A node without an agent is not here."""
     agents_are_pods: bool = False
-    """A node without a ready agent's pod is not watched. Else what an agent writes shows that it lives."""
+    """True: a node without a ready agent's pod is not watched. False: what an agent writes shows whether it
+    lives."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
 
     def has_no_node(self, name: str) -> bool:
-        """It is proven that there is no such Node. A Node that is only not in the cache may exist."""
+        """Whether it is proven that there is no such Node. A Node that is only absent from the cache may
+        exist."""
         return name in self.gone_nodes and not self._knows_node(name)
 
     def is_unsure_of_node(self, name: str) -> bool:
-        """It is not in the cache, and nobody has read live whether it exists."""
+        """Whether the Node is not in the cache, and was not read live yet."""
         return not self._knows_node(name) and name not in self.gone_nodes
 
     def _knows_node(self, name: str) -> bool:
         return name in self.nodes or name in self.unread.get(NODES, ())
 
     def is_unread(self, resource: Resource, namespace: str, name: str) -> bool:
-        """It exists, and cannot be read."""
+        """Whether the object exists and cannot be read."""
         return f"{namespace}/{name}" in self.unread.get(resource, ())
 
     def has_no_incident(self, name: str) -> bool:

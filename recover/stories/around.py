@@ -1,4 +1,4 @@
-"""What stands around a job or a node, as its story needs it. Pure."""
+"""The objects around a job or a node that its story needs. Pure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _verdict(
 
 
 def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -> Line | None:
-    """A job that a recovery has stopped which is there no more, or may not be read."""
+    """The line for a job that is stopped by a recovery which was deleted, or which may not be read."""
     mark = job.gang.mark if job.gang is not None and job.gang.suspended else None
     if mark is None or mark.did != "stopped" or mark.recovery in {r.metadata.name for r in mine}:
         return None
@@ -132,7 +132,7 @@ def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -
 def _next_steps(
     job: Job, mine: Sequence[Recovery], about: Sequence[Incident], around: Around, now: datetime
 ) -> tuple[Line, ...]:
-    """Each step once; of what is closed nothing is left to do."""
+    """Lists each step once. A closed Incident leaves nothing to do."""
     steps = list(steps_for_recovery(mine[0], job, around, now)) if mine else []
     for incident in about[:TOLD_MAX]:
         if incident.status.phase is not IncidentPhase.OPEN or incident.status.superseded_by:

@@ -19,15 +19,15 @@ class Job(msgspec.Struct, frozen=True):
     ref: GangRef
     gang: Gang | None = None
     absence: Absence = Absence.DELETED
-    """Why there is no `gang`."""
+    """Why `gang` is None."""
     consent: OptIn | None = OptIn.DISABLED
-    """None where the job leaves it to its namespace, and that may not be read."""
+    """None if the job leaves it to its namespace, and the namespace may not be read."""
     misread: tuple[str, ...] = ()
-    """What its people wrote for us that does not do what it was meant to, a sentence each."""
+    """Labels and annotations of its people that have no effect, one sentence each."""
 
     @property
     def is_gone(self) -> bool:
-        """It was deleted, or its kind is no longer served: nothing can be done to it."""
+        """Whether it was deleted, or its kind is no longer served: nothing can be done for it."""
         return self.gang is None and self.absence in (Absence.DELETED, Absence.NOT_SERVED)
 
 

@@ -30,7 +30,7 @@ _NODES_MAX = 3
 class _Case(msgspec.Struct, frozen=True):
     job: Job
     said: str
-    """The message that stands beside the reason."""
+    """The message beside the reason."""
     around: Around
     now: datetime
     incident: Incident | None = None
@@ -40,7 +40,7 @@ class _Case(msgspec.Struct, frozen=True):
 def steps_for_job(
     record: ActionRecord, incident: Incident, job: Job, around: Around, now: datetime
 ) -> tuple[str, ...]:
-    """For a restart that was refused, or that would be done in another mode."""
+    """Steps for a restart that was refused, or that would be done in another mode."""
     case = _Case(job, one_line(record.message), around, now, incident=incident)
     if record.action == "apply-recipe":
         return (f"Make that change in the template of {job.ref}: {case.said}.",)
@@ -48,7 +48,7 @@ def steps_for_job(
 
 
 def steps_for_recovery(recovery: Recovery, job: Job, around: Around, now: datetime) -> tuple[str, ...]:
-    """For how a recovery waits or has ended, and for its conditions."""
+    """Steps for how a recovery waits or has ended, and for its conditions."""
     status = recovery.status
     told = {status.reason: status.message}
     for condition in status.conditions:
@@ -94,7 +94,7 @@ def _observed(case: _Case) -> Iterator[str]:
 
 
 def _by_hand(case: _Case) -> str:
-    """How the job is brought back without Rekindle."""
+    """How a person starts the job without Rekindle."""
     if case.job.gang is not None and case.job.gang.suspended:
         return f"To start the job now: `{started_by(case.job.ref)}`."
     return "If the job stands still now, restart it by hand."

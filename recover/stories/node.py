@@ -89,7 +89,7 @@ def why_node(
 def _next_steps(
     name: str, node: Node | None, about: Sequence[Incident], now: datetime, hidden: Collection[str]
 ) -> tuple[Line, ...]:
-    """Each step once; of what is closed nothing is left to do but what a repair waits for."""
+    """Lists each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
     around = Around(nodes={name: node} if node is not None else {}, hidden=hidden)
     if node is None and NODES.plural not in hidden:
         return ()
@@ -113,7 +113,7 @@ def _next_steps(
 
 
 def _kept_from(name: str, incident: Incident) -> ActionRecord:
-    """What the brake's Incident says of each node by naming it: it was not quarantined."""
+    """The record that the brake's Incident implies for each of its nodes: the node was not quarantined."""
     return ActionRecord(
         at=incident.spec.detected_at,
         action="quarantine-node",

@@ -36,7 +36,7 @@ class _Case(msgspec.Struct, frozen=True):
 def steps_for_node(
     record: ActionRecord, incident: Incident, around: Around, now: datetime
 ) -> tuple[str, ...]:
-    """For an act on a node that was refused, or that would be done in another mode."""
+    """Steps for an act on a node that was refused, or that would be done in another mode."""
     case = _Case(
         record.target, around.nodes.get(record.target), one_line(record.message), incident, around, now
     )
@@ -46,7 +46,7 @@ def steps_for_node(
 
 
 def repair_steps(incident: Incident, around: Around, now: datetime) -> tuple[str, ...]:
-    """For a repair that waits, or that was handed to a person."""
+    """Steps for a repair that waits, or that was handed to a person."""
     repair, name = incident.status.repair, incident.spec.node
     if repair is None or not repair.reason or repair.phase is RepairPhase.RETURNED:
         return ()
@@ -71,7 +71,7 @@ def take_out(name: str, around: Around) -> Iterator[str]:
 
 
 def acted_on_again(incident: Incident, node: str) -> str:
-    """Which finding is not acted on, and what makes Rekindle act."""
+    """Says on which finding Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
     what = f"{codes} on {node}" if codes else f"what was seen on {node} ({FAULTS[incident.fault]})"
     return (

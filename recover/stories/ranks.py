@@ -14,11 +14,11 @@ from recover.stories.words import Line, Tone, counted, one_line
 __all__ = ["Ranks", "ranks_of"]
 
 _PASSING = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""A container waits so before each start."""
+"""Reason of a container that is about to start."""
 
 
 class Ranks(msgspec.Struct, frozen=True):
-    """Those of one job. Without its pods nothing is known of them."""
+    """The ranks of one job. Without its pods nothing is known of them."""
 
     size: int = 0
     running: int = 0
@@ -33,7 +33,7 @@ class Ranks(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> str:
-        """For a headline; empty where the scheduler has a node for each rank."""
+        """For a headline; empty if the scheduler has a node for each rank."""
         if not self.unplaced:
             return ""
         first = self.unplaced[0]
@@ -68,7 +68,8 @@ def _is_unplaced(pod: Pod) -> bool:
 
 
 def _waits(pod: Pod) -> Iterator[tuple[str, str]]:
-    """One that has just been made, or whose containers are being made, waits for nothing."""
+    """What a pod waits for. A pod that was just created, or whose containers are being created, waits for
+    nothing."""
     if pod.phase is not PodPhase.PENDING or _is_unplaced(pod):
         return
     if pod.gated:

@@ -44,7 +44,7 @@ _WAITING = (Phase.RESUMING, Phase.BLOCKED)
 
 
 def began_lower(status: RecoveryStatus) -> bool:
-    """The job repeats steps that it had made, and not because its newest checkpoint is that old."""
+    """Whether the job repeats steps that it had made, and not because its newest checkpoint is that old."""
     if status.reason in (Reason.RESUMED_OLDER, Reason.RESUMED_FROM_SCRATCH):
         return True
     chosen = status.checkpoint is not None and status.checkpoint.verified
@@ -75,7 +75,8 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
 
 
 def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) -> Line:
-    """Of an active one; a gang that no node fits is not being started, whatever its phase says."""
+    """The headline of an active recovery. A gang that fits on no node is not being started, whatever its
+    phase says."""
     words, tone = PHASE_WORDS[status.phase]
     said = one_line(status.message).rstrip(".")
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
