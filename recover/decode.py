@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from detectors.contract import ObjectMeta, key
-from recover.api import GangRef, Toleration
+from recover.api import Answered, GangRef, Toleration
 from recover.model import (
     Container,
     NamespaceView,
@@ -26,6 +26,7 @@ from recover.model import (
     Pod,
     PodPhase,
     Quarantine,
+    Release,
     Taint,
     Waiting,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "JOBSET_UID",
     "QUARANTINE",
     "RELEASED",
+    "RELEASED_FINDINGS",
     "REPAIR_OF",
     "SCAN_OF",
     "UNHEALTHY",
@@ -54,6 +56,8 @@ QUARANTINE = key("quarantined-by")
 """Annotation on a node: who quarantined it, and what undoes it."""
 RELEASED = key("released-at")
 """Annotation on a node: when a person last released it, or a repair gave it back."""
+RELEASED_FINDINGS = key("released-findings")
+"""Annotation on a node: which findings that release has answered."""
 SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""
 REPAIR_OF = key("repair")
@@ -125,6 +129,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         ),
         quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
         released_at=_time(meta.annotations.get(RELEASED, "")),
+        answered=_answered(meta.annotations),
         allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
         capacity=capacity,
         accelerators=_accelerators(wire.status.capacity, accelerators),
@@ -157,6 +162,15 @@ def _quarantine(text: str) -> Quarantine | None:
         return msgspec.json.decode(text, type=Quarantine) if text else None
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def _answered(annotations: Mapping[str, str]) -> Answered | None:
+    """Only where it is of the release that `released-at` tells of."""
+    try:
+        release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return release.findings if release.at == _time(annotations.get(RELEASED, "")) else None
 
 
 def _time(text: str) -> datetime | None:

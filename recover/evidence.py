@@ -11,19 +11,17 @@ Whether a proof may also cordon its node is decided by recover/guard.py (mode, h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from detectors.contract import Edge, Fault, Finding, NodeHealth, Remedy, Severity
+from detectors.contract import Edge, Finding, NodeHealth, Remedy, Severity
 from detectors.evidence import is_open
+from recover.answered import Answer, answered, answers
 from recover.api import Incident
-from recover.goes_on import CLOCKS_APART, is_shown_after
 from recover.model import Node, World
 from recover.policy import QuarantineLevel, quarantine_level
-from recover.repair.state import RepairPhase
 
 __all__ = [
-    "answered_at",
     "incidents_by_node",
     "is_proof",
     "open_findings",
@@ -40,9 +38,9 @@ on a rank within this time."""
 
 
 def open_findings(
-    node: Node, health: NodeHealth | None, answered: datetime | None, now: datetime
+    node: Node, health: NodeHealth | None, given: Collection[Answer], now: datetime
 ) -> list[Finding]:
-    """The node's open findings of its present boot that were shown after they were last `answered`."""
+    """The node's open findings of its present boot that none of the answers `given` has answered."""
     if health is None:
         return []
     boot = node.boot_id or health.status.boot_id
@@ -51,30 +49,8 @@ def open_findings(
         for finding in health.status.findings
         if is_open(finding)
         and finding.boot_id == boot == health.status.boot_id
-        and (answered is None or is_shown_after(finding, answered, now))
+        and not answered(finding, given, now)
     ]
-
-
-def answered_at(node: Node, incidents: Iterable[Incident] = ()) -> datetime | None:
-    """The last release or return of the node, or close of an Incident of it: what was shown before no longer
-    counts. An Incident that closed because its Node object was deleted, or because it proved to be another
-    one's, answers nothing. Nor does a close answer what was shown just before it: an agent may be about to
-    report something new, by a clock that is a little behind. That of a repair does, as will the release that
-    follows it."""
-    ends = [
-        i.status.closed_at - (timedelta() if _is_repaired(i) else CLOCKS_APART)
-        for i in incidents
-        if i.status.closed_at is not None
-        and i.spec.fault is not Fault.HOST
-        and not i.status.unanswered
-        and not i.status.superseded_by
-    ]
-    return max((end for end in (*ends, node.released_at) if end is not None), default=None)
-
-
-def _is_repaired(incident: Incident) -> bool:
-    repair = incident.status.repair
-    return repair is not None and repair.phase is RepairPhase.RETURNED
 
 
 def incidents_by_node(world: World) -> dict[str, list[Incident]]:
@@ -115,7 +91,7 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
     for node, health in _reported(world):
         fresh = [
             finding
-            for finding in open_findings(node, health, answered_at(node, by_node.get(node.name, ())), now)
+            for finding in open_findings(node, health, answers(node, by_node.get(node.name, ())), now)
             if finding.last_seen >= since and not trained_over(finding, health)
         ]
         if fresh and not any(map(is_proof, fresh)):
@@ -140,7 +116,7 @@ def trained_after(health: NodeHealth | None, at: datetime) -> bool:
 def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
     by_node = incidents_by_node(world)
     for node, health in _reported(world):
-        found = open_findings(node, health, answered_at(node, by_node.get(node.name, ())), now)
+        found = open_findings(node, health, answers(node, by_node.get(node.name, ())), now)
         if found:
             worst = max(found, key=strength)
             yield node.name, worst.code, is_proof(worst)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-import msgspec
-
 from detectors.contract import Finding
 
-__all__ = ["CLOCKS_APART", "SETTLED", "as_of", "is_shown_after", "shown_at"]
+__all__ = ["CLOCKS_APART", "SETTLED", "is_shown_after", "shown_at"]
 
 CLOCKS_APART = timedelta(minutes=1)
 """Between two machines that are kept in time, by far the most."""
@@ -37,10 +35,3 @@ def is_shown_after(finding: Finding, end: datetime, now: datetime) -> bool:
     if first > now:
         return first - now <= _LEAD < first - end
     return end < first or (end < shown_at(finding) and last <= now)
-
-
-def as_of(finding: Finding, end: datetime | None) -> Finding:
-    """As if it had begun when it was shown anew. Without a pause in it that was not later than this."""
-    if end is None or finding.first_seen > end:
-        return finding
-    return msgspec.structs.replace(finding, first_seen=end + SETTLED)

@@ -14,8 +14,10 @@ import msgspec
 from detectors.contract import Fault, Origin
 from recover.actions import Action, Create, Emit, Patch
 from recover.advice import Advice
+from recover.answered import known_of
 from recover.api import (
     ActionRecord,
+    Answered,
     Blame,
     Evidence,
     Incident,
@@ -221,7 +223,8 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
 def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
     """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair. A
     late watch may lead to two Incidents of one node's fault. The close of the superfluous Incident answers
-    nothing, since the other one goes on."""
+    nothing, since the other one goes on. Nor does a close answer anything while no agent reports from the
+    node's boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
     recovering = {
@@ -242,8 +245,9 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             and not _needed(world, incident)
             and not _is_unread(world, incident)
         ):
-            is_unanswered = bool(node) and (world.has_no_node(node) or node in judged)
-            yield from close(incident, now, unanswered=is_unanswered)
+            known = known_of(world.nodes[node], world.health.get(node)) if node in world.nodes else None
+            is_answer = not node or (known is not None and node not in judged)
+            yield from close(incident, now, known, unanswered=not is_answer)
 
 
 def _needed(world: World, incident: Incident) -> bool:
@@ -294,8 +298,14 @@ def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Pa
         )
 
 
-def close(incident: Incident, now: datetime, *, unanswered: bool = False) -> Iterator[Action]:
-    change = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
+def close(
+    incident: Incident, now: datetime, answered: Answered | None = None, *, unanswered: bool = False
+) -> Iterator[Action]:
+    change: dict[str, object] = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
+    if unanswered:
+        change["unanswered"] = True
+    elif answered is not None:
+        change["answered"] = builtins(answered)
     yield Patch(
         what="close-incident",
         resource=INCIDENTS,
@@ -303,7 +313,7 @@ def close(incident: Incident, now: datetime, *, unanswered: bool = False) -> Ite
         uid=incident.metadata.uid,
         version=incident.metadata.resource_version,
         subresource="status",
-        body={"status": {**change, "unanswered": True} if unanswered else change},
+        body={"status": change},
     )
 
 

@@ -242,6 +242,7 @@ WRITTEN_BY_US = frozenset(
         "quarantined-by",
         "recovery",
         "released-at",
+        "released-findings",
         "repair",
         "scan-of",
         "spare-for",

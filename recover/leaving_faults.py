@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from detectors.contract import CoverageState, NodeHealth, Source
+from recover.answered import answers
 from recover.api import Incident
-from recover.evidence import answered_at, is_proof, open_findings, strength
+from recover.evidence import is_proof, open_findings, strength
 from recover.model import Node
 from recover.nodes import is_released, takes_no_pods
 from recover.stories.words import FAULTS
@@ -44,7 +45,7 @@ def broken_in_service(
 
 def _proof(node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime) -> str:
     about = [incident for incident in incidents if incident.spec.node == node.name]
-    found = [f for f in open_findings(node, health, answered_at(node, about), now) if is_proof(f)]
+    found = [f for f in open_findings(node, health, answers(node, about), now) if is_proof(f)]
     if not found:
         return ""
     worst = max(found, key=strength)

@@ -16,9 +16,11 @@ import msgspec
 
 from detectors.contract import key
 from recover.actions import Action, Emit, Patch
-from recover.decode import QUARANTINE, RELEASED, UNHEALTHY
+from recover.answered import known_of
+from recover.api import Answered
+from recover.decode import QUARANTINE, RELEASED, RELEASED_FINDINGS, UNHEALTHY
 from recover.diagnose.model import Diagnosis
-from recover.model import Node, Quarantine, Taint, World
+from recover.model import Node, Quarantine, Release, Taint, World
 from recover.objects import regarding
 from recover.policy import QuarantineLevel
 from recover.reasons import EventReason
@@ -70,7 +72,7 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
     return _patch(
         node,
         "quarantine-node",
-        annotations={QUARANTINE: msgspec.json.encode(note).decode()},
+        annotations={QUARANTINE: _words_of(note)},
         health=_HEALTH_WORDS[level],
         spec=spec,
     )
@@ -114,14 +116,16 @@ def releases(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
         if note is None or not is_released(node):
             continue
         message = f"A person released {node.name}; incident {note.incident} no longer acts on it"
-        yield _release(node, note, message, now)
+        yield _release(node, note, message, now, known_of(node, world.health.get(node.name)))
 
 
-def give_back(node: Node, message: str, decided_at: datetime) -> tuple[Action, ...]:
-    """After a repair: the node is as it was before its quarantine, and what was seen before that was decided
+def give_back(
+    node: Node, message: str, decided_at: datetime, answered: Answered | None
+) -> tuple[Action, ...]:
+    """After a repair: the node is as it was before its quarantine, and what was known when that was decided
     no longer acts."""
     assert node.quarantine is not None, "only what is ours is given back"
-    return _release(node, node.quarantine, message, decided_at)
+    return _release(node, node.quarantine, message, decided_at, answered)
 
 
 def is_released(node: Node) -> bool:
@@ -132,14 +136,20 @@ def is_released(node: Node) -> bool:
     return uncordoned or untainted
 
 
-def _release(node: Node, note: Quarantine, message: str, at: datetime) -> tuple[Action, ...]:
+def _release(
+    node: Node, note: Quarantine, message: str, at: datetime, answered: Answered | None
+) -> tuple[Action, ...]:
     spec: dict[str, Any] = {"taints": as_written(_others(node))}
     if note.cordoned:
         spec["unschedulable"] = None
     release = _patch(
         node,
         "release-node",
-        annotations={QUARANTINE: None, RELEASED: at.isoformat()},
+        annotations={
+            QUARANTINE: None,
+            RELEASED: at.isoformat(),
+            RELEASED_FINDINGS: _words_of(Release(at, answered)) if answered is not None else None,
+        },
         health=None,
         spec=spec,
     )
@@ -150,6 +160,10 @@ def _release(node: Node, note: Quarantine, message: str, at: datetime) -> tuple[
         key=f"{note.incident}-released",
     )
     return release, event
+
+
+def _words_of(note: Quarantine | Release) -> str:
+    return msgspec.json.encode(note).decode()
 
 
 def _others(node: Node) -> list[Taint]:

@@ -15,6 +15,7 @@ from datetime import datetime
 import msgspec
 
 from recover.actions import Action, Emit, Plan
+from recover.answered import answers
 from recover.api import ActionRecord, IncidentPhase, Outcome
 from recover.consent import frozen, held, in_force_on
 from recover.decode import UNHEALTHY
@@ -198,7 +199,7 @@ def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
 
 def _is_sound(world: World, node: Node, now: datetime) -> bool:
     takes_pods = node.ready and not node.unschedulable and node.quarantine is None
-    return takes_pods and not open_findings(node, world.health.get(node.name), node.released_at, now)
+    return takes_pods and not open_findings(node, world.health.get(node.name), answers(node), now)
 
 
 def _is_used(world: World, node: str) -> bool:

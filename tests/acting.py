@@ -12,9 +12,9 @@ import msgspec
 
 from detectors.contract import Edge, ObjectMeta
 from recover.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
-from recover.api import Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
-from recover.decode import QUARANTINE, RELEASED, REPAIR_OF, SCAN_OF
-from recover.model import Container, Pod, PodPhase, Quarantine, Taint
+from recover.api import Answered, Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
+from recover.decode import QUARANTINE, RELEASED, RELEASED_FINDINGS, REPAIR_OF, SCAN_OF
+from recover.model import Container, Pod, PodPhase, Quarantine, Release, Taint
 from recover.objects import builtins, merged
 from recover.phases import advance
 from recover.plan import plan
@@ -223,7 +223,13 @@ def _apply_node(world: Worlds, action: Patch) -> None:
         released_at=datetime.fromisoformat(annotations[RELEASED])
         if RELEASED in annotations
         else node.released_at,
+        answered=_answered(annotations) if RELEASED in annotations else node.answered,
     )
+
+
+def _answered(annotations: dict[str, str | None]) -> Answered | None:
+    text = annotations[RELEASED_FINDINGS]
+    return msgspec.json.decode(text, type=Release).findings if text else None
 
 
 def _apply_pod(world: Worlds, action: Patch) -> None:

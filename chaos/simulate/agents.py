@@ -41,7 +41,8 @@ class Machine(msgspec.Struct):
     kernel: list[KernelLine] = []
     logs: dict[PodRef, list[tuple[str, datetime]]] = {}
     ended: dict[PodRef, datetime] = {}
-    written: int = 0
+    written: int = 1
+    """Number of the next kernel line. The first record of a boot, 0, is the kernel's banner."""
 
     def append_kernel(self, text: str, at: datetime) -> KernelLine:
         line = KernelLine(sequence=self.written, at=at, text=text)

@@ -38,7 +38,7 @@ _REPAIRS = Repairs(
     reboot_deadline_s=400.0,
     validate_deadline_s=300.0,
 )
-_LEADS_S = (-5.0, -0.4, -0.02, 0.02, 0.4, 5.0, 30.0)
+_LEADS_S = (-7200.0, -600.0, -90.0, -5.0, -0.4, -0.02, 0.02, 0.4, 5.0, 30.0, 90.0, 600.0, 7200.0)
 
 
 def script_of(seed: int) -> Script:

@@ -115,7 +115,10 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
             continue
         released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
         found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
-        faults = [fault for fault in found if fault.at >= sim.truth.acting_since]
+        behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
+        # What the mode's beginning makes stale is told by the node's own clock.
+        since = max(sim.truth.acting_since, sim.truth.began_at)
+        faults = [fault for fault in found if fault.at + behind >= since]
         if released:
             faults = _after(datetime.fromisoformat(released), faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):

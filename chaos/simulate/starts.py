@@ -28,7 +28,6 @@ class _Report(msgspec.Struct, frozen=True):
 
     code: str
     boot_id: str
-    seen_at: datetime
     written_at: datetime
 
 
@@ -45,9 +44,8 @@ class StartChecks:
             is_fatal = finding["severity"] == "fatal" and "clearedAt" not in finding
             is_hardware = finding["origin"] != "tenant" and finding["fault"] not in _NOT_THE_HARDWARE
             if is_fatal and is_hardware and finding["bootId"] == boot_id:
-                seen_at = datetime.fromisoformat(finding["firstSeen"])
                 now[finding["id"]] = before.get(
-                    finding["id"], _Report(finding["code"], boot_id, seen_at, written_at=at)
+                    finding["id"], _Report(finding["code"], boot_id, written_at=at)
                 )
         self._reports[name] = now
         return bool(now)
@@ -72,7 +70,7 @@ def _is_known(report: _Report, node: Object, incident: Object | None, at: dateti
     released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
     if report.boot_id != node["status"]["nodeInfo"]["bootID"]:
         return False
-    if released and report.seen_at <= datetime.fromisoformat(released):
+    if released and report.written_at <= datetime.fromisoformat(released):
         return False
     if incident is not None:
         return any(evidence["code"] == report.code for evidence in incident["status"].get("evidence", []))

@@ -36,13 +36,14 @@ from recover.api.recovery import (
     Totals,
     Witness,
 )
-from recover.api.shared import Blame, Condition, GangRef, Toleration
+from recover.api.shared import Answered, Blame, Condition, GangRef, Toleration
 
 __all__ = [
     "ACTIVE_PHASES",
     "DEFINITION_CHARS_MAX",
     "STOPPED_PHASES",
     "ActionRecord",
+    "Answered",
     "Blame",
     "Cause",
     "CheckpointChoice",

@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
-from recover.api.shared import Blame, GangRef, Wire
+from recover.api.shared import Answered, Blame, GangRef, Wire
 from recover.repair.state import Repair
 
 __all__ = [
@@ -95,11 +95,15 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     ] = []
     superseded_by: Annotated[str, Meta(max_length=253)] = ""
     closed_at: datetime | None = None
+    answered: Annotated[
+        Answered | None,
+        Meta(description="how far its node's kernel log was known when it closed: what came later is news"),
+    ] = None
     unanswered: Annotated[
         bool,
         Meta(
-            description="closed because its Node object was gone, or because another Incident is about the "
-            "same fault; the fault still counts"
+            description="closed because its Node object was gone, because another Incident is about the same "
+            "fault, or while no agent reported from the node's boot; the fault still counts"
         ),
     ] = False
     repair: Annotated[Repair | None, Meta(description="how its node is mended, in mode repair")] = None

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["Blame", "Condition", "GangRef", "Toleration", "Wire"]
+__all__ = ["Answered", "Blame", "Condition", "GangRef", "Toleration", "Wire"]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -44,6 +44,19 @@ class Toleration(Wire, frozen=True, kw_only=True):
     operator: Annotated[str, Meta(max_length=63)] = ""
     value: Annotated[str, Meta(max_length=63)] = ""
     effect: Annotated[str, Meta(max_length=63)] = ""
+
+
+class Answered(Wire, frozen=True, kw_only=True):
+    """How far a node's kernel log was known when its findings were answered, by the log itself: sequences of
+    records only grow within a boot, and no clock counts them."""
+
+    boot_id: Annotated[str, Meta(max_length=64)]
+    sequence: Annotated[
+        int, Meta(description="last record that its agent had published; findings of later records are news")
+    ]
+    last_seen: Annotated[
+        datetime | None, Meta(description="the latest time that its agent had published, by the node's clock")
+    ] = None
 
 
 class Condition(Wire, frozen=True, kw_only=True):

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
 import msgspec
 
 from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
 from detectors.evidence import is_open
+from recover.answered import Answer, answers, as_news, went_on_after
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.consent import saves_on_sigterm
 from recover.diagnose.apart import Apart, about_node
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.diagnose.ranks import is_down, ranks
-from recover.evidence import answered_at, incidents_by_node, is_proof, open_findings, strength
-from recover.goes_on import as_of, shown_at
+from recover.evidence import incidents_by_node, is_proof, open_findings, strength
+from recover.goes_on import shown_at
 from recover.model import Gang, Node, World
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.settings import Timing
@@ -53,11 +54,11 @@ def _of_node(
     timing: Timing,
     now: datetime,
 ) -> Diagnosis | None:
-    answered = answered_at(node, incidents)
-    findings = [_classed(f) for f in open_findings(node, health, answered, now)]
+    given = answers(node, incidents)
+    findings = [_classed(f) for f in open_findings(node, health, given, now)]
     if not findings:
         return None
-    return _diagnosis(world, node, findings, incidents, answered, dead, timing, now)
+    return _diagnosis(world, node, findings, incidents, given, dead, timing, now)
 
 
 def _classed(finding: Finding) -> Finding:
@@ -82,18 +83,18 @@ def _diagnosis(
     node: Node,
     findings: list[Finding],
     incidents: list[Incident],
-    answered: datetime | None,
+    given: Collection[Answer],
     dead: frozenset[str],
     timing: Timing,
     now: datetime,
 ) -> Diagnosis:
     open_one = next((i for i in incidents if _same(i)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
-    went_on = {f.id for f in findings if answered is not None and f.first_seen <= answered}
-    findings = [_not_later(as_of(f, answered), now, known_since or now) for f in findings]
+    went_on = {f.id: again for f in findings if (again := went_on_after(f, given)) is not None}
+    findings = [_not_later(as_news(f, given), now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
     first = _first_of_the_worst(findings)
-    after = answered if first.id in went_on else None
+    after = went_on.get(first.id)
     is_final = any(f.final and strength(f) == strength(first) for f in findings)
     settles_at = None if is_final else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from recover.model.agents import AgentPod
 from recover.model.gangs import Gang, Mark, Template, Terminal
-from recover.model.nodes import Node, Quarantine, Taint
+from recover.model.nodes import Node, Quarantine, Release, Taint
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, Waiting
 from recover.model.volumes import Mount, Volume, VolumeKind
 from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
@@ -27,6 +27,7 @@ __all__ = [
     "PodPhase",
     "Quarantine",
     "Refusal",
+    "Release",
     "Taint",
     "Template",
     "Terminal",

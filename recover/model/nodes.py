@@ -7,7 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-__all__ = ["Node", "Quarantine", "Taint"]
+from recover.api.shared import Answered
+
+__all__ = ["Node", "Quarantine", "Release", "Taint"]
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel"):
@@ -28,6 +30,14 @@ class Quarantine(msgspec.Struct, frozen=True, rename="camel"):
     """True where we set `unschedulable`; False where a person had, or where the taint alone was wanted."""
 
 
+class Release(msgspec.Struct, frozen=True, rename="camel"):
+    """Our own annotation on a node that was released: which of its findings that has answered."""
+
+    at: datetime
+    """As in `released-at`. An earlier version writes only that one: then this is of an older release."""
+    findings: Answered
+
+
 class Node(msgspec.Struct, frozen=True):
     name: str
     uid: str
@@ -44,6 +54,8 @@ class Node(msgspec.Struct, frozen=True):
     quarantine: Quarantine | None = None
     released_at: datetime | None = None
     """When a person last released it, or a repair gave it back: evidence from before no longer acts."""
+    answered: Answered | None = None
+    """How far its kernel log was known then; None where no agent reported, and from an earlier version."""
     accelerators: int = 0
     """What its kubelet offers in all; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}

@@ -9,6 +9,7 @@ import msgspec
 
 from detectors.contract import Finding, NodeHealth
 from recover.actions import Action, Emit
+from recover.answered import answers
 from recover.api import ActionRecord, Incident
 from recover.evidence import open_findings
 from recover.guard import Guard
@@ -78,7 +79,7 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def found(self) -> list[Finding]:
         """What is broken now, in this boot, and no release has answered."""
-        return open_findings(self.node, self.health, self.node.released_at, self.now)
+        return open_findings(self.node, self.health, answers(self.node), self.now)
 
     @property
     def reboots_from_outside(self) -> bool:

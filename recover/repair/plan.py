@@ -17,6 +17,7 @@ import msgspec
 from detectors.contract import Fault, Origin
 from recover import nodes
 from recover.actions import Action, Plan
+from recover.answered import known_of
 from recover.api import ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
 from recover.consent import frozen, in_force_on
 from recover.decode import REPAIR_OF
@@ -127,6 +128,7 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
         cordoned_at=status.cordoned_at or _cordoned_at(look),
         phase=IncidentPhase.CLOSED if look.closes else status.phase,
         closed_at=ctx.now if look.closes else status.closed_at,
+        answered=known_of(ctx.node, ctx.health) if look.closes else status.answered,
     )
     yield from _update(ctx.incident, changed)
 
@@ -239,7 +241,9 @@ def _give_back(ctx: Context) -> Look:
     if frozen(ctx.node, ctx.now):
         return Look(look_again_s=HELD_LOOK_S)
     message = f"{ctx.repair.message}. Incident {ctx.incident.metadata.name}"
-    return Look(writes=nodes.give_back(ctx.node, message, ctx.repair.phases[-1].at))
+    return Look(
+        writes=nodes.give_back(ctx.node, message, ctx.repair.phases[-1].at, ctx.incident.status.answered)
+    )
 
 
 def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[Action]:

@@ -14,10 +14,11 @@ from detectors.contract import (
     Severity,
     SubjectKind,
 )
+from recover.answered import answers
 from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
 from recover.consent import held
 from recover.diagnose.coverage import FAMILIES, silence_of
-from recover.evidence import answered_at, is_proof, open_findings
+from recover.evidence import is_proof, open_findings
 from recover.model import AgentPod, Node
 from recover.nodes import undone_by
 from recover.reasons import Reason
@@ -288,7 +289,7 @@ def _node_commands(
 def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Command:
     """The one command that a person may want for a node as it is now."""
     name = node.name
-    is_broken = any(map(is_proof, open_findings(node, health, answered_at(node), now)))
+    is_broken = any(map(is_proof, open_findings(node, health, answers(node), now)))
     if node.quarantine is not None:
         first = "once it is mended, " if is_broken or not node.ready else ""
         undo = undone_by(name, node.quarantine)

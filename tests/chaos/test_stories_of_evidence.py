@@ -12,7 +12,7 @@ from chaos.cluster.containers import Exit
 from chaos.simulate import lines
 from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Simulation
+from chaos.simulate.world import Setup, Simulation
 from recover.api import Blame, Outcome, Phase
 from recover.modes import Mode
 from recover.settings import Settings
@@ -186,3 +186,22 @@ def test_promotion_to_recover_does_not_act_on_what_was_seen_before_it() -> None:
         assert reasons(sim, Outcome.REFUSED) == {"StaleEvidence"}
 
     play(story, OBSERVE)
+
+
+@pytest.mark.parametrize("lead_s", [-7200.0, -600.0, 600.0, 7200.0])
+def test_a_gpu_that_dies_after_an_uncordon_is_seen_on_a_node_whose_clock_is_off(lead_s: float) -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(7300)  # the mode is older than the error of that clock
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: sim.cordoned() == ["n2"], within_s=60)
+        await sim.passes(300)
+        await sim.person.uncordon("n2")
+        await sim.passes(120)
+        assert sim.cordoned() == []
+        sim.kernel("n2", lines.BY_NAME["uncontained"])
+        await sim.until(lambda: sim.cordoned() == ["n2"], within_s=60)
+        await sim.person.uncordon("n2")
+        await comes_to_rest(sim)
+        assert sim.cordoned() == []
+
+    play(story, Setup(clock_leads_s={"n2": lead_s}))

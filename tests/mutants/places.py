@@ -76,7 +76,7 @@ _SPARES = of(
     ),
     (
         "a broken spare is let in",
-        "return takes_pods and not open_findings(node, world.health.get(node.name), node.released_at, now)",
+        "return takes_pods and not open_findings(node, world.health.get(node.name), answers(node), now)",
         "return takes_pods",
         "a gang moves from one broken node to another",
     ),

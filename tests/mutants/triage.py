@@ -94,6 +94,22 @@ _GUARD = of(
     ),
 )
 
+_ANSWERED = of(
+    "recover/answered.py",
+    (
+        "a release answers nothing",
+        "    return released + closes\n",
+        "    return closes\n",
+        "a node is taken out again for what a person has released it from",
+    ),
+    (
+        "an answer goes by the node's clock alone",
+        "        if self.known is None or not finding.sequence:\n            return not is_shown_after(",
+        "        if True:\n            return not is_shown_after(",
+        "a dead GPU of a node whose clock is off stays in service",
+    ),
+)
+
 _EVIDENCE = of(
     "recover/evidence.py",
     (
@@ -101,12 +117,6 @@ _EVIDENCE = of(
         "and finding.boot_id == boot == health.status.boot_id",
         "and boot == health.status.boot_id",
         "a node that has booted again is cordoned for what is over",
-    ),
-    (
-        "a release answers nothing",
-        "return max((end for end in (*ends, node.released_at) if end is not None), default=None)",
-        "return max((end for end in ends if end is not None), default=None)",
-        "a node is taken out again for what a person has released it from",
     ),
     (
         "a degraded device is a proof",
