@@ -24,11 +24,11 @@ from recover.checkpoints.annotation import (
 )
 from recover.checkpoints.model import Repair
 from recover.decode import AVOIDED, EXCLUDED, SCAN_OF
+from recover.loading import unloadable
 from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
 from recover.objects import shortened
 from recover.resources import PODS
 from recover.settings import Settings
-from recover.witnesses import told
 from recover.workloads.wire import HOSTNAME
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "remove",
     "scan_label",
     "scan_name",
-    "unloadable",
 ]
 
 MEMORY_LIMIT = "4Gi"
@@ -57,8 +56,6 @@ _GATE = "rekindle.dev/old-pods-ended"
 _MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
 _SHARE = 5 / 6
 """Of the deadline: the pod must start, too, and what is known by then is still handed over."""
-_NOT_LOADED = "log-checkpoint"
-"""What detectors/catalog/log_errors.toml calls a line that tells so."""
 _MESSAGE_FILE = "/dev/termination-log"
 _RESOURCES = {
     "requests": {"cpu": "100m", "memory": "64Mi"},
@@ -173,7 +170,7 @@ def _create(
         place = location(gang)
     except Unscannable:
         return None
-    exclude = unloadable(recovery, world)
+    exclude = unloadable(recovery, gang, world, settings)
     command = _command(place, recovery, exclude, allowed, settings.timing.scan_deadline_s * _SHARE)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
     spec = {**_spec(place, settings, command, writes=bool(allowed)), **_off(avoided)}
@@ -205,29 +202,12 @@ def _off(avoided: Sequence[str]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
-def unloadable(recovery: Recovery, world: World) -> list[int]:
-    """Steps whose checkpoints look complete and do not load. That is a step from which two attempts began
-    without making a new one, or a step at which a rank's first error was that it could not read a checkpoint.
-    An attempt in which the ranks never all ran condemns no step. A step that an earlier attempt of this
-    recovery has passed over stays passed over."""
-    status = recovery.status
-    found = {step for step in status.fruitless if status.fruitless.count(step) >= 2}
-    before = status.checkpoint
-    if before is None:
-        return sorted(found)
-    found.update(before.excluded)
-    has_run = before.attempt < status.attempt and before.attempt not in status.uncounted
-    if before.step is not None and has_run:
-        ranks = told(world, status.witnesses)
-        if any(r.first_step is None and r.first_error and r.first_error.code == _NOT_LOADED for r in ranks):
-            found.add(before.step)
-    return sorted(found)
-
-
-def is_outdated(pod: Pod, recovery: Recovery, world: World, avoided: Sequence[str]) -> bool:
+def is_outdated(
+    pod: Pod, recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> bool:
     """Whether the waiting scan pod must be replaced: since its creation an agent has reported that a
     checkpoint did not load, or that a further node is broken."""
-    excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, world))
+    excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, gang, world, settings))
     known = set(pod.annotations.get(AVOIDED, "").split(","))
     return pod.gated and (excluded or not known.issuperset(avoided))
 

@@ -17,7 +17,7 @@ from recover.diagnose.ranks import losses, ranks
 from recover.model import Pod, PodPhase
 from recover.phases import known
 from recover.phases.avoid import Avoidance, avoidance, host_of
-from recover.phases.context import Context, Step, next_attempt
+from recover.phases.context import Context, Step, all_ran, next_attempt
 
 __all__ = ["has_run", "pause_s", "placed_again"]
 
@@ -28,15 +28,11 @@ AT_ONCE_S = 120.0
 def has_run(ctx: Context) -> bool:
     """This attempt tells something: all ranks ran at one time, or one failed at once by itself while no rank
     was waiting for room."""
-    status = ctx.status
-    ran = (one.attempt for one in status.phases if one.phase is Phase.VERIFYING)
-    if status.attempt in ran or not ctx.has("resumed"):
+    if all_ran(ctx) or not ctx.has("resumed"):
         return True
     pods = ranks(ctx.world, ctx.gang)
-    if sum(1 for pod in pods if pod.phase is not PodPhase.PENDING) >= ctx.gang.size:
-        return True
     lost = losses(ctx.world, pods, ctx.now)
-    began = _started_at(status, status.attempt)
+    began = _started_at(ctx.status, ctx.status.attempt)
     is_at_once = bool(lost) and began is not None and lost[0].at - began < timedelta(seconds=AT_ONCE_S)
     return is_at_once and not any(pod.unschedulable for pod in pods)
 

@@ -14,6 +14,7 @@ from recover.attempts import attempts_without_progress, cause_words, reached, re
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
+from recover.loading import passed_over
 from recover.model import Pod, Refusal
 from recover.phases import known
 from recover.phases.avoid import shown, to_avoid
@@ -96,7 +97,7 @@ def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
     if scan is None:
         created = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
         return (created,) if created else ()
-    if scan_pod.is_outdated(scan, ctx.recovery, ctx.world, off):
+    if scan_pod.is_outdated(scan, ctx.recovery, ctx.gang, ctx.world, ctx.settings, off):
         return (scan_pod.remove(scan),)
     return (scan_pod.release(scan),) if scan.gated else ()
 
@@ -133,6 +134,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             status=moved(ctx, Phase.ESCALATED, message, reason=Reason.CRASH_LOOP, status=status),
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
         )
+    over = passed_over(ctx.recovery, choice)
+    over = f"; {over}" if over else ""
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
     changes = "".join(f"; {use.message}" for use in status.recipes if use.attempt == status.attempt)
     waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
@@ -142,7 +145,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         status=moved(
             ctx,
             Phase.RESUMING,
-            f"starting all {ctx.gang.size} ranks from {begins_from(choice)}{avoiding}{delay}{changes}",
+            f"starting all {ctx.gang.size} ranks from {begins_from(choice)}{over}{avoiding}{delay}{changes}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
             within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault
 from recover import scan_pod
 from recover.actions import Action, ConfirmGone, Emit, Patch
 from recover.api import (
@@ -21,7 +20,8 @@ from recover.api import (
     Requirement,
 )
 from recover.diagnose.ranks import leftover, losses, ranks
-from recover.model import REFUSED_AGAIN_S, Gang, Mark, Node, Pod, Refusal, World
+from recover.loading import may_be_the_checkpoint
+from recover.model import REFUSED_AGAIN_S, Gang, Mark, Node, Pod, PodPhase, Refusal, World
 from recover.objects import builtins, merge_diff, regarding
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
@@ -35,6 +35,7 @@ __all__ = [
     "REFUSED_AGAIN_S",
     "Context",
     "Step",
+    "all_ran",
     "allowed_s",
     "bounded",
     "condition",
@@ -50,8 +51,6 @@ GRACE_MARGIN_S = 60.0
 """After a pod's grace its kubelet kills it, and reports that."""
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
-_MAY_BE_THE_CHECKPOINT = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
-"""A rank that ends so may not have been able to load; a node that fails says nothing of that."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -249,10 +248,18 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts:
     return moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status)
 
 
+def all_ran(ctx: Context) -> bool:
+    """All ranks of this attempt ran at one time."""
+    if any(p.phase is Phase.VERIFYING and p.attempt == ctx.status.attempt for p in ctx.status.phases):
+        return True
+    pods = ranks(ctx.world, ctx.gang)
+    return sum(1 for pod in pods if pod.phase is not PodPhase.PENDING) >= ctx.gang.size
+
+
 def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
-    """The step that this attempt began from, where its end may be the checkpoint's fault."""
+    """The step that this attempt began from, where all ranks ran and that may be why it ended."""
     step = ctx.status.checkpoint.step if ctx.status.checkpoint else None
-    return [step] if step is not None and any(c.fault in _MAY_BE_THE_CHECKPOINT for c in causes) else []
+    return [step] if step is not None and all_ran(ctx) and any(map(may_be_the_checkpoint, causes)) else []
 
 
 def bounded(causes: list[Cause]) -> list[Cause]:

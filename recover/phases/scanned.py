@@ -14,9 +14,9 @@ from recover import scan_trouble
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
 from recover.checkpoints.annotation import REPAIR
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
+from recover.loading import unloadable
 from recover.model import Pod
 from recover.phases.context import Context
-from recover.scan_pod import unloadable
 
 __all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
 
@@ -63,7 +63,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         rejected=rejected,
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
-        excluded=unloadable(ctx.recovery, ctx.world)[:16],
+        excluded=_excluded(ctx),
         repaired=[_one_line(line) for line in message.repaired[:16]],
         tracker=_one_line(message.tracker),
         digests=_one_line(message.digests),
@@ -94,8 +94,12 @@ def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> Checkp
         reason=_one_line(why, REASON_CHARS_MAX),
         scan_s=scan_s,
         idle_gpu_s=_idle_gpu_s(ctx, scan_s),
-        excluded=unloadable(ctx.recovery, ctx.world)[:16],
+        excluded=_excluded(ctx),
     )
+
+
+def _excluded(ctx: Context) -> list[int]:
+    return unloadable(ctx.recovery, ctx.gang, ctx.world, ctx.settings)[:16]
 
 
 def begins_from(choice: CheckpointChoice) -> str:

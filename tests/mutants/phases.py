@@ -84,12 +84,12 @@ _SCAN = of(
     ),
 )
 
-_SCAN_POD = of(
-    "recover/scan_pod.py",
+_LOADING = of(
+    "recover/loading.py",
     (
         "one failure condemns a checkpoint",
-        "if status.fruitless.count(step) >= 2",
-        "if status.fruitless.count(step) >= 1",
+        "if fruitless.count(step) >= needed",
+        "if fruitless.count(step) >= 1",
         "a good checkpoint is passed over for an older one",
     ),
 )
@@ -207,7 +207,7 @@ PHASES: tuple[Mutant, ...] = (
     *_FENCE,
     *_CHOOSE,
     *_SCAN,
-    *_SCAN_POD,
+    *_LOADING,
     *_AVOID,
     *_RESUME,
     *_VERIFY,

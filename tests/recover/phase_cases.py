@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from recover.loading import unloadable
 from recover.model import Mount, Template, Volume, VolumeKind
-from tests.acting import recovering
+from tests.acting import only_recovery, recovering
 from tests.builders import Worlds, cluster, gang
 
 CLAIM = Volume(
@@ -29,3 +30,9 @@ def choice(step_: int = 80, path: str = "step-80") -> str:
     """What a scan says that found one complete checkpoint."""
     chosen = {"step": step_, "path": path, "format": "torch-dcp", "complete": True, "reason": "", "bytes": 9}
     return msgspec.json.encode({"chosen": chosen, "found": 1}).decode()
+
+
+def excluded_in(world: Worlds) -> list[int]:
+    """The steps that the only recovery's next start does not begin from."""
+    recovery = only_recovery(world)
+    return unloadable(recovery, world.gangs[recovery.spec.gang.uid], world.world(), world.settings)

@@ -12,10 +12,9 @@ from detectors.contract import Coverage, CoverageState, Edge, LogError, Source
 from recover.api import Phase, RecoveryStatus
 from recover.model import Container, Mark, PodPhase
 from recover.reasons import Reason
-from recover.scan_pod import unloadable
 from tests.acting import acts, advanced, end_pods, look, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds, cluster, gang
-from tests.recover.phase_cases import choice, faulted
+from tests.recover.phase_cases import choice, excluded_in, faulted
 
 
 def status(world: Worlds) -> RecoveryStatus:
@@ -95,7 +94,7 @@ def test_they_condemn_no_checkpoint() -> None:
         step(world)
         world.scans.clear()
         advanced(world, Phase.CHOOSING)
-        assert unloadable(only_recovery(world), world.world()) == []
+        assert excluded_in(world) == []
         step(world)
         scanned(world, choice(80))
 

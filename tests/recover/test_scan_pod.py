@@ -11,13 +11,14 @@ import pytest
 from detectors.contract import Edge, LogError, PodProgress
 from recover.actions import Create, Delete
 from recover.api import Phase
+from recover.loading import unloadable
 from recover.model import Container, Mount, PodPhase, Refusal, Template, Waiting
 from recover.reasons import Reason
-from recover.scan_pod import create_later, unloadable
+from recover.scan_pod import create_later
 from recover.workloads.wire import PodSpec, template_of
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
-from tests.recover.phase_cases import CLAIM, choice, faulted
+from tests.recover.phase_cases import CLAIM, choice, excluded_in, faulted
 
 
 def made(world: Worlds) -> dict[str, Any]:
@@ -460,7 +461,7 @@ def test_a_checkpoint_that_a_rank_could_not_read_is_not_tried_again_and_any_othe
 ) -> None:
     world = crashed_again(error=error, first_step=first_step)
 
-    assert unloadable(only_recovery(world), world.world()) == excluded
+    assert excluded_in(world) == excluded
 
 
 def test_a_line_that_is_told_after_the_scan_was_made_still_counts() -> None:
@@ -492,4 +493,6 @@ def test_what_was_passed_over_once_is_passed_over_in_every_later_attempt() -> No
     assert found.status.checkpoint.excluded == [80]
 
     later = msgspec.structs.replace(found.status, attempt=3, witnesses=[])
-    assert unloadable(msgspec.structs.replace(found, status=later), world.world()) == [80]
+    assert unloadable(
+        msgspec.structs.replace(found, status=later), world.gangs["llm-uid"], world.world(), world.settings
+    ) == [80]
