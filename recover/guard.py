@@ -17,6 +17,8 @@ from recover.capacity import room
 from recover.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
 from recover.decode import UNHEALTHY
 from recover.diagnose.model import Diagnosis, Harm
+from recover.left_stopped import is_left_stopped
+from recover.left_stopped import words as left_stopped_words
 from recover.model import Gang, Node, World
 from recover.modes import InForce, Mode
 from recover.policy import QuarantineLevel
@@ -169,7 +171,7 @@ class Guard:
         if isinstance(touch, Denied):
             return touch
         if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
-            return Denied(Reason.HELD, f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}")
+            return Denied(Reason.HELD, _why_suspended(gang))
         if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if not harm.dead and harm.may_stay:
@@ -195,6 +197,12 @@ class Guard:
                 f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
             )
         return Allowed()
+
+
+def _why_suspended(gang: Gang) -> str:
+    if gang.mark is not None and is_left_stopped(gang):
+        return left_stopped_words(gang, gang.mark)
+    return f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}"
 
 
 def is_out_of_service(node: Node) -> bool:

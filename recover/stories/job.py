@@ -11,9 +11,10 @@ from datetime import datetime
 
 from recover.api import ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.consent import OptIn
+from recover.left_stopped import is_left_stopped, words
 from recover.resources import INCIDENTS, RECOVERIES
 from recover.stories.around import Around
-from recover.stories.commands import enabled_by, name_of, target_of
+from recover.stories.commands import enabled_by, name_of, started_by, target_of
 from recover.stories.incident import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.job_state import Job, consent
 from recover.stories.job_steps import steps_for_job, steps_for_recovery
@@ -114,19 +115,16 @@ def _verdict(
 
 def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -> Line | None:
     """The line for a job that is stopped by a recovery which was deleted, or which may not be read."""
-    mark = job.gang.mark if job.gang is not None and job.gang.suspended else None
-    if mark is None or mark.did != "stopped" or mark.recovery in {r.metadata.name for r in mine}:
+    gang = job.gang
+    mark = gang.mark if gang is not None and is_left_stopped(gang) else None
+    if gang is None or mark is None or mark.recovery in {r.metadata.name for r in mine}:
         return None
     if RECOVERIES.plural in hidden:
         return Line(
             f"Rekindle has stopped this job. Recovery {mark.recovery} says why, and you may not read it.",
             Tone.WAITING,
         )
-    return Line(
-        f"Rekindle has stopped this job, and Recovery {mark.recovery}, which would start it again, is gone. "
-        "Set the job's suspend field to false to let it run.",
-        Tone.BAD,
-    )
+    return Line(f"{words(gang, mark)}.", Tone.BAD)
 
 
 def _next_steps(
@@ -144,6 +142,9 @@ def _next_steps(
                 steps += steps_for_node(action, incident, around, now)
             elif not (mine and mine[0].active):
                 steps += steps_for_job(action, incident, job, around, now)
+    left = _left_stopped(job, mine, around.hidden)
+    if left is not None and left.tone is Tone.BAD:
+        steps = [f"To start the job: `{started_by(job.ref)}`.", *steps]
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "lifted",
     "made_anew",
     "mark_of",
+    "marked",
     "old_environment_of",
     "reading_environment",
     "reads_environment",
@@ -51,6 +52,12 @@ def mark_of(annotations: Mapping[str, str]) -> Mark | None:
 
 def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:
     """One patch with the change and the mark, on exactly the object that was seen."""
+    alone = marked(gang, what, mark)
+    return msgspec.structs.replace(alone, body={**alone.body, "spec": spec})
+
+
+def marked(gang: Gang, what: str, mark: Mark) -> Patch:
+    """The mark alone."""
     annotation = msgspec.json.encode(mark).decode()
     return Patch(
         what=what,
@@ -59,7 +66,7 @@ def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch
         name=gang.ref.name,
         uid=gang.ref.uid,
         version=gang.version,
-        body={"metadata": {"annotations": {MARK: annotation}}, "spec": spec},
+        body={"metadata": {"annotations": {MARK: annotation}}},
     )
 
 

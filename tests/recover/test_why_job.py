@@ -368,5 +368,7 @@ def test_a_job_that_stays_stopped_since_its_recovery_was_deleted_says_so() -> No
 
     story = why_job(msgspec.structs.replace(stopped, gang=left), [recovery()], [], NOW)
 
-    assert "Recovery job-llm-2, which would start it again, is gone" in story.verdict.text
+    assert "Recovery job-llm-2, which would start it again, was deleted" in story.verdict.text
+    (first, *_) = next(s for s in story.sections if s.title == "What to do next").lines
+    assert first.text.startswith("To start the job: `kubectl patch job ")
     assert story.verdict.tone is Tone.BAD

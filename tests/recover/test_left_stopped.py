@@ -1,0 +1,102 @@
+"""A person deletes the Recovery of a stopped gang: the job says so, once, and a person decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from recover.actions import ConfirmGone, Emit, Patch
+from recover.api import Phase
+from recover.modes import Mode
+from recover.plan import plan
+from recover.reasons import EventReason, Reason
+from recover.resources import RECOVERIES
+from tests.acting import advanced, recovering
+from tests.builders import Worlds, gang
+from tests.recover.phase_cases import faulted
+
+
+def left(to: Phase = Phase.CHOOSING) -> Worlds:
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, to)
+    world.recoveries.clear()
+    return world
+
+
+def told(world: Worlds) -> list[Emit]:
+    found = plan(world.world(), world.settings, world.now).actions
+    return [a for a in found if isinstance(a, Emit) and a.reason == EventReason.LEFT_STOPPED]
+
+
+def test_a_job_whose_recovery_was_deleted_bears_one_event_with_the_command_that_starts_it() -> None:
+    world = left()
+
+    (chain,) = [
+        c
+        for c in plan(world.world(), world.settings, world.now).chains
+        if any(isinstance(a, Emit) and a.reason == EventReason.LEFT_STOPPED for a in c)
+    ]
+    confirm, mark, event = chain
+    assert isinstance(confirm, ConfirmGone)
+    assert confirm.name in event.message
+    assert isinstance(mark, Patch)
+    assert "spec" not in mark.body
+    assert isinstance(event, Emit)
+    assert event.warning
+    assert "kubectl patch pytorchjob -n ml llm" in event.message
+    recovering(world)
+
+    assert told(world) == []
+    assert world.gangs["llm-uid"].suspended
+    assert not world.recoveries
+
+
+def test_it_is_not_taken_up_again_by_itself_and_its_incident_says_why() -> None:
+    world = left()
+    recovering(world)
+    recovering(world.later(30))
+
+    assert not world.recoveries
+    said = [r for i in world.incidents.values() for r in i.status.actions if r.reason == Reason.HELD]
+    assert all("was deleted" in record.message for record in said)
+
+
+def test_the_next_fault_after_a_person_started_it_is_recovered_as_any_other() -> None:
+    world = left()
+    recovering(world)
+    world.change_gang(suspended=False)
+    world.running(world.gangs["llm-uid"], first_node=4)
+    recovering(world.later(60).crash(rank=0))
+
+    assert len(world.recoveries) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"suspended": False},
+        {"deleting": True},
+        {"labels": {}},
+        {"annotations": {"rekindle.dev/hold": "true"}},
+    ],
+)
+def test_nothing_is_said_of_a_job_that_runs_goes_or_is_not_ours_to_write(change: dict[str, object]) -> None:
+    assert told(left().change_gang(**change)) == []
+
+
+def test_nothing_is_said_in_mode_observe_or_of_a_recovery_that_cannot_be_read() -> None:
+    world = left()
+    mark = world.gangs["llm-uid"].mark
+    assert mark is not None
+    world.mode = Mode.OBSERVE
+    assert told(world) == []
+    world.mode = Mode.RECOVER
+    world.unread = {RECOVERIES: {f"ml/{mark.recovery}"}}
+    assert told(world) == []
+
+
+def test_a_job_that_its_recovery_stops_right_now_is_not_left() -> None:
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.CHOOSING)
+
+    assert told(world) == []
+    assert gang().mark is None
