@@ -28,8 +28,9 @@ from detectors.size import bounded
 
 __all__ = ["Agent", "Machine"]
 
-SETTINGS = AgentSettings()
-PUBLISHING = SETTINGS.publishing
+PUBLISHING = msgspec.structs.replace(AgentSettings().publishing, idle_refresh_s=200.0)
+"""The deadlines of the controller are shortened here, and so is the time within which an agent writes."""
+SETTINGS = msgspec.structs.replace(AgentSettings(), publishing=PUBLISHING)
 RETRY_S = 1.0
 
 

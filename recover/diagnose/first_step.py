@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from detectors.contract import CoverageState, Source
+from detectors.contract import CoverageState, NodeHealth, Source
 from recover.api import Phase
 from recover.consent import OptIn, opt_in
 from recover.diagnose.coverage import silence
@@ -71,9 +71,17 @@ def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
     covered = (
         health is not None
         and silence(world, pod.node, now) is None
+        and (world.agents_are_pods or _has_written_since(health, pod))
         and any(
             row.source is Source.LOGS and row.state is CoverageState.COVERED for row in health.status.coverage
         )
     )
     progress = world.progress(pod)
     return covered and (progress is None or progress.first_step is None)
+
+
+def _has_written_since(health: NodeHealth, pod: Pod) -> bool:
+    """Where agents are no pods, only what an agent writes shows that it lives. One that promises to write now
+    and then has to keep that promise after the pod was created."""
+    at = health.status.observed_at
+    return not health.status.refresh_s or at is None or pod.created is None or at >= pod.created

@@ -92,3 +92,13 @@ def test_a_gang_whose_recovery_ended_without_steps_is_left_to_the_person_who_was
     world.recoveries["ml/first"] = msgspec.structs.replace(world.recoveries["ml/first"], status=ended)
 
     assert world.decide().restarts == []
+
+
+def test_an_agent_that_has_not_written_since_the_start_shows_nothing_where_agents_are_no_pods() -> None:
+    world = trained_before(silent())
+    for name, health in world.health.items():
+        last = world.now - timedelta(minutes=61)
+        status = msgspec.structs.replace(health.status, observed_at=last, refresh_s=3600.0)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert world.decide().incidents == []
