@@ -168,7 +168,7 @@ KEYS = (
         usable=lambda text: text.strip().lower() in ("leave", "recreate"),
         pattern=r"(?i)\s*(leave|recreate)\s*",
         expected="leave or recreate",
-        instead="the job is not made anew",
+        instead="the job is not created again",
     ),
     Key(
         name=CUDA_RUNTIME,

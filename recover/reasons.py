@@ -159,7 +159,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.TERMINAL_JOB: Explanation(
         "The job's framework has already failed the job for good; it cannot be resumed.",
         "Submit the job again. Raise its restart limit so that there is time to step in, or put the "
-        "annotation rekindle.dev/on-terminal: recreate on the job: it is then deleted and made anew.",
+        "annotation rekindle.dev/on-terminal: recreate on the job: it is then deleted and created again.",
     ),
     Reason.STILL_TRAINING: Explanation(
         "The job's steps still advance, and a job that trains is not stopped for a symptom.",
@@ -252,7 +252,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.FRAMEWORK_BACKOFF: Explanation(
         "The job's framework has counted failed pods and lets time pass before it makes new ones.",
         "Nothing to do. With the annotation rekindle.dev/on-terminal: recreate on the job it is deleted and "
-        "made anew instead, at once.",
+        "created again instead, at once.",
     ),
     Reason.FRAMEWORK_SILENT: Explanation(
         "The job's stop is not taken, or the stopped job is not prepared for its next start: its framework's "
@@ -308,8 +308,8 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.SPARE_RETURNED: "The spare takes no new pods any more; what runs there stays.",
     EventReason.NODE_REPAIR_STARTED: "The node, or a device of it, is being reset or rebooted.",
     EventReason.NODE_HANDED_OVER: "A person must mend the node; the message says what to do.",
-    EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is made anew, and the "
-    "node stays out.",
+    EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is created again, and "
+    "the node stays out.",
     EventReason.LEFT_STOPPED: "Rekindle has stopped the job, and a person deleted its Recovery: a person "
     "starts the job again. The message has the command.",
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",

@@ -44,8 +44,8 @@ def missing(world: World, explained: Collection[str], now: datetime) -> dict[str
 
 def record(node: Node, now: datetime) -> ActionRecord:
     message = (
-        f"this Incident was missing while {node.name} was out of service for it: it is made anew from the "
-        "node's annotation, and what it had told of repairs is lost"
+        f"this Incident was missing while {node.name} was out of service for it: it is created again from "
+        "the node's annotation, and its record of repairs is lost"
     )
     return ActionRecord(
         at=now, action=REMAKE_INCIDENT, target=node.name, outcome=Outcome.DONE, message=message[:512]
@@ -86,7 +86,7 @@ def _told(node: Node, note: Quarantine) -> Emit:
     return Emit(
         reason=EventReason.INCIDENT_REMADE,
         message=f"Incident {note.incident} was missing while {node.name} is out of service for it, and is "
-        f"made anew. To delete it does not release the node; {nodes.undone_by(node.name, note)} does",
+        f"created again. To delete it does not release the node; {nodes.undone_by(node.name, note)} does",
         regarding=regarding("v1", "Node", node.name, node.uid),
         warning=True,
         key=note.incident,

@@ -206,7 +206,7 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It is sent a POST with `action`, `id`, `node`, `bootId` and more as JSON, and answers 2xx once it will
     reboot the node. The same `id` may come again and must then do nothing more. Empty: reboots are Jobs."""
     token_file: str = ""
-    """A file whose text is sent as `Authorization: Bearer`; read anew for each request."""
+    """A file whose text is sent as `Authorization: Bearer`; read again for each request."""
     timeout_s: PositiveSeconds = 10.0
     """Of one request; it is sent again every 10 s until it is taken or the reboot's deadline has passed."""
 

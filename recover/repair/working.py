@@ -191,7 +191,7 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
         bad = [jobs.ended_badly(ctx.world, job)]
     bad += [f"its agent has found {code} since" for code in _found_since(ctx)]
     if _booted_since(ctx, step):  # what was checked is over
-        bad.append(f"{ctx.node.name} was booted anew during its validation")
+        bad.append(f"{ctx.node.name} was booted again during its validation")
     if bad:
         return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
     if not _agent_is_up(ctx):
@@ -251,7 +251,7 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if not ctx.node.ready:
         return "the node is not ready"
     if not step.boot_id or not ctx.node.boot_id:
-        return "no boot id tells whether the node has booted anew"
+        return "no boot id tells whether the node has booted again"
     why = ""
     if job is not None:  # else a machine outside was asked
         why = jobs.ended_badly(ctx.world, job) if job.terminal else jobs.not_ended(ctx.world, job)
@@ -273,7 +273,7 @@ def _next(ctx: Context) -> Look:
     ):
         return _begin_validation(ctx, f"checks run on {name} before it may return")
     if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
-        return _begin_validation(ctx, f"{name} was booted anew since it was validated: checks run once more")
+        return _begin_validation(ctx, f"{name} was booted again since it was validated: checks run once more")
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
     if last.outcome is StepOutcome.DONE and not found:
         message = f"{name} was repaired and validated: {last.message}. It takes pods again"

@@ -140,7 +140,7 @@ def test_a_node_that_boots_again_during_its_validation_has_failed_it() -> None:
     scene.settle()
 
     assert scene.repair.phase is RepairPhase.REBOOTING
-    assert "n1 was booted anew during its validation" in scene.repair.steps[1].message
+    assert "n1 was booted again during its validation" in scene.repair.steps[1].message
 
 
 # --- between validation and return ------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_where_no_boot_id_is_known_it_is_not_claimed_that_the_node_is_in_its_old
 
     message = told_in_time(scene.node_boots(), scene.world.settings.repair.reboot_deadline_s)
 
-    assert message == "after 20 min no boot id tells whether the node has booted anew"
+    assert message == "after 20 min no boot id tells whether the node has booted again"
 
 
 def test_a_report_that_went_with_its_pod_is_not_blamed_on_the_agent() -> None:
