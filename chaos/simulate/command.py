@@ -1,5 +1,5 @@
-"""`rekindle chaos simulate`: plays random scripts of faults in virtual time, and prints what they held and
-what failed."""
+"""`rekindle chaos simulate`: plays random scripts of faults in virtual time, and prints what they contained
+and which of them failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAILURE_LINES_MAX = 30
 
 
 def seeds_of(text: str) -> range:
-    """Both ends included. Raises SettingsError."""
+    """Parses A..B; both ends are included. Raises SettingsError."""
     found = _RANGE.fullmatch(text)
     if found is None or int(found[1]) > int(found[2]):
         raise SettingsError(f"--seeds {text}: expected {SEEDS_EXPECTED}")
@@ -31,7 +31,7 @@ def seeds_of(text: str) -> range:
 
 
 def simulate(seeds: range, *, jobs: int, plays_max: int, folder: Path | None, console: Console) -> bool:
-    """Prints the sums, and each seed that failed with its smallest script. Returns whether none has."""
+    """Prints the sums, and each failed seed with its smallest script. Returns whether none has failed."""
     runs = []
     for run in play_seeds(seeds, jobs):
         runs.append(run)
@@ -42,7 +42,7 @@ def simulate(seeds: range, *, jobs: int, plays_max: int, folder: Path | None, co
 
 
 def simulate_file(path: Path, *, plays_max: int, console: Console) -> bool:
-    """The same for a script that was written down. Raises SettingsError."""
+    """The same for one written script. Raises SettingsError."""
     try:
         script = msgspec.json.decode(path.read_bytes(), type=Script)
     except OSError as error:

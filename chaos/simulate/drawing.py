@@ -1,6 +1,5 @@
-"""Random scripts: a seed decides the cluster, what is odd about it, the jobs, what goes wrong and when.
-Then everything that can be mended is mended, and the run must come to rest.
-"""
+"""Random scripts: a seed decides the cluster, its peculiarities, the jobs, and what goes wrong and when. Then
+everything that can be mended is mended, and the run must come to rest."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ def script_of(seed: int) -> Script:
 
 
 def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation:
-    """Plays the seed's script. AssertionError with the script where anything is not as it must be."""
+    """Plays the seed's script. Raises AssertionError with the script if any check fails."""
     script = draw(seed)
     try:
         return play_script(script)
@@ -63,14 +62,14 @@ def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation
 def _drawn_acts(
     kinds: tuple[tuple[float, type[AnyAct]], ...], scene: Scene, draw: random.Random, count: int
 ) -> tuple[AnyAct, ...]:
-    """Every other one comes while the last one is still being dealt with."""
+    """Every other act comes while the controller still deals with the act before."""
     possible = [(weight, act) for weight, act in kinds if _is_possible(act, scene)]
     drawn = draw.choices([act for _, act in possible], [weight for weight, _ in possible], k=count)
     return tuple(kind.drawn(at_s, scene, draw) for kind, at_s in zip(drawn, _times(draw), strict=False))
 
 
 def repair_script_of(seed: int) -> Script:
-    """In mode repair. Every repair must end, or say what it waits for."""
+    """The script of the seed in mode repair. Every repair must end, or say what it waits for."""
     draw = random.Random(f"{seed} repair")
     settings = Settings(
         mode=Mode.REPAIR,
@@ -126,7 +125,7 @@ def _settings(draw: random.Random) -> Settings:
 
 
 def _odd(setup: Setup, draw: random.Random) -> Setup:
-    """Most clusters are odd in one way or another."""
+    """Most clusters have a peculiarity or two."""
     names = setup.names
     odd: dict[str, int] = {}
     if draw.random() < 0.4:

@@ -55,7 +55,7 @@ class Storage(Enum):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "llm"
     id: str = ""
-    """What the simulation calls it, where another job has its name too."""
+    """Its key in the simulation, if another job has the same name."""
     namespace: str = NAMESPACE
     kind: Kind = Kind.PYTORCHJOB
     ranks: int = 4
@@ -69,13 +69,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     backoff_limit: int = 6
     """Of a Job: failed pods beyond this many fail it for good; of a PyTorchJob the policy Never does."""
     max_restarts: int | None = None
-    """Of a JobSet; without a number it has no failure policy."""
+    """Restarts of a JobSet; None: it has no failure policy."""
     grace_s: int | None = None
     """Its terminationGracePeriodSeconds."""
     lingers_s: float = 0.0
-    """How long its ranks go on after SIGTERM."""
+    """How long its ranks run after SIGTERM."""
     rendezvous_s: float = 0.0
-    """How long ranks wait for the others when they start; 0 for ever."""
+    """How long ranks wait for the others when they start; 0: for ever."""
     annotations: dict[str, str] = {}
     tolerations: list[dict[str, Any]] = []
 
@@ -141,7 +141,7 @@ class Gang:
         """New ranks run and print no step as long as this is so."""
         self.crashes_at_start = False
         self.blames_program = False
-        """It has printed what only its owner can mend."""
+        """Whether it has printed a known issue that only its owner can mend."""
         self._ends: list[tuple[float, int]] = []
 
     def failed(self, began_s: float = math.inf) -> None:
@@ -152,7 +152,7 @@ class Gang:
 
     @property
     def failures(self) -> int:
-        """Since it last made a step that it had not made before."""
+        """Failures since it last made a new step."""
         return sum(1 for _, furthest in self._ends if furthest == self.training.furthest)
 
     @property

@@ -1,5 +1,4 @@
-"""Plays the scripts of many seeds, in several processes, and sums up what went wrong in them and what
-failed."""
+"""Plays the scripts of many seeds in several processes, and sums up the faults and the failures."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ __all__ = ["Played", "Sums", "play_seed", "play_seeds", "sum_up"]
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One seed's run. `failure` is empty where all was as it must be."""
+    """One seed's run. `failure` is empty if all checks passed."""
 
     seed: int
     script: Script
     failure: str
     refused: dict[str, int]
-    """Requests of the controller that were refused on purpose, by why."""
+    """Requests of the controller that were refused on purpose, by reason."""
     decided: dict[str, int]
-    """What the controller did, or said that it did not: by action and outcome or reason."""
+    """Decisions of the controller, by action and outcome or reason."""
     seconds: float
 
 

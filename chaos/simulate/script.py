@@ -1,6 +1,5 @@
 """A script of faults that can be written down: a cluster with its jobs, and acts at their times. Playing it
-judges the run; drawing.py makes one of a seed, shrinking.py a smaller one that fails all the same.
-"""
+checks the run. drawing.py makes a script of a seed, shrinking.py a smaller one that still fails."""
 
 from __future__ import annotations
 
@@ -37,12 +36,12 @@ class Script(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> Counter[str]:
-        """How many acts of each kind it has."""
+        """The number of acts of each kind."""
         return Counter(type(act).__name__ for act in self.acts)
 
 
 def play_script(script: Script) -> Simulation:
-    """AssertionError where anything is not as it must be."""
+    """Plays the script. Raises AssertionError if any check fails."""
 
     async def story(sim: Simulation) -> None:
         sim.client.disturbance.delay_s = 0.005
@@ -64,7 +63,7 @@ def play_script(script: Script) -> Simulation:
 
 
 async def _at_its_time(sim: Simulation, act: AnyAct) -> None:
-    """What it is about may be gone meanwhile."""
+    """Plays the act; the object that it acts on may be gone meanwhile."""
     await asyncio.sleep(max(0.0, act.at_s - sim.elapsed_s))
     try:
         await act.play(sim)

@@ -1,4 +1,4 @@
-"""What a simulation begins with: its nodes, where they stand, what is odd about them, and the settings."""
+"""The beginning of a simulation: its nodes, where they stand, their peculiarities, and the settings."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     tick_s: float = 10.0
     """How often an agent looks for stalls."""
     per_pool: int = 0
-    """So many nodes in a row share a pool; 0: no node has the label."""
+    """Number of consecutive nodes that share a pool; 0: no node has the label."""
     per_rack: int = 0
-    """The same of racks."""
+    """The same for racks."""
     without_agent: tuple[str, ...] = ()
     clock_leads_s: Mapping[str, float] = {}
     """How far a node's clock is ahead of the API server's."""

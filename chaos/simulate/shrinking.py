@@ -1,6 +1,5 @@
-"""Makes a script that fails smaller, as long as it fails in the same way: fewer acts, fewer jobs, fewer
-oddities. Bounded by a number of plays.
-"""
+"""Makes a failing script smaller, as long as it fails in the same way: fewer acts, fewer jobs, fewer
+peculiarities. The number of plays is bounded."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ _TIME = re.compile(r"^\d\d:\d\d:\d\d\.\d+ ")
 class Shrunk(msgspec.Struct, frozen=True):
     script: Script
     failure: str
-    """Of the smaller script."""
+    """Failure of the smaller script."""
     plays: int
 
 
 def failure_of(script: Script, look: Callable[[Simulation], None] = lambda _: None) -> str:
-    """What goes wrong where it is played; empty if nothing does, and then `look` is shown how it ended. A
-    crash of the simulation is a failure, too."""
+    """Plays the script and returns its failure; empty if it passes, and then `look` gets the end of the run.
+    A crash of the simulation is a failure, too."""
     try:
         look(play_script(script))
     except AssertionError as error:
@@ -39,7 +38,7 @@ def failure_of(script: Script, look: Callable[[Simulation], None] = lambda _: No
 
 
 def shrink(script: Script, failure: str, *, plays_max: int) -> Shrunk:
-    """`failure` is what the whole script fails by. Another failure is no success: it may be another
+    """`failure` is the failure of the whole script. Another failure does not count, since it may be another
     defect."""
     plays = 0
 
@@ -62,12 +61,13 @@ def shrink(script: Script, failure: str, *, plays_max: int) -> Shrunk:
 
 
 def _kind(failure: str) -> str:
-    """The first line without its numbers: names of nodes and steps change as a script gets smaller."""
+    """The first line of a failure without its numbers: names of nodes and steps change as a script gets
+    smaller."""
     return _NUMBERS.sub("#", _TIME.sub("", failure.partition("\n")[0]))[:60]
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """The largest steps first. After each that succeeds this begins once more."""
+    """Candidates, the largest reductions first. After each success the search begins again."""
     acts = script.acts
     size = len(acts) // 2
     while size:

@@ -1,6 +1,7 @@
-"""What the ranks of one simulated gang do: they step together, save checkpoints, load one when they start,
-and fail as their script says. Checkpoints are kept in memory, and laid out as files when a scan looks at
-them.
+"""The ranks of one simulated gang: they step together, save checkpoints, load one when they start, and fail
+as their script says.
+
+Checkpoints are kept in memory, and laid out as files when a scan looks at them.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Checkpoints:
         self.complete: dict[int, bool] = {}
         self.damaged: set[int] = set()
         self.tried: Counter[int] = Counter()
-        """How many ranks began from each, since the gang last made a new step."""
+        """Number of ranks that began from each checkpoint since the gang last made a new step."""
 
     @property
     def newest(self) -> int:
-        """The newest complete one; 0 where there is none."""
+        """The newest complete step; 0 if there is none."""
         return max((step for step, is_complete in self.complete.items() if is_complete), default=0)
 
     def begin(self, step: int) -> None:
@@ -75,7 +76,7 @@ class Training:
         self._gave_up: set[str] = set()
 
     def gave_up(self, uid: str) -> bool:
-        """That rank ended since its peers did not come, which is no failure of its own."""
+        """Whether that rank ended because its peers did not come, which is no failure of its own."""
         return uid in self._gave_up
 
     def begins_at(self, run: ContainerRun) -> int:

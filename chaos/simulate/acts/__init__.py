@@ -1,6 +1,5 @@
-"""What may go wrong in a random script: faults, troubles of the network, people. Each act is a value that
-says all of it, so that a script can be written down, played again, and made smaller without changing the
-rest.
+"""The acts of a random script: faults, troubles of the network, people. Each act is a value with all of its
+parameters, so that a script can be written down, played again, and made smaller without changing the rest.
 
 `ALL` is the registration: a new act is a struct in one of the files, and its line there.
 """
@@ -13,7 +12,7 @@ from chaos.simulate.acts.base import Act, Scene
 __all__ = ["ALL", "IN_REPAIR", "Act", "AnyAct", "Scene"]
 
 AnyAct = faults.AnyFault | network.AnyTrouble | people.AnyDeed | repairs.AnyRepairTrouble
-"""What a written script may hold."""
+"""The acts that a written script may hold."""
 
 ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (4, faults.KernelLine),
@@ -68,4 +67,4 @@ IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (
     (2, repairs.IncidentDeletion),
     (2, repairs.RebootInRepair),
 )
-"""The same in mode repair."""
+"""Weight and act, in mode repair."""

@@ -1,4 +1,4 @@
-"""What all acts are: drawn for a scene, and played in a simulation."""
+"""The base of all acts: an act is drawn for a scene, and played in a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "node_of_rank", "seconds
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What a script begins with, as far as acts are drawn by it."""
+    """The part of a script's beginning from which acts are drawn."""
 
     setup: Setup
     jobs: Sequence[Job]
@@ -32,13 +32,13 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Act(msgspec.Struct, frozen=True, tag_field="act", tag=True):
-    """`at_s`: seconds since the begin. An act that finds nothing to act on does nothing."""
+    """`at_s`: seconds since the beginning. An act that finds no object to act on does nothing."""
 
     at_s: float
 
     @classmethod
     def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        """One of this kind. A kind with fields of its own draws them here."""
+        """Draws an act of this kind. A kind with fields of its own draws them here."""
         return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
@@ -80,11 +80,11 @@ class OfRank(Act, frozen=True):
 
 
 def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
-    """Where that rank is; empty if nowhere."""
+    """The node of that rank; empty if it has none."""
     pods = sim.pods(job)
     return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
 
 
 def seconds(draw: random.Random, low: float, high: float) -> float:
-    """Written scripts are to be read."""
+    """Rounded, since people read written scripts."""
     return round(draw.uniform(low, high), 1)

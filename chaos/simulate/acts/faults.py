@@ -47,8 +47,8 @@ LAST_WORDS = (
     "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
     OWNERS_ISSUE,
 )
-"""Of a rank that crashes: nothing, no known issue, one that another node may mend, one that only its owner
-can."""
+"""Last words of a rank that crashes: none, no known issue, one that another node may mend, one that only its
+owner can mend."""
 
 
 class KernelLine(Act, frozen=True):
@@ -64,7 +64,7 @@ class KernelLine(Act, frozen=True):
 
 
 class LineOfRank(Act, frozen=True):
-    """On the node where that rank is by then."""
+    """A kernel line on the node where that rank runs at that time."""
 
     job: str
     rank: int
@@ -103,7 +103,7 @@ class Worsening(Act, frozen=True):
 
 
 class LinesEverywhere(Act, frozen=True):
-    """A crash as CUDA programs have it: one rank dies, every node of the cluster logs something."""
+    """A crash as CUDA programs show it: one rank dies, and every node of the cluster logs something."""
 
     job: str
     rank: int
@@ -161,7 +161,7 @@ class RankHang(OfRank, frozen=True):
 
 
 class NodeDeath(OfNode, frozen=True):
-    """Power off."""
+    """A machine loses power."""
 
     async def play(self, sim: Simulation) -> None:
         if self.node in sim.machines:
@@ -195,7 +195,7 @@ class Reboot(Act, frozen=True):
 
 
 class BootAll(Act, frozen=True):
-    """Every node that is off and that the API knows."""
+    """Every machine that is off, and whose Node exists, boots."""
 
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
@@ -203,7 +203,7 @@ class BootAll(Act, frozen=True):
 
 
 class Join(Act, frozen=True):
-    """A node that was never there joins the cluster."""
+    """A new node joins the cluster."""
 
     node: str
 
@@ -219,7 +219,7 @@ class Join(Act, frozen=True):
 
 
 class LateEvidence(Act, frozen=True):
-    """A node breaks while its agent is away, and the gang fails by the rank on another node."""
+    """A node breaks while its agent is away, and the gang fails because of the rank on another node."""
 
     job: str
     line: str
@@ -259,7 +259,7 @@ class AgentRestart(Act, frozen=True):
 
 
 class AgentLoss(OfNode, frozen=True):
-    """The node's agent goes, and no other is started there."""
+    """The node's agent ends, and no other is started there."""
 
     async def play(self, sim: Simulation) -> None:
         sim.without_agent.add(self.node)
@@ -267,7 +267,7 @@ class AgentLoss(OfNode, frozen=True):
 
 
 class ProgramChange(Act, frozen=True):
-    """From its next start on the gang crashes, or prints no step; both end with the faults."""
+    """From its next start on, the gang crashes or prints no step, until the faults end."""
 
     job: str
     how: str
@@ -282,7 +282,7 @@ class ProgramChange(Act, frozen=True):
 
 
 class CheckpointDamage(Act, frozen=True):
-    """Of the newest complete checkpoint: its end is missing, or it looks complete and does not load."""
+    """Damages the newest complete checkpoint: its end is missing, or it looks complete and does not load."""
 
     job: str
     how: str

@@ -1,4 +1,5 @@
-"""Acts between the controller or the agents and the API server, and by which the controller dies."""
+"""Acts that disturb the traffic between the API server and the controller or the agents, and acts that kill
+the controller."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _LAGGING = (NODES, PODS, NODEHEALTHS, INCIDENTS, RECOVERIES, JOBS, PYTORCHJOBS)
 
 
 class ControllerDeath(Act, frozen=True):
-    """At one of the next writes, before it is sent or after it was applied."""
+    """The controller dies at one of its next writes, before the write is sent or after it was applied."""
 
     places: int
     down_s: float
@@ -64,7 +65,7 @@ class DroppedWatches(Act, frozen=True):
 
 
 class Refusals(Act, frozen=True):
-    """Of the next requests, whatever they are."""
+    """The API server refuses the next requests, whatever they are."""
 
     statuses: tuple[int, ...]
 
@@ -77,7 +78,7 @@ class Refusals(Act, frozen=True):
 
 
 class WatchLag(Act, frozen=True):
-    """Watches of one kind, or of all, are late from now on."""
+    """Watches of one kind, or of all kinds, are late from now on."""
 
     kind: str
     lag_s: float
@@ -127,7 +128,7 @@ class AgentsCutOff(Act, frozen=True):
 
 
 class Partition(Act, frozen=True):
-    """The controller reaches no API server."""
+    """The controller does not reach the API server for a while."""
 
     for_s: float
 
@@ -182,7 +183,7 @@ class RecoveryQuota(OfRank, frozen=True):
 
 
 class NamespaceEnd(Act, frozen=True):
-    """One namespace is being deleted: nothing new is created in it, and its jobs go."""
+    """One namespace is being deleted: nothing new can be created in it, and its jobs are deleted."""
 
     async def play(self, sim: Simulation) -> None:
         why = "unable to create new content in namespace: it is being terminated"

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class Uncordon(Act, frozen=True):
-    """All nodes."""
+    """A person uncordons all nodes."""
 
     async def play(self, sim: Simulation) -> None:
         for node in sim.cordoned():
@@ -40,7 +40,7 @@ class Uncordon(Act, frozen=True):
 class Cordon(Act, frozen=True):
     node: str
     for_s: float
-    """0 for good."""
+    """0: for good."""
 
     @classmethod
     def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
@@ -90,7 +90,7 @@ class Hold(Act, frozen=True):
 
 
 class NodeHold(Act, frozen=True):
-    """Of a node, for a while."""
+    """A person holds a node for a while."""
 
     node: str
     for_s: float
@@ -132,7 +132,7 @@ class Disagreement(Act, frozen=True):
 
 
 class Fencing(Act, frozen=True):
-    """A person says of every dead node that its machine is off."""
+    """A person puts the out-of-service taint on every dead node."""
 
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
@@ -140,7 +140,7 @@ class Fencing(Act, frozen=True):
 
 
 class NodeRemoval(Act, frozen=True):
-    """The Node objects of machines that are off."""
+    """A person deletes the Node objects of machines that are off."""
 
     async def play(self, sim: Simulation) -> None:
         for node in sorted(sim.dead_nodes()):
@@ -148,7 +148,7 @@ class NodeRemoval(Act, frozen=True):
 
 
 class SpareChange(Act, frozen=True):
-    """A person changes their mind about what is a spare: by its taint, or by its label."""
+    """A person makes a node a spare, or no spare any more: by its taint, or by its label."""
 
     node: str
     how: str
@@ -164,7 +164,7 @@ class SpareChange(Act, frozen=True):
 
 
 class Promotion(Act, frozen=True):
-    """From mode observe to mode recover, by an upgrade of the release."""
+    """A person raises the mode from observe to recover, by an upgrade of the release."""
 
     down_s: float
 

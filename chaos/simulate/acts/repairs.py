@@ -74,7 +74,7 @@ class Freeze(Act, frozen=True):
 
 
 class LowerMode(Act, frozen=True):
-    """By an upgrade of the release, and raised again by another one."""
+    """A person lowers the mode by an upgrade of the release, and raises it again by another one."""
 
     down_s: float
     lower_s: float
@@ -91,7 +91,7 @@ class LowerMode(Act, frozen=True):
 
 
 class _InRepair(Act, frozen=True):
-    """About one of the nodes under repair, as soon as there is one."""
+    """An act on one of the nodes under repair, as soon as there is one."""
 
     which: int
 
@@ -100,7 +100,7 @@ class _InRepair(Act, frozen=True):
         return cls(at_s, draw.randrange(8))
 
     async def found(self, sim: Simulation) -> Incident | None:
-        """None where none comes."""
+        """Returns None if no repair begins."""
         for _ in range(_PATIENCE_LOOKS):
             repaired = [i for i in sim.incidents() if i.status.repair is not None and i.status.repair.active]
             if repaired:
@@ -110,8 +110,8 @@ class _InRepair(Act, frozen=True):
 
 
 class StepDeletion(_InRepair, frozen=True):
-    """Of the Job of a step under way, once that is noted: before it would look as if it had never been
-    made."""
+    """A person deletes the Job of a step under way, once the Incident shows that the Job was asked for.
+    Before that it would look as if the Job had never been created."""
 
     async def play(self, sim: Simulation) -> None:
         incident = await self.found(sim)
@@ -128,7 +128,7 @@ class IncidentDeletion(_InRepair, frozen=True):
 
 
 class RebootInRepair(_InRepair, frozen=True):
-    """By itself, or by a person, whatever its repair is doing."""
+    """The node reboots by itself or by a person, whatever its repair is doing."""
 
     async def play(self, sim: Simulation) -> None:
         incident = await self.found(sim)
