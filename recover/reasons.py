@@ -32,6 +32,7 @@ class Reason(StrEnum):
     BUDGET_EXHAUSTED = "BudgetExhausted"
     FLEET_BRAKE = "FleetBrake"
     NO_CAPACITY = "NoCapacity"
+    RANKS_NOT_STARTED = "RanksNotStarted"
     NO_SPARE = "NoSpare"
     STALE_EVIDENCE = "StaleEvidence"
     BLIND = "Blind"
@@ -129,6 +130,11 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "The message names the nodes that are out and why: add or release nodes. The gang starts by itself "
         "once it fits. With an autoscaler other than Karpenter and Cluster Autoscaler set "
         "`placement.hold_without_room` to `false`.",
+    ),
+    Reason.RANKS_NOT_STARTED: Explanation(
+        "The gang was started, and some of its ranks do not run although they need no further node: an image "
+        "cannot be pulled, a volume cannot be mounted, or their pods are refused.",
+        "The message names what the ranks wait for. The recovery goes on by itself once all ranks run.",
     ),
     Reason.NO_SPARE: Explanation(
         "No spare node of the same pool is free to stand in for the node that is out.",

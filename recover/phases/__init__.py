@@ -50,6 +50,7 @@ _PHASES: Mapping[Phase, Callable[[Context], Step]] = {
 _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.NEEDS_FENCING_PROOF: fencing,
     Reason.NO_CAPACITY: resuming,
+    Reason.RANKS_NOT_STARTED: resuming,
     Reason.FRAMEWORK_SILENT: resuming,
     Reason.HELD: resuming,
     Reason.PODS_STUCK: unstuck,

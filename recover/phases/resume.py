@@ -14,7 +14,15 @@ from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
 from recover.phases.again import placed_again
 from recover.phases.avoid import avoidance, shown
-from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
+from recover.phases.context import (
+    REFUSAL_CHARS_MAX,
+    REFUSED_AGAIN_S,
+    Context,
+    Step,
+    moved,
+    remove_scans,
+    taken,
+)
 from recover.phases.environment import handed_over, names
 from recover.phases.hold import without_room
 from recover.phases.recreate import instead_of_start
@@ -28,6 +36,8 @@ __all__ = ["resuming"]
 
 HELD_LOOK_AGAIN_S = 10.0
 """A hold may end by its own time, without any change."""
+_PASSING = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""What a container waits for in any start."""
 PENDING_TOLD_S = 5.0
 """The scheduler may need this long to see that the old pods' accelerators are free."""
 
@@ -56,9 +66,9 @@ def resuming(ctx: Context) -> Step:
         message = f"the start of {gang.ref} was taken; waiting until all {gang.size} ranks run"
         return Step(status=taken(ctx, message, within_s=ctx.timing.resume_deadline_s))
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
-        message = _short(ctx, pods, running)
+        reason, message = _short(ctx, pods, running)
         return Step(
-            status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NO_CAPACITY),
+            status=moved(ctx, Phase.BLOCKED, message, reason=reason),
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     waiting = _waiting(ctx, pods, running)
@@ -72,12 +82,12 @@ def _sooner(step: Step, look_again_s: float | None) -> Step:
 
 def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
     """Says within seconds why ranks wait, and again as their number changes."""
-    status, is_short = ctx.status, ctx.status.reason == Reason.NO_CAPACITY
+    status, is_short = ctx.status, ctx.status.reason in (Reason.NO_CAPACITY, Reason.RANKS_NOT_STARTED)
     told_in_s = PENDING_TOLD_S - (ctx.now - status.phases[-1].at).total_seconds()
     is_news = not is_short and told_in_s <= 0 and any(pod.unschedulable for pod in pods)
     if is_news or (is_short and not status.message.startswith(_how_many(ctx, running))):
-        message = _short(ctx, pods, running)
-        return Step(status=msgspec.structs.replace(status, reason=Reason.NO_CAPACITY, message=message))
+        reason, message = _short(ctx, pods, running)
+        return Step(status=msgspec.structs.replace(status, reason=reason, message=message))
     waits = [left for left in (ctx.left_s(), told_in_s) if left is not None and left > 0]
     return Step(writes=remove_scans(ctx), look_again_s=min(waits, default=None))
 
@@ -195,9 +205,29 @@ def _how_many(ctx: Context, running: int) -> str:
     return f"{running} of {ctx.gang.size} ranks run"
 
 
-def _short(ctx: Context, pods: list[Pod], running: int) -> str:
+def _short(ctx: Context, pods: list[Pod], running: int) -> tuple[Reason, str]:
     """Written anew as ranks come and go, not with each of the scheduler's words: it repeats them, in other
     numbers, at every change of a large cluster."""
-    why = next((p.unschedulable for p in pods if p.unschedulable), "its pods have not started")
+    unplaced = next((p.unschedulable for p in pods if p.unschedulable), "")
     kept_off = f" (kept off {', '.join(ctx.status.avoid_nodes)})" if ctx.status.avoid_nodes else ""
-    return f"{_how_many(ctx, running)}{kept_off}: {why}. It goes on as soon as there is room"[:1024]
+    short = f"{_how_many(ctx, running)}{kept_off}"
+    if unplaced:
+        return Reason.NO_CAPACITY, f"{short}: {unplaced}. It goes on as soon as there is room"[:1024]
+    why = _not_started(ctx, pods)[:REFUSAL_CHARS_MAX]
+    return Reason.RANKS_NOT_STARTED, f"{short}: {why}. It goes on as soon as they run"[:1024]
+
+
+def _not_started(ctx: Context, pods: list[Pod]) -> str:
+    """What keeps ranks that have found a place, or have no pod at all."""
+    for pod in pods:
+        for container in pod.containers:
+            if container.waiting is not None and container.waiting.reason not in _PASSING:
+                said = f": {container.waiting.message}" if container.waiting.message else ""
+                return f"{pod.name} on {pod.node or 'no node'} waits: {container.waiting.reason}{said}"
+    missing = ctx.gang.size - len(new_pods(ctx.world, ctx.gang))
+    if missing > 0:
+        return (
+            f"{missing} ranks have no pod. Either their framework's controller does not run, or a quota or "
+            "a policy of the namespace refuses their pods"
+        )
+    return "their containers have not started"

@@ -193,6 +193,13 @@ def _no_room(case: _Case) -> Iterator[str]:
             yield f"{name} is out of service. Once it is mended: `kubectl uncordon {name}`."
 
 
+def _not_started(case: _Case) -> Iterator[str]:
+    yield (
+        "See what keeps its ranks from running, and mend that: `kubectl get pods -n "
+        f"{case.job.ref.namespace}` and the Events there. The recovery goes on by itself once all ranks run."
+    )
+
+
 def _loop(case: _Case) -> Iterator[str]:
     yield f"Read the failed rank's log above and mend the job. {_by_hand(case)}"
 
@@ -305,6 +312,7 @@ _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
     Reason.TERMINAL_JOB: _terminal,
     Reason.RANKS_ENDED: _ranks_ended,
     Reason.NO_CAPACITY: _no_room,
+    Reason.RANKS_NOT_STARTED: _not_started,
     Reason.CRASH_LOOP: _loop,
     Reason.CHECKPOINT_UNVERIFIED: _unverified,
     Reason.RESUMED_OLDER: _older,

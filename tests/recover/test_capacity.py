@@ -10,7 +10,7 @@ import pytest
 
 from recover.api import Phase, Toleration
 from recover.capacity import Room, room
-from recover.model import Mark, Pod, PodPhase, Quarantine, Taint, Template
+from recover.model import Container, Mark, Pod, PodPhase, Quarantine, Taint, Template, Waiting
 from recover.reasons import Reason
 from tests.acting import acts, advanced, look, only_recovery, recovering, start_pods, step
 from tests.builders import NOW, Worlds, cluster, gang
@@ -330,6 +330,44 @@ def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None
 
     assert estimate(world).missing == 3
     assert estimate(world.later(61)).fits
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        (
+            Container(name="train", running=False, waiting=Waiting("ImagePullBackOff", "no such tag")),
+            "llm-worker-0 on n4 waits: ImagePullBackOff: no such tag",
+        ),
+        (
+            Container(name="train", running=False, waiting=Waiting("ContainerCreating")),
+            "their containers have not started",
+        ),
+        (None, "3 ranks have no pod. Either their framework's controller does not run, or a quota"),
+    ],
+)
+def test_ranks_that_have_a_place_and_do_not_run_lack_no_node_and_what_keeps_them_is_told(
+    pods: Container | None, why: str
+) -> None:
+    world = recovering(machines(8, of=Template()).finding(on="n1"))
+    advanced(world, Phase.RESUMING)
+    assert "start-gang" in step(world)
+    if pods is not None:
+        start_pods(world)
+        mine = world.pods["llm-uid"]
+        for uid, pod in mine.items():
+            mine[uid] = msgspec.structs.replace(pod, phase=PodPhase.PENDING, containers=(pods,))
+
+    assert step(world.later(world.settings.timing.resume_deadline_s + 1)) == ["recovery-blocked"]
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.RANKS_NOT_STARTED)
+    assert why in status.message
+    assert status.message.endswith("It goes on as soon as they run")
+
+    world.pods["llm-uid"] = {}
+    start_pods(world)
+    step(world)
+    assert only_recovery(world).status.phase is Phase.VERIFYING
 
 
 def test_ranks_that_wait_after_the_start_are_reported_within_seconds_in_the_schedulers_words() -> None:
