@@ -81,9 +81,7 @@ def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) ->
     said = one_line(status.message).rstrip(".")
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
         why = ranks.waits or said
-        return Line(
-            f"{after}it waits for nodes that fit it{for_now}" + (f": {why}." if why else "."), Tone.BAD
-        )
+        return Line(f"{after}it waits for nodes with room{for_now}" + (f": {why}." if why else "."), Tone.BAD)
     if status.phase is Phase.BLOCKED:
         reason = f" ({status.reason})" if status.reason else ""
         return Line(f"{after}{words}{reason}{for_now}" + (f": {said}." if said else "."), tone)
@@ -101,7 +99,9 @@ def section(recovery: Recovery, now: datetime) -> Section:
         attempt = f" of attempt {status.attempt}" if status.attempt > 1 else ""
         lines.append(Line(f"phases{attempt}: {_phases(status, now, active=recovery.active)}"))
     if status.avoid_nodes:
-        lines.append(Line(f"kept off {some(status.avoid_nodes)}"))
+        lines.append(Line(f"excluded nodes: {some(status.avoid_nodes)}"))
+    if status.suspects:
+        lines.append(Line(f"suspected nodes, used only if no other node has room: {some(status.suspects)}"))
     if status.checkpoint is not None:
         lines += _checkpoint(status.checkpoint)
     lines += _known_issues(status)

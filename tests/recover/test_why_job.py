@@ -48,7 +48,14 @@ def test_a_recovered_job_tells_what_was_seen_decided_and_done() -> None:
         action(Outcome.DONE),
         phase=IncidentPhase.OPEN,
     )
-    back = recovery(checkpoint=VERIFIED, last_step=49, resumed_step=41, lost_steps=9, lost_gpu_s=120.0)
+    back = recovery(
+        checkpoint=VERIFIED,
+        suspects=["node-5"],
+        last_step=49,
+        resumed_step=41,
+        lost_steps=9,
+        lost_gpu_s=120.0,
+    )
 
     story = why_job(job(), [back], [done], NOW)
 
@@ -62,7 +69,8 @@ def test_a_recovered_job_tells_what_was_seen_decided_and_done() -> None:
         "quarantined node-3 3 min ago",
         "phases: Planned 2.0 s, Stopping 2.0 s, Choosing 2.0 s, Resuming 2.0 s, Verifying 2.0 s, "
         "Succeeded at 09:57:10",
-        "kept off node-3",
+        "excluded nodes: node-3",
+        "suspected nodes, used only if no other node has room: node-5",
         "chosen, as the newest complete checkpoint: step 40, /ckpt/step-40",
         "digests of 5 GB are right",
         "repaired: 'step-50' was moved to rekindle-set-aside-r-1",
@@ -215,7 +223,7 @@ WAITING = Around(
 def test_a_gang_that_no_node_fits_is_not_told_as_being_started() -> None:
     story = why_job(job(), [recovery(Phase.RESUMING)], [], NOW, WAITING)
 
-    assert story.verdict.text.startswith("After a GPU was lost, it waits for nodes that fit it (since ")
+    assert story.verdict.text.startswith("After a GPU was lost, it waits for nodes with room (since ")
     assert story.verdict.text.endswith(
         "2 ranks of 4 (llm-2, llm-3): no node fits: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu."
     )
@@ -233,7 +241,7 @@ def test_a_gang_that_is_held_until_it_fits_tells_the_recoverys_words(phase: Phas
 
     story = why_job(job(), [waits], [], NOW)
 
-    assert "it waits for nodes that fit it" in story.verdict.text
+    assert "it waits for nodes with room" in story.verdict.text
     assert story.verdict.text.endswith(f"{message}.")
     assert "it is being started again" not in story.verdict.text
 
