@@ -155,7 +155,7 @@ def test_all_that_is_ours_goes_and_a_second_time_nothing_is_written(
     assert [node["metadata"]["resourceVersion"] for node in store.objects(NODES)] == before
 
 
-def test_a_controller_that_goes_on_is_named_by_its_lease(
+def test_beside_a_controller_that_goes_on_nothing_is_written_and_its_lease_is_named(
     store: MemoryCluster,
     kubeconfig: str,
     capsys: pytest.CaptureFixture[str],
@@ -213,22 +213,6 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
     ]
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
-
-
-def test_beside_a_controller_that_does_not_end_nothing_is_written(
-    store: MemoryCluster,
-    kubeconfig: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    held = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 15}}
-    store.patch(LEASES, "rekindle-controller", held, namespace=SYSTEM)
-    monkeypatch.setattr(leave_command, "DEADLINE_S", 1.0)
-
-    assert run(["--kubeconfig", kubeconfig]) == 1
-
-    assert "not done within 1 s" in capsys.readouterr().err
-    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
 
 
 def test_a_node_that_cannot_be_written_is_named_and_what_is_remembered_stays(
