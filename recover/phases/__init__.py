@@ -26,7 +26,7 @@ from recover.phases.avoid import shown
 from recover.phases.causes import are_placed, corrected_causes, first_cause, fresh_causes, harming
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
-from recover.phases.environment import taken_back
+from recover.phases.environment import may_read_old, taken_back
 from recover.phases.fence import fencing
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.refused import unless_refused
@@ -105,7 +105,9 @@ def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ..
         return ()
     if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
         return ()
-    return tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()
+    lifts = tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()
+    # A version that took no checkpoint back may have ended it; with the mark it is known to be so no more.
+    return (*lifts, *taken_back(recovery)) if lifts and may_read_old(world, gang) else lifts
 
 
 def _may_write(gang: Gang, world: World, now: datetime) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from recover.actions import Ensure
 from recover.api import Phase, Recovery
 from recover.consent import may_recreate
-from recover.model import Gang
+from recover.model import Gang, World
 from recover.phases import known
 from recover.phases.context import Context
 from recover.resources import CONFIGMAPS
 from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
 
-__all__ = ["handed_over", "names", "taken_back"]
+__all__ = ["handed_over", "may_read_old", "names", "taken_back"]
 
 _CHECKPOINT = ("REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP")
 
@@ -31,6 +31,12 @@ def names(ctx: Context) -> list[str]:
     )
     old = reads_old_environment(ctx.gang) and not is_shared
     return [environment_of(ref), *([old_environment_of(ref)] if old else [])]
+
+
+def may_read_old(world: World, gang: Gang) -> bool:
+    """Its template, or a pod of it, reads the ConfigMap of the old name: admission gave that to pods, too."""
+    old = old_environment_of(gang.ref)
+    return reads_old_environment(gang) or any(old in pod.environments for pod in world.pods(gang.ref.uid))
 
 
 def handed_over(ctx: Context) -> tuple[Ensure, ...]:

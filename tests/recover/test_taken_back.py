@@ -151,6 +151,22 @@ def test_what_an_ended_recovery_has_left_in_its_job_is_lifted_whenever_it_ended(
     assert step(world) == []
 
 
+def test_what_an_earlier_version_has_left_under_the_old_name_is_taken_back_with_its_mark() -> None:
+    """It took no checkpoint back: a container that restarts in place would go back there."""
+    world = resumed()
+    recovery = only_recovery(world)
+    suspended(world)
+    step(world)
+    world.change_gang(suspended=False, mark=Mark(recovery=recovery.metadata.name, attempt=1, did="resumed"))
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, environments=("llm-rekindle",))
+
+    taken = handed(look(world))["llm-rekindle"]
+    assert taken == {"REKINDLE_RESUME_FROM": None, "REKINDLE_RESUME_STEP": None}
+    assert step(world) == ["lift-start"]
+    assert look(world).actions == ()
+
+
 def test_what_a_later_recovery_has_put_there_is_not_touched() -> None:
     world = resumed()
     suspended(world)
