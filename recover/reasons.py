@@ -316,8 +316,8 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NODE_HANDED_OVER: "A person must mend the node; the message says what to do.",
     EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is created again, and "
     "the node stays out.",
-    EventReason.LEFT_STOPPED: "Rekindle has stopped the job, and a person deleted its Recovery: a person "
-    "starts the job again. The message has the command.",
+    EventReason.LEFT_STOPPED: "A person deleted the Recovery of a job that Rekindle has stopped, so a person "
+    "must start the job again. The message has the command.",
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }
 

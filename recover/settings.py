@@ -109,8 +109,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     hold_without_room: bool = True
     """A stopped gang is started only once the accelerators of the present nodes suffice for all of its ranks.
-    With an autoscaler, which adds nodes only for pending pods, it is started at once. Nodes that Karpenter
-    made show it, and those that Cluster Autoscaler may take away; with another one set this to `false`."""
+    It is started at once if the labels and taints of a node show Karpenter or Cluster Autoscaler, since an
+    autoscaler adds nodes only for pending pods. Set this to `false` with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Gangs prefer other nodes to a suspected node for this long. Training that goes on there, a reboot, a
     repair or a person's release ends the suspicion sooner."""
