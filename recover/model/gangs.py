@@ -89,6 +89,8 @@ class Gang(msgspec.Struct, frozen=True):
     """Ranks that the framework counts as ended and never makes again, in its own notation."""
     size: int = 0
     """Pods of the whole gang."""
+    may_lack: int = 0
+    """Ranks without which it trains all the same: it is elastic."""
     unsupported: str = ""
     """Why it cannot be stopped and resumed as one gang; empty where it can."""
     foreign_owner: str = ""

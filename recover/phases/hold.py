@@ -2,7 +2,7 @@
 
 Ranks that did start would hold accelerators and exit at their rendezvous' timeout, which looks like a failure
 of theirs. An autoscaler adds nodes only for pods that wait, and takes away those that a stopped gang leaves
-idle: where one shows, the gang is started all the same.
+idle: where one shows, the gang is started all the same. An elastic gang needs room for its fewest ranks only.
 Sources: github.com/kubernetes/autoscaler (cluster-autoscaler FAQ), karpenter.sh/docs/concepts/nodepools.
 """
 
@@ -56,6 +56,7 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
             priority=status.priority,
             tolerations=status.tolerations,
         )
+        found = Room() if found.missing <= gang.may_lack else found
     if found.fits and wait_s <= 0:
         return _released(ctx) if waits else None
     look_again_s = wait_s if wait_s > 0 else RESERVED_S if found.reserved else None

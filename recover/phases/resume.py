@@ -59,6 +59,12 @@ def resuming(ctx: Context) -> Step:
             status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
             writes=remove_scans(ctx),
         )
+    if running and running + ended >= gang.size - gang.may_lack and _is_all_that_fits(ctx, pods):
+        message = f"{_how_many(ctx, running)}, as many as fit; it is elastic. Waiting for the first new step"
+        return Step(
+            status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
+            writes=remove_scans(ctx),
+        )
     again = placed_again(ctx, pods)
     if again is not None and again.status is not None:
         return again
@@ -73,6 +79,12 @@ def resuming(ctx: Context) -> Step:
         )
     waiting = _waiting(ctx, pods, running)
     return waiting if again is None else _sooner(waiting, again.look_again_s)
+
+
+def _is_all_that_fits(ctx: Context, pods: list[Pod]) -> bool:
+    """The scheduler has had its time, and has no place for any of the others."""
+    had_s = (ctx.now - ctx.status.phases[-1].at).total_seconds()
+    return had_s >= PENDING_TOLD_S and all(p.phase is PodPhase.RUNNING or p.unschedulable for p in pods)
 
 
 def _sooner(step: Step, look_again_s: float | None) -> Step:

@@ -51,10 +51,16 @@ class RunPolicy(msgspec.Struct, rename="camel", frozen=True):
     """Whoever else stands here makes the pods; training-operator then does nothing, not even a stop."""
 
 
+class ElasticPolicy(msgspec.Struct, rename="camel", frozen=True):
+    min_replicas: int | None = None
+    """Of the role Worker; with that many its launcher begins to train."""
+
+
 class KubeflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, Replica]
     """By role. Each kind has its own name for this field."""
     run_policy: RunPolicy = msgspec.field(name="runPolicy", default=RunPolicy())
+    elastic_policy: ElasticPolicy | None = msgspec.field(name="elasticPolicy", default=None)
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -94,7 +100,8 @@ class KubeflowJob(StopsAtOnce):
             templates={role: (one.template.spec, one.replicas) for role, one in replicas.items()},
         )
         other = f"controller {policy.managed_by}" if policy.managed_by != _OWN_CONTROLLER else ""
-        return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other)
+        may_lack = _may_lack(job.spec)
+        return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other, may_lack=may_lack)
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         return [gang_patch(gang, "stop-gang", {"runPolicy": {"suspend": True}}, mark)]
@@ -121,6 +128,12 @@ class KubeflowJob(StopsAtOnce):
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         return made_anew(gang, self.start(gang, mark))
+
+
+def _may_lack(spec: KubeflowSpec) -> int:
+    """Workers beyond those with which an elastic job trains."""
+    workers, least = spec.replicas.get("Worker"), spec.elastic_policy and spec.elastic_policy.min_replicas
+    return max(0, workers.replicas - least) if workers is not None and least else 0
 
 
 def _changed(template: Template, gang: Gang, mark: Mark) -> dict[str, Any]:

@@ -170,8 +170,8 @@ _LOOK = of(
     ),
     (
         "the affinity is not taken back",
-        "return tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()",
-        "return ()",
+        "lifts = tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()",
+        "lifts: tuple[Action, ...] = ()",
         "a suspicion of long ago keeps a gang off a node",
     ),
     (

@@ -263,6 +263,25 @@ def test_the_message_follows_what_is_out_and_nothing_is_written_for_what_merely_
     assert step(world) == []
 
 
+def test_an_elastic_gang_is_started_with_the_fewest_ranks_that_it_trains_with() -> None:
+    world = struck().change_gang(may_lack=1)
+    advanced(world, Phase.RESUMING)
+    assert "start-gang" in step(world)
+    start_pods(world.later(2), first_node=0)
+    mine = world.pods["llm-uid"]
+    waiting = max(mine.values(), key=lambda pod: pod.name)
+    mine[waiting.uid] = msgspec.structs.replace(
+        waiting, node="", phase=PodPhase.PENDING, containers=(), unschedulable="0/3 nodes are available"
+    )
+
+    step(world.later(5))
+    status = only_recovery(world).status
+    assert (status.phase, status.message.partition(";")[0]) == (
+        Phase.VERIFYING,
+        "2 of 3 ranks run, as many as fit",
+    )
+
+
 @pytest.mark.parametrize(
     "shown",
     [

@@ -164,7 +164,8 @@ def test_an_elastic_paddlejob_is_a_gang_of_the_replicas_that_it_asks_for_now() -
 
     job = kubeflow(PaddleJob(), {**elastic, "paddleReplicaSpecs": {"Worker": {"replicas": 2}}})
 
-    assert (job.size, job.unsupported) == (2, "")
+    assert (job.size, job.may_lack, job.unsupported) == (2, 1, "")
+    assert kubeflow(PaddleJob(), {"paddleReplicaSpecs": {"Worker": {"replicas": 2}}}).may_lack == 0
 
 
 @pytest.mark.parametrize(
