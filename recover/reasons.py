@@ -241,7 +241,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NO_STEPS: Explanation(
         "The job runs, but no new step came before the deadline.",
-        "Read the ranks' logs. If loading takes longer than that, raise timing.verify_deadline_s.",
+        "Read the ranks' logs. If loading takes longer than that, set rekindle.dev/hang-timeout on the job, "
+        "or raise timing.verify_deadline_s.",
     ),
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time, and a gang is never resumed over a living old pod. The recovery goes "

@@ -20,7 +20,7 @@ from recover.model import Gang, Pod, PodPhase, World
 from recover.nodehealths import HANG_TIMEOUT
 from recover.settings import Timing
 
-__all__ = ["first_step_due", "shows_no_step", "steps_are_readable", "steps_were_read"]
+__all__ = ["first_step_due", "limit_of", "shows_no_step", "steps_are_readable", "steps_were_read"]
 
 
 def first_step_due(
@@ -29,10 +29,10 @@ def first_step_due(
     """Returns when a gang of which all ranks run should have made its first step. Returns None if it has made
     one, if a rank is missing, if the log of a rank is not read, or if nobody asked for its recovery. A
     running recovery keeps its own deadline."""
-    limit_s = parse_s(gang.annotations.get(HANG_TIMEOUT, ""))
+    limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
-    is_asked = limit_s is not None or consent is not OptIn.DISABLED
-    if not is_asked or limit_s == 0 or world.active_recovery(gang.ref.uid) is not None:
+    is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED
+    if not is_asked or limit_s is None or world.active_recovery(gang.ref.uid) is not None:
         return None
     if len(pods) < max(1, gang.size) or not all(
         _runs(pod) and shows_no_step(world, pod, now) for pod in pods
@@ -41,7 +41,17 @@ def first_step_due(
     begins = [pod.created for pod in pods if pod.created is not None]
     if len(begins) < len(pods):
         return None
-    return max(begins) + timedelta(seconds=max(timing.verify_deadline_s, limit_s or 0.0))
+    return max(begins) + timedelta(seconds=limit_s)
+
+
+def limit_of(gang: Gang, timing: Timing) -> float | None:
+    """Seconds that it may take for its first step; None where its people want no limit."""
+    own_s = _own_limit_s(gang)
+    return None if own_s == 0 else max(timing.verify_deadline_s, own_s or 0.0)
+
+
+def _own_limit_s(gang: Gang) -> float | None:
+    return parse_s(gang.annotations.get(HANG_TIMEOUT, ""))
 
 
 def steps_were_read(world: World, gang: Gang) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from recover.actions import Action, ConfirmListed
 from recover.api import Phase, RecoveryStatus
 from recover.consent import frozen_gang
+from recover.diagnose.first_step import limit_of
 from recover.diagnose.ranks import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
@@ -56,13 +57,13 @@ def resuming(ctx: Context) -> Step:
     if running and running + ended >= gang.size:
         message = f"all {gang.size} ranks run; waiting for the first new step"
         return Step(
-            status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
+            status=moved(ctx, Phase.VERIFYING, message, within_s=_verify_s(ctx)),
             writes=remove_scans(ctx),
         )
     if running and running + ended >= gang.size - gang.may_lack and _is_all_that_fits(ctx, pods):
         message = f"{_how_many(ctx, running)}, as many as fit; it is elastic. Waiting for the first new step"
         return Step(
-            status=moved(ctx, Phase.VERIFYING, message, within_s=ctx.timing.verify_deadline_s),
+            status=moved(ctx, Phase.VERIFYING, message, within_s=_verify_s(ctx)),
             writes=remove_scans(ctx),
         )
     again = placed_again(ctx, pods)
@@ -79,6 +80,11 @@ def resuming(ctx: Context) -> Step:
         )
     waiting = _waiting(ctx, pods, running)
     return waiting if again is None else _sooner(waiting, again.look_again_s)
+
+
+def _verify_s(ctx: Context) -> float:
+    """As long as a gang that nobody recovers may take for its first step."""
+    return limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
 
 
 def _is_all_that_fits(ctx: Context, pods: list[Pod]) -> bool:

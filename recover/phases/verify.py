@@ -15,7 +15,7 @@ from recover.accounting import last_step, lost_gpu_s, lost_steps, totals, traine
 from recover.actions import Action
 from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.attempts import attempts_limit
-from recover.diagnose.first_step import shows_no_step
+from recover.diagnose.first_step import limit_of, shows_no_step
 from recover.model import PodPhase
 from recover.phases import known
 from recover.phases.avoid import to_avoid
@@ -153,12 +153,14 @@ def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
 
 
 def _no_steps(ctx: Context) -> Step:
-    """Another attempt where steps could be read before, and could be now; where not, a newer checkpoint
-    tells: on a node without an agent a gang may train unseen."""
-    if _last_step(ctx) is None or not all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living()):
+    """Another attempt where steps could be read before, and could be now; where not, or where its people
+    want no limit, a newer checkpoint tells: on a node without an agent a gang may train unseen."""
+    limit_s = limit_of(ctx.gang, ctx.timing)
+    is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())
+    if limit_s is None or _last_step(ctx) is None or not is_read:
         return _by_checkpoint(ctx)
     limit = attempts_limit(ctx.gang, ctx.settings.budgets)
-    waited = f"no step within {ctx.timing.verify_deadline_s:g} s of the start"
+    waited = f"no step within {limit_s:g} s of the start"
     tries = 1 + sum(1 for cause in ctx.status.causes if cause.attempt > 1 and cause.fault is Fault.HANG)
     if tries < limit:
         cause = Cause(

@@ -15,6 +15,7 @@ from recover.api import ActionRecord, Incident, Recovery
 from recover.checkpoints.annotation import ANNOTATION
 from recover.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
 from recover.model import PodPhase
+from recover.nodehealths import HANG_TIMEOUT
 from recover.reasons import Reason
 from recover.stories.around import Around
 from recover.stories.commands import UNHOLD, annotate, enabled_by, name_of, started_by, target_of
@@ -236,9 +237,8 @@ def _no_steps(case: _Case) -> Iterator[str]:
     space = case.job.ref.namespace
     read = f"kubectl logs -n {space} {running[0]}" if running else f"kubectl get pods -n {space}"
     yield (
-        f"Read the ranks' logs: `{read}`. If loading takes longer than that, raise "
-        "timing.verify_deadline_s in "
-        "the controller's settings."
+        f"Read the ranks' logs: `{read}`. If loading takes longer than that, set {HANG_TIMEOUT} on the job, "
+        "or raise timing.verify_deadline_s in the controller's settings."
     )
 
 

@@ -148,14 +148,14 @@ _VERIFY = of(
     "recover/phases/verify.py",
     (
         "a gang whose steps nobody reads is stopped",
-        " or not all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living()):",
-        ":",
+        "is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())",
+        "is_read = True",
         "a job that trains on a node without an agent is stopped",
     ),
     (
         "no step within the deadline is taken for success",
-        "if _last_step(ctx) is None or not all(",
-        "if ctx.expired() or not all(",
+        "if limit_s is None or _last_step(ctx) is None or not is_read:",
+        "if limit_s is None or ctx.expired() or not is_read:",
         "a gang that hangs from its start is left alone",
     ),
 )

@@ -105,3 +105,25 @@ def test_a_gang_on_nodes_whose_logs_nobody_reads_is_not_stopped_for_want_of_step
     assert "stop-gang" not in wrote
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
+
+
+@pytest.mark.parametrize(
+    ("limit", "stops_after_s"), [("", 2700), ("3h", 3 * 3600), ("10m", 2700), ("off", None)]
+)
+def test_a_gang_may_take_for_its_first_step_as_long_as_its_people_say(
+    limit: str, stops_after_s: float | None
+) -> None:
+    """As one that nobody recovers: loading its checkpoint takes no less time after a recovery."""
+    annotations = {"rekindle.dev/hang-timeout": limit} if limit else {}
+    world = recovering(cluster(nodes=8).running(gang(annotations=annotations)).finding(on="n1"))
+    advanced(world, Phase.VERIFYING)
+
+    step(world.later((stops_after_s or 2700) - 5))
+    assert only_recovery(world).status.phase is Phase.VERIFYING
+    step(world.later(10))
+    status = only_recovery(world).status
+    if stops_after_s is None:
+        assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
+    else:
+        assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
+        assert f"no step within {stops_after_s} s of the start" in status.message
