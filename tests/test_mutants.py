@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mutants.model import ROOT, Mutant, NotApplicableError, applied
-from tests.mutants.reach import changed_lines, seeds_that_reach
+from tests.mutants.site import Site, site_of
 from tests.mutants.survivors import SURVIVORS
 from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
@@ -40,40 +42,74 @@ def test_names_are_unique_and_those_that_are_explained_exist() -> None:
 
 _CODE = """LIMIT = 3
 
-def share(total,
-          percent):
+def share(total, percent):
+    look()
     if total > LIMIT:
         found = min(
-            total,
-            percent,
-        )
+            total, percent)
         return found
+    if percent < 0:
+        return 0
     return total
 """
 
 
+def _site(search: str, replacement: str) -> Site:
+    return site_of(Mutant("any", "any.py", search, replacement, "a test"), _CODE)
+
+
 @pytest.mark.parametrize(
-    ("search", "lines"),
+    ("search", "replacement", "lines", "function"),
     [
-        ("percent,\n        )", range(6, 10)),
-        ("return found", range(10, 11)),
-        ("if total", range(5, 11)),
-        ("return found\n    return total", range(10, 12)),
-        ("LIMIT = 3", None),
-        ("percent):", None),
+        ("total, percent)\n", "total)\n", range(6, 8), "share"),
+        ("total > LIMIT", "total >= LIMIT", range(5, 6), "share"),
+        ("    if percent < 0:\n        return 0\n", "", range(10, 11), "share"),
+        ("return total", "pass", range(11, 12), "share"),
+        ("    look()\n    if total", "    if not total", range(4, 9), "share"),
+        ("LIMIT = 3", "LIMIT = 4", range(1, 2), ""),
+        ("percent):", "percent=2):", range(3, 12), ""),
     ],
 )
-def test_the_changed_lines_are_those_of_whole_statements(search: str, lines: range | None) -> None:
-    assert changed_lines(Mutant("any", "any.py", search, "", "a test"), _CODE) == lines
+def test_the_site_of_a_mutant_is_what_runs_before_it_can_decide_otherwise(
+    search: str, replacement: str, lines: range, function: str
+) -> None:
+    site = _site(search, replacement)
+
+    assert (site.lines, site.function) == (lines, function)
 
 
-def test_only_the_seeds_that_execute_a_changed_line_are_played() -> None:
-    mutant = MUTANTS[0]
-    lines = changed_lines(mutant, (ROOT / mutant.file).read_text())
-    assert lines is not None
-    reach = {mutant.file: {lines[0]: [7, 4], lines[-1] + 1: [9]}, "another.py": {lines[0]: [2]}}
+@pytest.mark.parametrize(
+    ("search", "replacement", "total", "differs"),
+    [
+        ("total > LIMIT", "total >= LIMIT", 2, False),
+        ("total > LIMIT", "total >= LIMIT", 3, True),
+        ("total > LIMIT", "total > LIMIT and 'yes'", 4, False),
+        ("return total", "return abs(total)", 1, False),
+        ("return total", "return abs(total)", -1, True),
+        ("return total", "return nobody", 1, True),
+        ("return total", "pass", 1, True),
+    ],
+)
+def test_a_script_counts_where_the_mutant_would_have_decided_otherwise(
+    search: str, replacement: str, total: int, differs: bool
+) -> None:
+    site, found = _site(search, replacement), []
+    names: dict[str, Any] = {"look": lambda: found.append(site.differs(sys._getframe(1)))}
+    exec(_CODE, names)
 
-    assert seeds_that_reach(mutant, range(20), reach) == [4, 7]
+    names["share"](total, 9)
+
+    assert found == [differs]
+
+
+def test_an_iterator_is_not_used_up_by_the_look_at_a_mutant() -> None:
+    text = "def found(rows):\n    look()\n    return list(rows)\n"
+    site, differs = site_of(Mutant("any", "any.py", "list(", "tuple(", "a test"), text), []
+    names: dict[str, Any] = {"look": lambda: differs.append(site.differs(sys._getframe(1)))}
+    exec(text, names)
+
+    assert names["found"](iter([1, 2])) == [1, 2]
+    assert differs == [True]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------
@@ -94,7 +130,7 @@ def test_of_a_recorded_mutant_the_last_verdict_counts(tmp_path: Path) -> None:
 
 def test_tests_that_were_not_run_are_told_so() -> None:
     assert "seeds noticed  tests not run" in told(_verdict("a", seeds="seed 3: late", tests=None))
-    assert "12 of the scripts execute the changed lines" in told(_verdict("a"))
+    assert "in 12 scripts it decides otherwise" in told(_verdict("a"))
 
 
 def test_a_survivor_without_an_explanation_and_a_missed_goal_fail_the_run() -> None:

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.simulate.command import seeds_of
 from tests.mutants.model import Mutant, copied
-from tests.mutants.reach import Reach, seeds_that_reach
+from tests.mutants.reach import Reach
 from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
@@ -76,7 +75,7 @@ def _is_done(verdict: Verdict | None, options: argparse.Namespace) -> bool:
 
 
 def _without_mutant(options: argparse.Namespace) -> Reach | None:
-    """Which seeds reach which lines; None where the code as it is does not pass."""
+    """Which mutants decide otherwise in which scripts; None where the code as it is does not pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = copied(Path(folder), None)
         tests = "" if options.no_tests else _noticed(tree, [*_PYTEST, "tests/recover"])
@@ -84,12 +83,12 @@ def _without_mutant(options: argparse.Namespace) -> Reach | None:
     if tests or traced.returncode != 0:
         print(f"without any mutant: tests {tests or 'pass'}; seeds {_first_word(traced) or 'pass'}")
         return None
-    return msgspec.json.decode(traced.stdout, type=dict[str, dict[int, list[int]]])
+    return msgspec.json.decode(traced.stdout, type=Reach)
 
 
 def _verdict(mutant: Mutant, reach: Reach, options: argparse.Namespace) -> Verdict:
     began = time.monotonic()
-    reached = seeds_that_reach(mutant, seeds_of(options.seeds), reach)
+    reached = reach[mutant.name]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = copied(Path(folder), mutant)
         played = ["-m", "tests.mutants.seeds", ",".join(map(str, reached))]

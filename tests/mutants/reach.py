@@ -1,16 +1,15 @@
 """`python -m tests.mutants.reach A..B`: plays those random scripts on the code as it is, and prints as JSON
-which of them execute which lines of the files of the table. Exit status 1 if a script has a violation.
+by which of them each mutant of the table would have decided otherwise. Exit status 1 if a script has a
+violation.
 
-A script is deterministic, so a mutant changes a run only after the run has executed the changed lines. A
-script that never executes these lines cannot notice the mutant, and need not be played.
+A script is deterministic, so a mutant changes a run only from where it decides otherwise. A script in which
+the mutant never does cannot notice the mutant, and need not be played.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -18,72 +17,52 @@ import msgspec
 
 from chaos.simulate.command import seeds_of
 from chaos.simulate.many import play_seed
-from tests.mutants.model import ROOT, Mutant
+from tests.mutants.model import ROOT
+from tests.mutants.site import Site, site_of
 from tests.mutants.table import MUTANTS
 
-__all__ = ["Reach", "changed_lines", "seeds_that_reach"]
+__all__ = ["Reach", "main"]
 
-Reach = Mapping[str, Mapping[int, list[int]]]
-"""File of the table -> line -> seeds that execute the line."""
-
-
-def seeds_that_reach(mutant: Mutant, seeds: range, reach: Reach) -> list[int]:
-    lines = changed_lines(mutant, (ROOT / mutant.file).read_text())
-    if lines is None:
-        return list(seeds)
-    found = reach.get(mutant.file, {})
-    return sorted({seed for line in lines for seed in found.get(line, ())})
+Reach = dict[str, list[int]]
+"""Mutant -> seeds in which it would have decided otherwise."""
 
 
-def changed_lines(mutant: Mutant, text: str) -> range | None:
-    """The lines of the statements that the mutant changes; None where they stand outside of every function,
-    so that an import executes them."""
-    start = text.index(mutant.search)
-    first = text.count("\n", 0, start) + 1
-    last = text.count("\n", 0, start + len(mutant.search) - 1) + 1
-    statements = list(_statements(text))
-    begin, end = _innermost(statements, first), _innermost(statements, last)
-    if begin is None or end is None:
-        return None
-    return range(begin.lineno, (end.end_lineno or last) + 1)
+class _Tracer:
+    """For sys.settrace. `differing` collects the names of mutants; each is evaluated until it is there."""
 
+    def __init__(self, sites: dict[str, tuple[str, Site]]) -> None:
+        self.differing: set[str] = set()
+        self._files = {str(ROOT / file) for file, _ in sites.values()}
+        self._at: dict[tuple[str, int], list[tuple[str, Site]]] = defaultdict(list)
+        for name, (file, site) in sites.items():
+            for line in site.lines:
+                self._at[str(ROOT / file), line].append((name, site))
 
-def _statements(text: str) -> Iterator[ast.stmt]:
-    """Those inside of functions."""
-    for function in ast.walk(ast.parse(text)):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for child in function.body:
-                yield from (node for node in ast.walk(child) if isinstance(node, ast.stmt))
+    def call(self, frame: FrameType, _: str, __: Any) -> Any:
+        return self.line if frame.f_code.co_filename in self._files else None
 
-
-def _innermost(statements: list[ast.stmt], line: int) -> ast.stmt | None:
-    around = [one for one in statements if one.lineno <= line <= (one.end_lineno or one.lineno)]
-    return min(around, key=lambda one: (one.end_lineno or one.lineno) - one.lineno, default=None)
+    def line(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            for name, site in self._at.get((frame.f_code.co_filename, frame.f_lineno), ()):
+                if name not in self.differing and site.differs(frame):
+                    self.differing.add(name)
+        return self.line
 
 
 def main(text: str) -> int:
-    reach: dict[str, dict[int, list[int]]] = {file: defaultdict(list) for file in {m.file for m in MUTANTS}}
-    files = {str(ROOT / file): file for file in reach}
-    executed: set[tuple[str, int]] = set()
-
-    def line(frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
-            executed.add((frame.f_code.co_filename, frame.f_lineno))
-        return line
-
-    def call(frame: FrameType, _: str, __: Any) -> Any:
-        return line if frame.f_code.co_filename in files else None
-
+    sites = {m.name: (m.file, site_of(m, (ROOT / m.file).read_text())) for m in MUTANTS}
+    reach: Reach = {name: [] for name in sites}
     for seed in seeds_of(text):
-        executed.clear()
-        sys.settrace(call)
+        tracer = _Tracer(sites)
+        sys.settrace(tracer.call)
         failure = play_seed(seed).failure
         sys.settrace(None)
         if failure:
             print(f"seed {seed}: {failure.splitlines()[0][:300]}")
             return 1
-        for file, number in executed:
-            reach[files[file]][number].append(seed)
+        for name, (_, site) in sites.items():
+            if name in tracer.differing or not site.function:
+                reach[name].append(seed)
     print(msgspec.json.encode(reach).decode())
     return 0
 

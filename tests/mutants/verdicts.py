@@ -20,7 +20,7 @@ class Verdict(msgspec.Struct, frozen=True):
     of_seeds: str
     """The random scripts that might have noticed the mutant, as A..B."""
     reached: int
-    """How many of these scripts execute the changed lines."""
+    """In how many of these scripts the mutant decides otherwise than the code as it is."""
     seeds: str
     """The violation of the first script that noticed the mutant; empty if none did."""
     tests: str | None
@@ -50,7 +50,7 @@ def told(verdict: Verdict) -> str:
     head = f"{verdict.name:60} seeds {seeds:8} tests {tests:8} {verdict.seconds:6.0f} s"
     found = [text[:160] for text in (verdict.seeds, verdict.tests) if text]
     if not verdict.seeds:
-        found.append(f"{verdict.reached} of the scripts execute the changed lines")
+        found.append(f"in {verdict.reached} scripts it decides otherwise")
     return "\n".join([head, *(f"    {text}" for text in found)])
 
 
