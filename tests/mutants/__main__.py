@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import msgspec
 
 from tests.mutants.model import Mutant, copied
 from tests.mutants.reach import Reach
+from tests.mutants.reached_tests import FILE
 from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
@@ -74,56 +75,61 @@ def _is_done(verdict: Verdict | None, options: argparse.Namespace) -> bool:
     return verdict.tests is not None or not _wants_tests(verdict.seeds, options)
 
 
-def _without_mutant(options: argparse.Namespace) -> Reach | None:
-    """Which mutants decide otherwise in which scripts; None where the code as it is does not pass."""
+class _Reached(msgspec.Struct, frozen=True):
+    """Mutant -> seeds, and tests, in which it would have decided otherwise."""
+
+    seeds: Reach
+    tests: dict[str, list[str]]
+
+
+def _without_mutant(options: argparse.Namespace) -> _Reached | None:
+    """None where the code as it is does not pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        tree = copied(Path(folder), None)
-        tests = "" if options.no_tests else _noticed(tree, [*_PYTEST, "tests/recover"])
+        tree, file = copied(Path(folder), None), Path(folder) / "reached.json"
+        tested = [*_PYTEST, "-p", "tests.mutants.reached_tests", "tests/recover"]
+        tests = "" if options.no_tests else _noticed(tree, tested, {FILE: str(file)})
         traced = _run(tree, ["-m", "tests.mutants.reach", options.seeds])
-    if tests or traced.returncode != 0:
-        print(f"without any mutant: tests {tests or 'pass'}; seeds {_first_word(traced) or 'pass'}")
-        return None
-    return msgspec.json.decode(traced.stdout, type=Reach)
+        if tests or traced.returncode != 0:
+            print(f"without any mutant: tests {tests or 'pass'}; seeds {_first_word(traced) or 'pass'}")
+            return None
+        reached = (
+            {} if options.no_tests else msgspec.json.decode(file.read_bytes(), type=dict[str, list[str]])
+        )
+    return _Reached(msgspec.json.decode(traced.stdout, type=Reach), reached)
 
 
-def _verdict(mutant: Mutant, reach: Reach, options: argparse.Namespace) -> Verdict:
+def _verdict(mutant: Mutant, reached: _Reached, options: argparse.Namespace) -> Verdict:
     began = time.monotonic()
-    reached = reach[mutant.name]
+    scripts = reached.seeds[mutant.name]
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = copied(Path(folder), mutant)
-        played = ["-m", "tests.mutants.seeds", ",".join(map(str, reached))]
-        seeds = _noticed(tree, played) if reached else ""
+        played = ["-m", "tests.mutants.seeds", ",".join(map(str, scripts))]
+        seeds = _noticed(tree, played) if scripts else ""
         tests = None
         if _wants_tests(seeds, options):
-            near, others = _tests_in_order(tree, mutant)
-            tests = _noticed(tree, [*_PYTEST, *near]) or _noticed(tree, [*_PYTEST, *others])
-    verdict = Verdict(mutant.name, options.seeds, len(reached), seeds, tests, time.monotonic() - began)
+            chosen = Path(folder) / "chosen"
+            chosen.write_text("\n".join(reached.tests[mutant.name]))
+            tests = _noticed(tree, [*_PYTEST, f"@{chosen}"]) if reached.tests[mutant.name] else ""
+    verdict = Verdict(mutant.name, options.seeds, len(scripts), seeds, tests, time.monotonic() - began)
     if options.record:
         appended(options.record, verdict)
     return verdict
 
 
-def _tests_in_order(tree: Path, mutant: Mutant) -> tuple[list[str], list[str]]:
-    """The test files that import the changed module, and the others: to collect all takes seconds."""
-    module = mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    near, others = [], []
-    for file in sorted((tree / "tests" / "recover").rglob("test_*.py")):
-        is_near = f"from {module} import" in file.read_text()
-        (near if is_near else others).append(str(file.relative_to(tree)))
-    return near or others[:1], others
-
-
-def _noticed(tree: Path, arguments: Sequence[str]) -> str:
+def _noticed(tree: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
     """The last line that tells what went wrong; empty where the program ends well."""
     try:
-        done = _run(tree, arguments)
+        done = _run(tree, arguments, variables)
     except subprocess.TimeoutExpired:
         return f"no end within {ALLOWED_S:g} s"
     return _first_word(done)
 
 
-def _run(tree: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+def _run(
+    tree: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    ours = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, **ours, **(variables or {})}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=tree,
