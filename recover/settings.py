@@ -120,7 +120,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     again_max_s: PositiveSeconds = 900.0
     """Longest time between two such starts."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Such starts in one recovery. After that the ranks keep waiting where they are."""
+    """Most starts of this kind in one recovery. After that the ranks keep waiting where they are."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
