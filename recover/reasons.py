@@ -68,6 +68,7 @@ class Reason(StrEnum):
     RANKS_ENDED = "RanksEnded"
     DELETION_HELD = "DeletionHeld"
     KNOWN_ISSUE = "KnownIssue"
+    CAUSE_GONE = "CauseGone"
     JOB_GONE = "JobGone"
     JOB_COMPLETED = "JobCompleted"
 
@@ -289,6 +290,11 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed by a known issue that only its owner can change, so it is not started again.",
         "Make the change that the message names in the job's template, then resume it by hand.",
+    ),
+    Reason.CAUSE_GONE: Explanation(
+        "The fault for which the job was to be stopped was answered before the stop, as by a release of the "
+        "node. The job trains on.",
+        "Nothing to do. If the fault comes back, it counts again.",
     ),
     Reason.JOB_GONE: Explanation(
         "The job was deleted while it was being recovered.",

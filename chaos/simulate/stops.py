@@ -25,8 +25,8 @@ _VIEW_MAX = timedelta(seconds=180)
 _CHECKPOINT_STEPS_AGO = 3
 _EARLY = timedelta(seconds=7)
 """Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
-_RELEASE_SEEN = timedelta(seconds=90)
-"""A stop may be under way while a person releases the node."""
+_RELEASE_SEEN = timedelta(seconds=15)
+"""A stop may be under way while the controller writes that a person has released the node."""
 
 
 class StopChecks:

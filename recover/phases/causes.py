@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from recover import nodes
+from recover.answered import answered, answers
 from recover.api import Blame, Cause, Incident
 from recover.diagnose.ranks import losses, ranks
 from recover.phases.context import CAUSES_MAX, Context
 
-__all__ = ["are_placed", "corrected_causes", "first_cause", "fresh_causes", "harming"]
+__all__ = ["are_gone", "are_placed", "corrected_causes", "first_cause", "fresh_causes", "harming"]
 
 
 def first_cause(ctx: Context) -> Cause:
@@ -34,6 +36,34 @@ def fresh_causes(ctx: Context) -> list[Cause]:
         for cause in fresh
         if not _is_crowded_out(ctx, cause)
     ]
+
+
+def are_gone(ctx: Context) -> str:
+    """Why the gang need not be stopped any more, in words; empty where it must. No rank is lost, and each
+    fault that the recovery knows of was answered, as by a person's release of the node, or has ended."""
+    causes = {(c.incident, c.finding): c for c in [first_cause(ctx), *ctx.spec.causes, *ctx.status.causes]}
+    gone = [_gone(ctx, cause) for cause in causes.values()]
+    if not all(gone) or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
+        return ""
+    return f"{ctx.gang.ref} is not stopped: {'; '.join(sorted(set(gone)))[:800]}"
+
+
+def _gone(ctx: Context, cause: Cause) -> str:
+    """A finding that its agent shows no more, or of which nobody tells, may be open all the same."""
+    world, node = ctx.world, ctx.world.nodes.get(cause.node)
+    health = world.health.get(cause.node)
+    if node is None or health is None or health.status.boot_id != (node.boot_id or health.status.boot_id):
+        return ""
+    shown = next((f for f in health.status.findings if f.id == cause.finding), None)
+    if shown is None:
+        return ""
+    if shown.cleared_at is not None:
+        return f"the fault of {node.name} has ended ({shown.code}, {shown.cleared_by})"
+    about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
+    is_released = node.quarantine is not None and nodes.is_released(node)
+    if is_released or answered(shown, answers(node, about), ctx.now):
+        return f"{node.name} was released with {shown.code} on it"
+    return ""
 
 
 def _is_crowded_out(ctx: Context, cause: Cause) -> bool:

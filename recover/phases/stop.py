@@ -13,7 +13,7 @@ from recover.capacity import priority_of
 from recover.guard import Denied, may_touch
 from recover.model import Pod
 from recover.phases.avoid import to_avoid
-from recover.phases.causes import first_cause
+from recover.phases.causes import are_gone, first_cause
 from recover.phases.context import REFUSED_AGAIN_S, Context, Step, moved, remove_scans, taken
 from recover.reasons import EventReason, Reason
 from recover.resources import PODS
@@ -31,6 +31,8 @@ def planned(ctx: Context) -> Step:
     verdict = may_touch(ctx.world, ctx.gang, ctx.now)
     if isinstance(verdict, Denied):
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    if gone := are_gone(ctx):
+        return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
     cause = first_cause(ctx)
     status = msgspec.structs.replace(
         ctx.status,
@@ -57,6 +59,8 @@ def stopping(ctx: Context) -> Step:
         verdict = may_touch(ctx.world, gang, ctx.now)
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+        if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
+            return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
         refusal = ctx.refusal(gang.ref.name)
         if ctx.expired() or not ctx.is_told(refusal):
             return _not_taken(ctx)

@@ -7,6 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from detectors.contract import Finding
 from recover.actions import Delete, Emit
 from recover.api import Phase
 from recover.model import Container, PodPhase, Taint, Terminal, Volume, VolumeKind
@@ -314,3 +315,73 @@ def test_a_gang_that_somebody_starts_while_a_node_is_fenced_is_left_to_them() ->
     step(world)
 
     assert only_recovery(world).status.reason == Reason.FOREIGN_OWNER
+
+
+# --- a cause that is over before the stop -----------------------------------------------------------------
+
+
+def released(world: Worlds) -> Worlds:
+    world.change_node("n1", unschedulable=False, taints=())
+    return world
+
+
+@pytest.mark.parametrize("is_completed", [False, True], ids=["just now", "and triage has taken note"])
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.STOPPING])
+def test_a_gang_that_trains_is_not_stopped_for_a_node_that_a_person_has_released(
+    phase: Phase, is_completed: bool
+) -> None:
+    world = faulted()
+    advanced(world, phase)
+    released(world.later(2))
+    if is_completed:
+        recovering(world)
+
+    assert step(world) == ["recovery-failed"]
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.FAILED, Reason.CAUSE_GONE)
+    assert "n1 was released with xid-79 on it" in status.message
+    assert not world.gangs["llm-uid"].suspended
+
+
+def test_it_is_stopped_all_the_same_where_a_rank_is_lost_or_another_cause_stands() -> None:
+    lost = faulted()
+    advanced(lost, Phase.STOPPING)
+    released(lost.crash(rank=1))
+    assert "stop-gang" in step(lost)
+
+    other = faulted()
+    advanced(other, Phase.STOPPING)
+    recovering(other.later(1).finding(on="n2"))
+    released(other)
+    while (wrote := step(other)) and "stop-gang" not in wrote:
+        assert only_recovery(other).active
+    assert "stop-gang" in wrote
+
+
+def test_a_fault_that_its_agent_calls_ended_stops_no_gang_and_one_that_nobody_shows_does() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    health = world.health["n1"]
+    (found,) = health.status.findings
+
+    def showing(*findings: Finding) -> Worlds:
+        status = msgspec.structs.replace(health.status, findings=list(findings))
+        world.health["n1"] = msgspec.structs.replace(health, status=status)
+        return world
+
+    assert acts(look(showing())) == ["stop-gang"]
+    cleared = msgspec.structs.replace(found, cleared_at=world.now, cleared_by="xid-154: recovery action none")
+    assert acts(look(showing(cleared))) == ["recovery-failed"]
+
+
+def test_a_fault_that_comes_back_after_that_is_recovered() -> None:
+    world = faulted()
+    advanced(world, Phase.STOPPING)
+    released(world.later(2))
+    recovering(world)
+    step(world)
+
+    recovering(world.later(30).finding(on="n1", code="xid-48"))
+
+    assert [r.active for r in world.recoveries.values()] == [False, True]
