@@ -23,6 +23,8 @@ from recover.reasons import EventReason, Reason
 
 __all__ = ["is_autoscaled", "without_room"]
 
+SETTLES_S = 3.0
+"""Gangs that start together are bound to their nodes within this time. A wait for that alone is no news."""
 _KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
 """Labels of the nodes that it has made."""
 _CLUSTER_AUTOSCALER = frozenset({"DeletionCandidateOfClusterAutoscaler", "ToBeDeletedByClusterAutoscaler"})
@@ -59,6 +61,9 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
         found = Room() if found.missing <= gang.may_lack else found
     if found.fits and wait_s <= 0:
         return _released(ctx) if waits else None
+    settles_s = SETTLES_S - (ctx.now - status.phases[-1].at).total_seconds()
+    if found.reserved and not waits and settles_s > 0 >= wait_s:
+        return Step(look_again_s=settles_s)
     look_again_s = wait_s if wait_s > 0 else RESERVED_S if found.reserved else None
     head, rest = _words(ctx, found, wait_s)
     if waits and status.message.startswith(head):
