@@ -17,6 +17,7 @@ import msgspec
 from recover.api import Phase, Recovery, Requirement, Toleration
 from recover.decode import UNHEALTHY
 from recover.model import Gang, Mark, Node, Pod, PodPhase, Taint, Template, World
+from recover.nodes import out_words
 from recover.recipes.placement import carries
 from recover.spare_nodes import SPARE
 from recover.tolerations import of_pods, of_resources, tolerates, written
@@ -223,17 +224,17 @@ def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: _Re
         left, whole = node.allocatable.get(short, 0), node.capacity.get(short, 0)
         return f"only {left} of its {whole} {short} are allocatable"
     if node.unschedulable and not tolerates(rules.tolerations, _UNSCHEDULABLE):
-        ours = node.quarantine is not None and node.quarantine.cordoned
-        return f"quarantined ({node.quarantine.fault})" if ours and node.quarantine else "cordoned"
+        note = node.quarantine
+        return out_words(node, note.fault) if note is not None and note.cordoned else "cordoned"
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not tolerates(rules.tolerations, taint):
-            return _tainted(taint)
+            return _tainted(node, taint)
     return ""
 
 
-def _tainted(taint: Taint) -> str:
+def _tainted(node: Node, taint: Taint) -> str:
     if taint.key == UNHEALTHY:
-        return f"quarantined ({taint.value})"
+        return out_words(node, taint.value)
     if taint.key == SPARE:
         return "a spare in reserve"
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"

@@ -32,6 +32,7 @@ __all__ = [
     "give_back",
     "is_released",
     "is_stronger",
+    "out_words",
     "quarantine",
     "releases",
     "takes_no_pods",
@@ -107,6 +108,13 @@ def words(level: QuarantineLevel, diagnosis: Diagnosis) -> str:
 def undone_by(node: str, note: Quarantine) -> str:
     """The command by which a person releases it."""
     return f"kubectl uncordon {node}" if note.cordoned else f"kubectl taint node {node} {UNHEALTHY}-"
+
+
+def out_words(node: Node, what: str) -> str:
+    """That it is quarantined for `what`, and the command that ends it."""
+    note = node.quarantine
+    undo = f"; `{undone_by(node.name, note)}` once it is mended" if note is not None else ""
+    return f"quarantined ({what}{undo})"
 
 
 def releases(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:

@@ -15,7 +15,9 @@ import msgspec
 
 from recover.api import Blame, Cause, RecoveryStatus
 from recover.evidence import proven, suspected, trained_after
+from recover.guard import is_out_of_service
 from recover.model import Gang, World
+from recover.nodes import out_words
 from recover.phases import known
 from recover.phases.context import AVOIDED_MAX, Context
 from recover.tolerations import tolerates_all
@@ -44,7 +46,7 @@ def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
     broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
     is_tolerant, closed = tolerates_all(gang), _closed(world, gang)
     silent = {node.name: NOT_READY for node in world.nodes.values() if not node.ready and node.is_accelerated}
-    required = {**silent, **broken}
+    required = {**silent, **{name: _why_out(world, name, why) for name, why in broken.items()}}
     # Kubernetes itself keeps a gang off a node that is not ready, unless it tolerates everything.
     hosts = [n for n in sorted(required) if n not in closed and (n in broken or is_tolerant)]
     doubtful = {n: why for n, why in _suspects(ctx, status).items() if n not in required and n not in closed}
@@ -116,6 +118,12 @@ def host_of(world: World, name: str) -> str:
     """A node's label need not say what the Node is called."""
     node = world.nodes.get(name)
     return (node.labels.get(HOSTNAME) if node is not None else None) or name
+
+
+def _why_out(world: World, name: str, why: str) -> str:
+    """A quarantined node is told as such, with the command that ends that."""
+    node = world.nodes[name]
+    return out_words(node, why) if is_out_of_service(node) else why
 
 
 def _excluded_by_people(gang: Gang) -> set[str]:

@@ -77,7 +77,7 @@ def test_without_one_of_three_nodes_one_rank_has_no_place_and_the_reason_is_give
                 "unschedulable": True,
                 "quarantine": Quarantine(incident="i", fault="nvlink", at=NOW, cordoned=True),
             },
-            "quarantined (nvlink)",
+            "quarantined (nvlink; `kubectl uncordon n2` once it is mended)",
         ),
         ({"taints": (Taint(key="maintenance", effect="NoSchedule"),)}, "taint maintenance:NoSchedule"),
         ({"taints": (Taint(key="gone", effect="NoExecute", value="x"),)}, "taint gone=x:NoExecute"),
@@ -387,6 +387,21 @@ def test_ranks_that_have_a_place_and_do_not_run_lack_no_node_and_what_keeps_them
     start_pods(world)
     step(world)
     assert only_recovery(world).status.phase is Phase.VERIFYING
+
+
+def test_a_quarantined_node_is_told_as_such_with_the_command_that_ends_it() -> None:
+    world = held(struck())
+
+    message = only_recovery(world).status.message
+    assert "n1: quarantined (xid-79 is open there; `kubectl uncordon n1` once it is mended)" in message
+
+
+def test_a_broken_node_that_a_limit_keeps_in_service_is_told_by_its_fault() -> None:
+    world = struck()
+    world.change_node("n1", unschedulable=False, taints=(), quarantine=None)
+    held(world)
+
+    assert "Out: n1: xid-79 is open there" in only_recovery(world).status.message
 
 
 def test_ranks_that_wait_after_the_start_are_reported_within_seconds_in_the_schedulers_words() -> None:
