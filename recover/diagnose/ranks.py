@@ -123,15 +123,22 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
     framework has made the whole gang anew by itself."""
     kept = _leftovers(world, gang)
     oldest = min((p.created for p in pods if p.created and not p.ended), default=None)
-    return [
+    if oldest is None:
+        return []
+    gone = [
         pod
         for pod in world.departed.get(gang.ref.uid, {}).values()
         if pod.namespace == gang.ref.namespace
         and leftover(pod) not in kept
         and pod.deleting_since is not None
-        and oldest is not None
-        and oldest < pod.deleting_since
+        and oldest <= pod.deleting_since
     ]
+    # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
+    # peer was created is a rank of that gang, unless so many were that the whole gang was made anew.
+    in_one_second = [pod for pod in gone if pod.deleting_since == oldest]
+    is_whole = len(in_one_second) >= gang.size
+    no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
+    return [pod for pod in gone if pod.uid not in no_peers]
 
 
 def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:

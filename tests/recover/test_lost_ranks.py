@@ -284,3 +284,36 @@ def test_the_recovery_knows_where_a_rank_ran_that_is_gone_and_whose_log_tells_wh
 
     assert spec["witnesses"][0] == {"pod": pod.name, "uid": pod.uid, "node": "n2"}
     assert (spec["nodes"], spec["gpus"]) == (["n0", "n1", "n2", "n3"], 32)
+
+
+def gone_within_a_second(*ranks: int, before_s: int = 0) -> Worlds:
+    """The gang began at NOW; of its first pods these are gone again within that second, and were replaced."""
+    world = cluster().running(gang("llm", ranks=4), stepping=False)
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, created=NOW)
+    created = NOW - timedelta(seconds=before_s)
+    world.departed["llm-uid"] = {
+        f"old-{rank}-uid": ended(
+            msgspec.structs.replace(
+                pods[f"llm-{rank}-uid"], uid=f"old-{rank}-uid", created=created, deleting_since=NOW
+            ),
+            1,
+            NOW,
+        )
+        for rank in ranks
+    }
+    return world.later(2)
+
+
+def test_a_rank_that_is_replaced_within_the_second_in_which_its_peers_began_is_lost() -> None:
+    assert gone_within_a_second(2).decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [gone_within_a_second(0, 1, 2, 3), gone_within_a_second(2, before_s=60)],
+    ids=["all of them", "one of an older gang"],
+)
+def test_a_gang_that_its_framework_has_made_anew_within_a_second_has_lost_nothing(world: Worlds) -> None:
+    assert world.decide().restarts == []
