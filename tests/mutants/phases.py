@@ -15,11 +15,17 @@ _STOP = of(
         "two attempts write the same checkpoint",
     ),
     (
+        "a cause is not looked at again before the stop",
+        "        if ctx.status.attempt == 1 and (gone := are_gone(ctx)):",
+        "        if ctx.status.attempt < 1 and (gone := are_gone(ctx)):",
+        "a job that trains is stopped for a fault that a person has released",
+    ),
+    (
         "consent is not asked again before the stop",
         "        verdict = may_touch(ctx.world, gang, ctx.now)\n        if isinstance(verdict, Denied):\n"
         "            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))\n"
-        "        refusal",
-        "        refusal",
+        "        if ctx.status.attempt",
+        "        if ctx.status.attempt",
         "a job that people hold meanwhile is stopped",
     ),
 )
@@ -104,8 +110,8 @@ _AVOID = of(
     ),
     (
         "a suspicion is required",
-        "required = {**silent, **broken}",
-        "required = {**silent, **_suspects(ctx, status), **broken}",
+        "    required = {**silent, **{",
+        "    required = {**silent, **_suspects(ctx, status), **{",
         "a gang waits beside a sound node",
     ),
     (
