@@ -323,10 +323,21 @@ class PodProgress(_Wire, frozen=True, kw_only=True):
     instance: Annotated[int, Meta(description="restart number of the container, from its log's name")] = 0
     edge: Edge
     at: Annotated[datetime, Meta(description="when this edge was seen")]
-    first_step: Annotated[int | None, Meta(description="first step this container printed")] = None
+    first_step: Annotated[
+        int | None,
+        Meta(description="first step this container printed, once a later line has shown that it rises"),
+    ] = None
     first_step_at: datetime | None = None
-    last_step: Annotated[int | None, Meta(description="last step known at this edge")] = None
+    last_step: Annotated[
+        int | None,
+        Meta(
+            description="last step known at this edge; without a first step it is what a single line has told"
+        ),
+    ] = None
     last_step_at: datetime | None = None
+    step_of_epoch: Annotated[
+        bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
+    ] = False
     median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
     first_error: LogError | None = None
     known_lines: Annotated[

@@ -90,9 +90,11 @@ class PodFolds:
             fold.clock_set(by, now)
 
     def stalled(self, now: datetime, unread: Collection[PodRef] = ()) -> bool:
-        """True if one has stalled just now; of `unread` nobody knows."""
+        """True if one has stalled just now, or waits long for the line that proves its first step; of
+        `unread` nobody knows."""
         stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
-        return bool(stalled)
+        waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
+        return bool(stalled or waiting)
 
     def tidied(self, now: datetime) -> bool:
         """Forgets containers that ended long ago where newer ones need the room. True if that changed

@@ -10,11 +10,15 @@ from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
 from detectors.facts import PodRef, cut
 from detectors.log_template import without_colours
-from detectors.rules import bars, logs, progress, signatures
+from detectors.rules import bars, logs, progress, signatures, step_lines, step_track
 from detectors.rules.signatures import Hit, Known, Signatures
+from detectors.rules.step_track import Track
 from detectors.settings import Logs
 
 __all__ = ["PodFold"]
+
+_HEARD_ALONE_S = 60.0
+"""A job that tells of its steps so seldom is published before the second line: it has come that far."""
 
 
 class PodFold:
@@ -31,7 +35,13 @@ class PodFold:
         self._rows = rows
         self._job = PodSettings(uid=ref.uid)
         self._named = False
+        self._steps = step_track.Steps()
         self._progress = progress.Progress()
+        self._heard: tuple[int, datetime] | None = None
+        """The last number that may be a step, before one is believed, and when another one came."""
+        self._told_heard = False
+        self._sign: step_lines.Sign | step_lines.Candidate | None = None
+        """The last sign of work that makes no step."""
         self._errors = logs.Errors()
         self._known = Known()
         self._free_device_bytes: int | None = None
@@ -53,19 +63,38 @@ class PodFold:
         return self._edge_at if self._edge is Edge.ENDED else None
 
     @property
+    def steps(self) -> step_track.Steps:
+        """What was read as a step so far, believed or not."""
+        return self._steps
+
+    @property
+    def progress(self) -> progress.Progress:
+        return self._progress
+
+    @property
+    def errors(self) -> logs.Errors:
+        return self._errors
+
+    @property
     def stalled(self) -> bool:
         return self._edge is Edge.STALLED
 
     def restore(self, published: PodProgress, sought: Signatures) -> None:
         """Goes on from what an earlier run of the agent published."""
         self._edge, self._edge_at = published.edge, published.at
+        is_stepping = published.first_step is not None
+        self._steps = step_track.Steps(known=published.last_step if is_stepping else None)
         self._progress = progress.Progress(
             first_step=published.first_step,
             first_step_at=published.first_step_at,
-            last_step=published.last_step,
-            last_step_at=published.last_step_at,
+            last_step=published.last_step if is_stepping else None,
+            last_step_at=published.last_step_at if is_stepping else None,
+            of_epoch=published.step_of_epoch,
+            alive_at=published.last_step_at if is_stepping else None,
             durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
         )
+        if not is_stepping and published.last_step is not None and published.last_step_at is not None:
+            self._heard, self._told_heard = (published.last_step, published.last_step_at), True
         self._was_away = True
         self._errors = logs.Errors(error=published.first_error)
         self._known = signatures.known_again(sought, published.known_lines)
@@ -80,6 +109,7 @@ class PodFold:
         changed = job.step_template != self._job.step_template and self._edge is not Edge.ENDED
         self._job, self._named = job, True
         if changed:
+            self._steps, self._heard = step_track.Steps(), None
             self._progress, self._errors, self._known_until = progress.Progress(), logs.Errors(), None
             self.drop_tail()
             self._edge = self._edge_at = None
@@ -100,20 +130,62 @@ class PodFold:
 
     def _step(self, text: str, at: datetime) -> bool:
         pieces = bars.pieces(without_colours(text))
+        is_old = self._known_until is not None and at <= self._known_until
+        before, alive, pauses = self._steps.lead, False, False
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
+            for read in step_lines.read(piece, self._job.step_template):
+                if isinstance(read, step_lines.Save | step_lines.Sign):
+                    pauses = pauses or isinstance(read, step_lines.Save) or read.evaluates
+                    alive = alive or (isinstance(read, step_lines.Sign) and self._is_new(read))
+                    continue
+                was = self._steps
+                self._steps = step_track.observe(was, read, at)
+                if isinstance(read, step_lines.Candidate):
+                    is_life = step_track.shows_life(was, self._steps, read)
+                    self._held_back = text.endswith("\r") if is_life else self._held_back
+                    alive = (
+                        alive
+                        or is_life
+                        or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
+                    )
+                    self._hear(read, at)
         self._keep(pieces[-1] if pieces else "")
         self._progress = progress.began(self._progress, at)
-        steps = progress.steps_in(pieces, self._job.step_template)
-        if steps is None:
+        if is_old:
             return False
-        self._held_back = text.endswith("\r")
-        if self._known_until is not None and at <= self._known_until:
-            return False
-        before = self._progress
-        self._progress = progress.observe(before, steps[-1], at, first=steps[0])
+        return self._moved(before, at, alive=alive, pauses=pauses)
+
+    def _is_new(self, sign: step_lines.Sign | step_lines.Candidate) -> bool:
+        """A bar that is drawn again as it was shows no life."""
+        told, self._sign = self._sign, sign
+        return told != sign
+
+    def _hear(self, read: step_lines.Candidate, at: datetime) -> None:
+        """A number that may be a step, as long as none is known to be one."""
+        if read.strong and self._progress.first_step is None:
+            if self._heard is None or self._heard[0] != read.step:
+                self._heard = read.step, at
+            if self._edge is None:
+                self._turn(Edge.STARTED, at)
+
+    def _moved(self, before: Track | None, at: datetime, *, alive: bool, pauses: bool) -> bool:
+        """What the line has changed: the step, or only a sign that the training goes on. True if it was an
+        edge."""
+        lead, was = self._steps.lead, self._progress
+        if lead is not None:
+            self._progress = progress.observe(
+                was, lead, at, is_new=before is not None and before.name != lead.name
+            )
+        if self._progress is was:
+            if was.first_step is None or not (alive or pauses):
+                return False
+            self._progress = progress.pausing(was, at, self._settings.pause_s) if pauses else was
+            self._progress = progress.heard(self._progress, at) if alive else self._progress
+            if self._progress is was:
+                return False
         self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False
-        if self._progress is before or self._edge is Edge.ENDED:
+        if self._progress.last_step_at == was.last_step_at or self._edge is Edge.ENDED:
             return False
         self._errors = logs.survived(self._errors, at)
         if self._edge in (None, Edge.STARTED):
@@ -123,7 +195,7 @@ class PodFold:
     def tick(self, now: datetime) -> bool:
         """True if the container has stalled just now."""
         self._is_fresh = False
-        last_at = self._progress.last_step_at
+        last_at = self._progress.alive_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
         if self._was_away:
@@ -134,17 +206,26 @@ class PodFold:
             self._progress,
             stall_min_s=self._settings.stall_min_s,
             stall_factor=self._settings.stall_factor,
+            announced_s=self._settings.pause_s,
             hang_timeout_s=self._job.hang_timeout_s,
         )
         if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
             return False
         return self._turn(Edge.STALLED, now)
 
+    def waits_for_second(self, now: datetime) -> bool:
+        """True once, if one line has named a step a while ago, and no other has come since."""
+        if self._heard is None or self._edge is not Edge.STARTED or self._told_heard:
+            return False
+        self._told_heard = (now - self._heard[1]).total_seconds() >= _HEARD_ALONE_S
+        return self._told_heard
+
     def clock_set(self, by: timedelta, now: datetime) -> None:
         """The node's clock was set: no more and no less time went by since the last step. Of a step since the
         last tick nobody knows by which time it was dated; it has only just come."""
-        last_at = self._progress.last_step_at
+        last_at = self._progress.alive_at
         self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
+        self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
 
     def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
         """True if this is news, and news that is published. The memory is as last read before now."""
@@ -165,8 +246,9 @@ class PodFold:
         if self._edge is None or self._edge_at is None:
             return None
         ended = self._edge is Edge.ENDED
+        steps, heard = self._progress, self._heard if self._progress.first_step is None else None
         if self._progress.first_step is None and not (
-            self._errors.error is not None or self._known.lines or self._named
+            self._errors.error is not None or self._known.lines or self._named or self._heard is not None
         ):
             return None
         return PodProgress(
@@ -177,10 +259,11 @@ class PodFold:
             instance=self.ref.instance,
             edge=self._edge,
             at=self._edge_at,
-            first_step=self._progress.first_step,
-            first_step_at=self._progress.first_step_at,
-            last_step=self._progress.last_step,
-            last_step_at=self._progress.last_step_at,
+            first_step=steps.first_step,
+            first_step_at=steps.first_step_at,
+            last_step=steps.last_step if heard is None else heard[0],
+            last_step_at=steps.last_step_at if heard is None else heard[1],
+            step_of_epoch=steps.of_epoch,
             median_step_s=progress.median_step_s(self._progress),
             first_error=self._errors.error,
             known_lines=list(self._known.lines),

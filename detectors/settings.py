@@ -59,8 +59,12 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_min_s: PositiveSeconds = 600.0
     """No pod is called stalled before this: evaluation and checkpoints take minutes."""
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
-    """... nor before this many times the median step. Where a line tells of many steps, the usual pause
-    between two such lines is added."""
+    """... nor before this many times the median step, nor before one and a half times the longest pause that
+    the job has made between two lines with a step. Where a line tells of many steps, the usual pause between
+    two such lines is added."""
+    pause_s: PositiveSeconds = 1800.0
+    """After a line that tells of a checkpoint or an evaluation no pod is called stalled before this. A job's
+    own hang-timeout is not affected."""
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
     """So many containers are followed at once. Of more, those whose pods hold devices or are named by the
     controller come first; what is left out is told in the NodeHealth's coverage."""

@@ -22,6 +22,7 @@ import recover.telemetry
 from docs import admission, chart
 from docs.catalogue import catalogue_page
 from docs.dashboard import dashboard
+from docs.frameworks import frameworks_page
 from docs.recipes import recipes_page
 from docs.shipped import shipped_file
 from docs.signatures import signatures_file
@@ -66,6 +67,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "xid.md": catalogue_page(),
+        REFERENCE / "frameworks.md": frameworks_page(),
         CATALOGUE / "signatures.toml": signatures_file(),
         DOCTOR / "shipped.yaml": shipped_file(),
         chart.CHART / "README.md": chart.readme(),

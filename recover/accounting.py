@@ -12,8 +12,13 @@ __all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
 
 
 def last_step(world: World, recovery: Recovery) -> int | None:
-    """The last step that a witness of the gang is known to have made before the stop."""
-    steps = [p.last_step for p in told(world, recovery.witnesses) if p.last_step is not None]
+    """The last step that a witness of the gang is known to have made before the stop. A number that one line
+    alone has told is not known to be a step, and one that counts within an epoch is compared with nothing."""
+    steps = [
+        p.last_step
+        for p in told(world, recovery.witnesses)
+        if p.last_step is not None and p.first_step is not None and not p.step_of_epoch
+    ]
     return max(steps, default=None)
 
 
@@ -25,7 +30,11 @@ def lost_steps(last: int | None, first_new: int) -> int | None:
 def trained_until(world: World, recovery: Recovery) -> datetime:
     """From when nothing new was made: the first evidence, or a witness' last step where the gang trained on
     after that, as with a fault that waits for the next checkpoint."""
-    steps = [p.last_step_at for p in told(world, recovery.witnesses) if p.last_step_at is not None]
+    steps = [
+        p.last_step_at
+        for p in told(world, recovery.witnesses)
+        if p.last_step_at is not None and p.first_step is not None
+    ]
     return max([recovery.spec.detected_at, *steps])
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
-from detectors.contract import Edge, Finding, NodeHealth, Remedy, Severity
+from detectors.contract import Finding, NodeHealth, Remedy, Severity
 from detectors.evidence import is_open
 from recover.answered import Answer, answered, answers
 from recover.api import Incident
@@ -108,7 +108,7 @@ def trained_after(health: NodeHealth | None, at: datetime) -> bool:
     """Training on that node has made steps well after this."""
     after = at + timedelta(seconds=_TRAINED_S)
     return health is not None and any(
-        pod.edge is not Edge.STARTED and pod.last_step_at is not None and pod.last_step_at > after
+        pod.first_step is not None and pod.last_step_at is not None and pod.last_step_at > after
         for pod in health.status.pods
     )
 

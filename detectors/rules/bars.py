@@ -6,15 +6,28 @@ One line of a log then holds many pieces, of which a terminal shows the last. tq
 
 from __future__ import annotations
 
-__all__ = ["pieces", "step_of", "without_rate"]
+import re
+
+import msgspec
+
+__all__ = ["Bar", "bar_in", "pieces", "without_rate"]
 
 _PIECES_MAX = 4
-_CALLED_STEPS = frozenset(
-    f"{kind}{word}"
-    for kind in ("", "global ", "global_", "train ", "training ")
-    for word in ("step", "steps")
-)
-_DIGITS_MAX = 15
+_NAME_CHARS_MAX = 120
+_COUNT = re.compile(r"\|\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
+_PERCENT = re.compile(r"\s*\d{1,3}%$")
+_RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
+"""`[rank3]: ` of torch, `(TaskRunner pid=1234) ` of Ray, `3: ` of srun --label."""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """What a bar shows. `total` is None where nobody knows it."""
+
+    name: str
+    count: int
+    total: int | None
+    behind: str
+    """What the line holds behind the count."""
 
 
 def pieces(text: str) -> list[str]:
@@ -30,19 +43,18 @@ def without_rate(piece: str) -> bool:
     return "<?, ?" in piece
 
 
-def step_of(lower: str) -> int | None:
-    """What a bar has counted whose name says that it counts training steps.
+def bar_in(piece: str) -> Bar | None:
+    """The bar that a piece of a line draws.
 
-    A bar without a name may be training, an evaluation or the reading of data: it names no step.
-
-    >>> step_of("steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s]")
-    12
-    >>> step_of(" 12%|#2   | 12/100 [00:10<01:15,  1.17it/s]")
+    >>> bar_in("(Runner pid=7) Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s]")
+    Bar(name='Steps', count=12, total=100, behind='01:15,  1.17it/s]')
+    >>> bar_in(" 12%|#2   | 12/100 [00:10<01:15,  1.17it/s]").name
+    ''
     """
-    name, percent, bar = lower.partition("%|")
-    called, colon, _ = name.partition(":")
-    if not (percent and colon and called.strip() in _CALLED_STEPS):
+    found = _COUNT.search(piece)
+    if found is None:
         return None
-    count, slash, total = bar.partition("| ")[2].partition("/")
-    is_count = slash and count.isascii() and count.isdigit() and len(count) <= _DIGITS_MAX
-    return int(count) if is_count and " [" in total else None
+    head = _PERCENT.sub("", piece.partition("|")[0][:_NAME_CHARS_MAX])
+    name = _RANK.sub("", head).strip().rstrip(":").rstrip()
+    total = None if found["total"] == "?" else int(found["total"])
+    return Bar(name=name, count=int(found["count"]), total=total, behind=piece[found.end() :])

@@ -26,9 +26,9 @@ __all__ = ["first_step_due", "limit_of", "shows_no_step", "steps_are_readable", 
 def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
-    """Returns when a gang of which all ranks run should have made its first step. Returns None if it has made
-    one, if a rank is missing, if the log of a rank is not read, or if nobody asked for its recovery. A
-    running recovery keeps its own deadline."""
+    """Returns when a gang of which all ranks run should have made its first step, or the next one after one
+    line with a step. Returns None if it has made one, if a rank is missing, if the log of a rank is not read,
+    or if nobody asked for its recovery. A running recovery keeps its own deadline."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED
@@ -41,7 +41,10 @@ def first_step_due(
     begins = [pod.created for pod in pods if pod.created is not None]
     if len(begins) < len(pods):
         return None
-    return max(begins) + timedelta(seconds=limit_s)
+    heard = [
+        told.last_step_at for pod in pods for told in world.containers(pod) if told.last_step_at is not None
+    ]
+    return max([*begins, *heard]) + timedelta(seconds=limit_s)
 
 
 def limit_of(gang: Gang, timing: Timing) -> float | None:

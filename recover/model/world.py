@@ -186,7 +186,7 @@ class World(msgspec.Struct, frozen=True):
         told = [p for p in self._published(pod) if p.edge is not Edge.STARTED]
         return max(
             _newest(told),
-            key=lambda p: (p.last_step != p.first_step, p.first_step is not None, p.at),
+            key=lambda p: (p.first_step is not None, p.last_step != p.first_step, p.at),
             default=None,
         )
 

@@ -49,7 +49,8 @@ def verifying(ctx: Context) -> Step:
             return Step(look_again_s=unknown_s)
         return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
     if ctx.expired():
-        return _no_steps(ctx)
+        patience_s = _second_line_s(ctx)
+        return Step(writes=remove_scans(ctx), look_again_s=patience_s) if patience_s > 0 else _no_steps(ctx)
     return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
 
 
@@ -79,16 +80,32 @@ def _first_step(ctx: Context) -> PodProgress | None:
     return min(made, key=lambda p: (p.first_step_at or p.at, p.name), default=None)
 
 
+def _second_line_s(ctx: Context) -> float:
+    """Seconds to wait for a second line with a step, where a rank has printed one: as long again as for the
+    first. A job may tell of its steps once in half an hour, and one line proves nothing."""
+    heard = [
+        told.last_step_at
+        for pod in ctx.living()
+        for told in ctx.world.containers(pod)
+        if told.first_step is None and told.last_step_at is not None and not told.tail
+    ]
+    latest = max(heard, default=None)
+    if latest is None:
+        return 0.0
+    limit_s = limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
+    return limit_s - (ctx.now - latest).total_seconds()
+
+
 def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     if first is None or first.first_step is None:
         message = f"{ctx.gang.ref} has completed before its first new step was seen"
         return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
     at = first.first_step_at or first.at
     last = _last_step(ctx)
-    steps = lost_steps(last, first.first_step)
+    steps = None if first.step_of_epoch else lost_steps(last, first.first_step)
     since = trained_until(ctx.world, ctx.recovery)
     gpu_s = lost_gpu_s(ctx.spec, since, at, steps, first.median_step_s)
-    reason, words = _judged(ctx, first.first_step)
+    reason, words = _judged(ctx, first)
     changed = _delivered(ctx, known.verified(ctx, stepped=True))
     status = msgspec.structs.replace(
         ctx.status,
@@ -124,11 +141,15 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
     )
 
 
-def _judged(ctx: Context, first: int) -> tuple[str, str]:
+def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
     """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch. Where no
-    checkpoint was verified, the last step that was seen before the stop tells."""
-    choice, last = ctx.status.checkpoint, _last_step(ctx)
+    checkpoint was verified, the last step that was seen before the stop tells. A number that begins again
+    with each epoch tells that it trains, and not from where."""
+    assert progress.first_step is not None
+    choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
     seen = f"{ctx.gang.ref} trains again: first new step {first}"
+    if progress.step_of_epoch:
+        return "Resumed", f"{seen} of an epoch; its log does not tell the step of the whole run"
     if choice is not None and choice.step is not None:
         if first > choice.step:
             return "Resumed", seen
@@ -147,8 +168,7 @@ def _judged(ctx: Context, first: int) -> tuple[str, str]:
 
 
 def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
-    assert first.first_step is not None
-    _, words = _judged(ctx, first.first_step)
+    _, words = _judged(ctx, first)
     return (ctx.event(EventReason.RECOVERY_SUCCEEDED, words),)
 
 

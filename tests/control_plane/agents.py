@@ -12,7 +12,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = ["Agent", "LaidHost", "agent_pod", "kubelets", "started"]
 
 _WATCH_S = 600.0
 _AGAIN_S = 0.5
+_APART = timedelta(milliseconds=10)
 
 _SETTINGS = (
     # A real GPU of this machine must not take the place of the node's.
@@ -61,13 +62,17 @@ class Agent:
         self.host.append_kmsg(f"NVRM: Xid (PCI:{pci}): {code}, {text}")
 
     def prints(self, pod: Any, lines: Sequence[str]) -> None:
-        """As the pod's first container, into its CRI log, in one write. From then on its cgroup is there."""
+        """As the pod's first container, into its CRI log, in one write, 10 ms apart. From then on its cgroup
+        is there."""
         container = pod["spec"]["containers"][0]["name"]
         self.host.cgroup(pod["metadata"]["uid"], container).mkdir(parents=True, exist_ok=True)
         folder = self.host.log_folder(pod) / container
         folder.mkdir(parents=True, exist_ok=True)
-        at = datetime.now(UTC).isoformat()
-        text = "".join(f"{at} stdout F {line}\n" for line in lines)
+        begin = datetime.now(UTC) - len(lines) * _APART
+        text = "".join(
+            f"{(begin + number * _APART).isoformat()} stdout F {line}\n"
+            for number, line in enumerate(lines, 1)
+        )
         with (folder / "0.log").open("ab", buffering=0) as log:
             log.write(text.encode())
 

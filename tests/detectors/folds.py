@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.facts import PodRef
 from detectors.pods import PodFold
+from detectors.rules.bars import pieces
+from detectors.rules.step_lines import Candidate, read
 from detectors.settings import Logs
 
-__all__ = ["ERRORS", "REF", "START", "at", "pod"]
+__all__ = ["ERRORS", "REF", "START", "at", "pod", "step_in"]
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 REF = PodRef("train", "llm-0", "uid-0", "main", 0)
@@ -22,3 +24,10 @@ def at(seconds: float) -> datetime:
 
 def pod() -> PodFold:
     return PodFold(REF, Logs(), ERRORS)
+
+
+def step_in(line: str, template: str = "") -> int | None:
+    """The step that one line tells by itself; None where only further lines could show that it is one."""
+    told = [one for piece in pieces(line) for one in read(piece, template)]
+    steps = [one.step for one in told if isinstance(one, Candidate) and one.strong]
+    return steps[-1] if steps else None

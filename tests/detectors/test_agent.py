@@ -73,6 +73,8 @@ async def test_a_tenant_that_prints_fault_lines_makes_no_finding(host: Host) -> 
     async with node_api("n1") as api, host.agent(api):
         host.kernel(lie, prio=12)
         host.prints(lie, "4,1,1,-;" + lie, "step 1")
+        await asyncio.sleep(0.02)
+        host.prints("step 2")
         status = await api.until(lambda status: bool(status.pods))
         await asyncio.sleep(0.1)
 
@@ -90,7 +92,9 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
         (log,) = (host.root / "var/log/pods").rglob("0.log")
         with log.open("ab") as file:
             file.write(b"\xff\x00\xfe no line of the runtime\n" + b"x" * 10_000_000 + b"\n")
-        host.prints("\x1b[2J caf\u00e9", "step 2", "step 3")
+        host.prints("\x1b[2J caf\u00e9", "step 2")
+        await asyncio.sleep(0.02)
+        host.prints("step 3")
         with (host.root / "dev/kmsg").open("ab") as file:
             file.write(b"\xff\xfe\x00\n4,notanumber,1,-;NVRM: Xid\n999999,7,1,-;what facility\n4,1,1\n")
             file.write(b"4,9,9,-;" + b"y" * 1_000_000 + b"\n")
@@ -105,7 +109,9 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
 
 async def test_a_training_container_is_followed_from_its_first_step_to_its_end(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        host.prints("loading", "step 41/100 loss 0.3", "step 42/100 loss 0.3")
+        host.prints("loading", "step 41/100 loss 0.3")
+        await asyncio.sleep(0.02)
+        host.prints("step 42/100 loss 0.3")
         await api.until(lambda status: bool(status.pods) and status.pods[0].edge is Edge.STEPPING)
         host.prints("Traceback (most recent call last):", "ValueError: bad shape")
         host.prints("step 41/100", instance=1)
@@ -123,9 +129,11 @@ async def test_a_jobs_step_template_and_hang_limit_come_with_the_spec(host: Host
         api.spec = {"pods": [{"uid": "uid-llm-0", "stepTemplate": "it {step}!", "hangTimeoutS": 0.5}]}
         async with host.agent(api):
             host.prints("step 7 of warm-up", "it 1!")
+            await asyncio.sleep(0.02)
+            host.prints("it 2!")
             await api.until(lambda status: bool(status.pods) and status.pods[0].first_step == 1)
             await api.until(lambda status: status.pods[0].edge is Edge.STALLED)
-            host.prints("it 2!")
+            host.prints("it 3!")
             await api.until(lambda status: status.pods[0].edge is Edge.RESUMED)
 
 
@@ -363,6 +371,8 @@ async def test_lines_that_recipes_look_for_are_published_and_counted_once(
                 "request": "now",
             }
             host.prints("it 1!")
+            await asyncio.sleep(0.02)
+            host.prints("it 2!")
             host.prints("CUDA_ERROR_INVALID_IMAGE", pod="other")
             await api.until(lambda status: any(pod.first_step == 1 for pod in status.pods))
             assert await counted(client, "paddle-autogrow-oom") == "1.0", "read again and not counted again"

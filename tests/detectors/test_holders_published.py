@@ -162,6 +162,8 @@ async def test_an_agent_that_starts_anew_never_publishes_that_nobody_is_known(ho
             async with host.agent(api, QUICK):
                 await asked(played, played.calls + 1)
                 host.prints("step 1")
+                await asyncio.sleep(0.02)
+                host.prints("step 2")
                 await api.until(lambda status: bool(status.pods))
                 assert holders(api.health) == {"GPU-38": ["uid-llm-0"]}
                 played.goes_on.set()

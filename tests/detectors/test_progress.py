@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from detectors.contract import TAIL_BYTES_MAX, Edge, NodeHealthSpec, PodSettings
 from detectors.core import AgentCore, Dirty
 from detectors.facts import PodRef
-from detectors.rules.progress import step_in
 from detectors.settings import AgentSettings
-from tests.detectors.folds import REF, START, at, pod
+from tests.detectors.folds import REF, START, at, pod, step_in
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ from tests.detectors.folds import REF, START, at, pod
         ("timestep 12", None),
         ("total steps: 1000", None),
         ("step 99999999999999999999", None),
-        ("misstep 3, step 4", 4),
+        ("misstep 3, step 4", None),
         ("step: 12% done", None),
         ("", None),
     ],
@@ -70,7 +69,9 @@ def test_a_template_is_literal(template: str, line: str, step: int | None) -> No
         ("Loading checkpoint shards:  50%|#####     | 1/2 [00:05<00:05,  5.31s/it]", None),
         ("model.safetensors:  12%|#2        | 52.4M/440M [00:01<00:09, 42.3MB/s]", None),
         ("Map:  12%|#2        | 3000/25000 [00:00<00:05, 4012.11 examples/s]", None),
-        ("Epoch 0:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s, train_loss_step=0.3]", None),
+        ("Epoch 0:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s, train_loss_step=0.3]", 12),
+        ("Epoch:  12%|#2        | 1/8 [10:00<70:00, 600.0s/it]", None),
+        ("Validation DataLoader 0:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
     ],
 )
 def test_a_bar_is_read_where_its_name_says_that_it_counts_training_steps(bar: str, step: int | None) -> None:
@@ -116,10 +117,10 @@ def test_silence_between_the_parts_of_an_endless_line_is_no_stall_unless_the_job
     """A runtime hands on 16 KiB at a time: 160 bars, or hours of slow steps."""
     without, own, ended = pod(), pod(), pod()
     own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
-    bar = "Steps:  12%|#2        | 12/100 [06:00<44:00, 30.00s/it]"
-    without.line(bar + "\r", START)
-    own.line(bar + "\r", START)
-    ended.line(bar, START)
+    bars = [f"Steps:  12%|#2        | {n}/100 [06:00<44:00, 30.00s/it]" for n in (11, 12)]
+    for fold, end in ((without, "\r"), (own, "\r"), (ended, "")):
+        fold.line(bars[0], at(-30))
+        fold.line(bars[1] + end, START)
 
     assert not without.tick(at(1e6))
     assert own.tick(at(30))
@@ -136,12 +137,12 @@ def test_a_line_of_nothing_but_heads_is_read_in_linear_time() -> None:
     assert step_in("step " * 200_000) is None
 
 
-def test_the_first_step_is_an_edge_and_the_next_ones_are_not() -> None:
+def test_the_first_rise_is_an_edge_and_the_next_steps_are_none() -> None:
     fold = pod()
 
     edges = [fold.line(f"step {n}/100", at(n)) for n in range(41, 50)]
 
-    assert edges == [True] + [False] * 8
+    assert edges == [False, True] + [False] * 7
     published = fold.published()
     assert published is not None
     assert (published.edge, published.first_step, published.last_step) == (Edge.STEPPING, 41, 49)
@@ -205,8 +206,9 @@ def test_a_jobs_own_limit_wins_and_zero_is_never() -> None:
     own, off = pod(), pod()
     own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
     off.job_settings(PodSettings(uid="uid-0", hang_timeout_s=0))
-    own.line("step 1", START)
-    off.line("step 1", START)
+    for fold in (own, off):
+        fold.line("step 0", at(-1))
+        fold.line("step 1", START)
 
     assert own.tick(at(30))
     assert not off.tick(at(1e6))
@@ -214,6 +216,7 @@ def test_a_jobs_own_limit_wins_and_zero_is_never() -> None:
 
 def test_steps_after_a_stall_are_the_edge_resumed() -> None:
     fold = pod()
+    fold.line("step 0", at(-1))
     fold.line("step 1", START)
     fold.tick(at(600))
 
@@ -252,6 +255,7 @@ def test_a_changed_template_starts_the_container_over() -> None:
     again = core.spec(_spec("it {step}!"))
     core.log_line(REF, "step 5 of warm-up", START)
     core.log_line(REF, "it 1!", START)
+    core.log_line(REF, "it 2!", at(1))
 
     assert again == [REF]
     assert core.status(START).pods[0].first_step == 1
@@ -290,6 +294,7 @@ def test_a_restarted_agent_goes_on_where_it_was() -> None:
 def test_what_a_restarted_agent_does_not_find_in_the_log_was_no_silence() -> None:
     """Its log was rotated, or is too long to be read again: the last step that we know of is hours old."""
     before, after = (AgentCore(AgentSettings(), boot_id="b") for _ in range(2))
+    before.log_line(REF, "step 0", at(-1))
     before.log_line(REF, "step 1", START)
     after.restore(before.status(START))
     after.log_line(REF, "saved the metrics", at(7200))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -195,7 +195,8 @@ async def test_until_the_controller_has_made_the_object_it_is_not_ready(core: Ag
         assert await publisher.first_reply() is None
         assert not publisher.ready
         api.exists = True
-        core.log_line(PodRef("train", "llm-0", "uid"), "step 1", NOW)
+        for number in range(2):
+            core.log_line(PodRef("train", "llm-0", "uid"), f"step {number}", NOW + timedelta(seconds=number))
         publisher.wake()
         await api.until(lambda status: bool(status.pods))
         assert publisher.ready

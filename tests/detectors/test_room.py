@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -60,6 +60,7 @@ def test_of_a_container_that_is_left_nothing_old_is_told_and_it_may_come_back() 
 
     assert (core.is_silent(RANK), core.dirty, core.status(NOW).pods) == (True, Dirty.EDGE, [])
     core.log_line(RANK, "step 1", NOW)
+    core.log_line(RANK, "step 2", NOW + timedelta(seconds=1))
     assert [pod.edge for pod in core.status(NOW).pods] == [Edge.STEPPING]
 
 

@@ -155,6 +155,7 @@ def test_a_known_line_before_the_first_step_is_an_edge_and_no_progress() -> None
     assert not line.issue, "it shows that a change helped"
 
     core.log_line(REF, "step 1", at(2))
+    core.log_line(REF, "step 2", at(3))
 
     assert (published(core).edge, published(core).known_lines) == (Edge.STEPPING, pod.known_lines)
 
@@ -213,6 +214,7 @@ def test_a_long_line_is_cut_so_that_its_match_stays(before: int) -> None:
 def test_services_that_print_a_known_line_never_displace_a_training() -> None:
     core = agent()
     core.log_line(REF, "step 1", at(0))
+    core.log_line(REF, "step 2", at(1))
     for n in range(80):
         core.log_line(
             PodRef("web", f"api-{n}", f"web-{n}", "main", 0), "INFO: Application startup complete.", at(n)
@@ -243,6 +245,7 @@ def test_a_restarted_agent_neither_loses_nor_repeats_known_lines() -> None:
     assert after.dirty is Dirty.NOTHING
     after.log_line(REF, ALLOCATOR, at(3))
     after.log_line(REF, "step 1", at(3))
+    after.log_line(REF, "step 2", at(4))
 
     pod = published(after)
     assert [line.text for line in pod.known_lines] == [NO_CONFLICT, ALLOCATOR]

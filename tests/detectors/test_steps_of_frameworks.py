@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,8 +12,8 @@ from detectors.catalog.log_errors import packaged_log_errors
 from detectors.contract import PodSettings
 from detectors.facts import PodRef
 from detectors.pods import PodFold
-from detectors.rules.progress import step_in
 from detectors.settings import Logs
+from tests.detectors.folds import step_in
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -44,7 +44,6 @@ def fold() -> PodFold:
         ("train=0.30 val=0.31 step=12", 12),
         ("2026-11-21 09:30:00,123-INFO-step 12 loss 0.3", 12),
         ("2026-11-21 09:30:00,123-step=12", 12),
-        ("[llm-resumed] uploaded 3 files, step 12", 12),
         ("iter:1,200,lr:2e-04", 1200),
         ("iter 5,100,0.3", 5),
         ("step 12,loss 0.3", 12),
@@ -107,6 +106,7 @@ def test_a_template_reads_a_number_as_it_is_laid_out(template: str, line: str, s
 def test_colours_hide_no_step(fold: PodFold, template: str, line: str) -> None:
     fold.job_settings(PodSettings(uid="uid-0", step_template=template))
     fold.line(line, NOW)
+    fold.line(line.replace("10", "11"), NOW + timedelta(seconds=1))
 
     published = fold.published()
     assert published is not None

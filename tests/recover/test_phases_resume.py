@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault
+from detectors.contract import Edge, Fault
 from recover.actions import Ensure, Patch
 from recover.api import Phase
 from recover.model import Mount, PodPhase, Refusal, Template, Terminal, Volume, VolumeKind
@@ -372,6 +372,27 @@ def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
     step(world.later(2700))
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.NO_STEPS)
+
+
+def test_one_line_with_a_step_proves_nothing_and_the_second_one_has_as_long_as_the_first() -> None:
+    """A job that prints each hundredth step, of 20 s each."""
+    world = faulted(attempts_per_cause="2")
+    advanced(world, Phase.VERIFYING)
+    world.later(2000)
+    first_step(world, 100)
+    for name, health in world.health.items():
+        pods = [
+            msgspec.structs.replace(pod, edge=Edge.STARTED, first_step=None, first_step_at=None)
+            for pod in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert step(world) == []
+    assert acts(look(world.later(2000))) == [], "the deadline has passed, and the second line is not due yet"
+    assert only_recovery(world).status.phase is Phase.VERIFYING
+
+    assert step(world.later(700)) == ["recovery-stopping"]
 
 
 @pytest.mark.parametrize(("by_a_node", "held_against_it"), [(True, []), (False, [80])])

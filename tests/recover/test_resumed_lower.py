@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from recover.api import Phase
 from recover.reasons import Reason
 from tests.acting import advanced, first_step, only_recovery, recovering, step
 from tests.builders import cluster, gang
+
+
+def test_a_number_that_begins_again_with_each_epoch_is_compared_with_nothing() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))  # it had reached step 100
+    advanced(world, Phase.VERIFYING)
+    first_step(world.later(30), 3)
+    for name, health in world.health.items():
+        pods = [msgspec.structs.replace(pod, step_of_epoch=True) for pod in health.status.pods]
+        world.health[name] = msgspec.structs.replace(
+            health, status=msgspec.structs.replace(health.status, pods=pods)
+        )
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.reason, status.lost_steps) == (Phase.SUCCEEDED, "", None)
 
 
 @pytest.mark.parametrize(

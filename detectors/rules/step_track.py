@@ -1,0 +1,224 @@
+"""Which of the numbers in a container's log is the training's step. Pure; pods.py holds one for each
+container.
+
+step_lines.py names candidates. Lines of one name are a track, and a track is believed once it has risen from
+one line to another: a line that is printed once, as `step=0` when a framework is initialised, is believed
+never. Several tracks may rise together; one of them leads.
+
+    candidate -> track, unproven -> risen over two lines -> believed -> leads, or counts beside the leading
+    one
+
+- Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. One
+  lower number does not: the ranks of a container print in any order.
+- A bar without a name is the training's where the log names its total, or a checkpoint has its count, or the
+  training's own figures come between its counts. Evaluations and the reading of data draw such bars, too.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from detectors.rules.step_lines import ANONYMOUS, PLAIN, VAGUE, Candidate, Metrics, Read, Total
+
+__all__ = ["Steps", "Track", "observe", "shows_life"]
+
+TOGETHER_S = 0.005
+"""What comes within that came out of one buffer."""
+_TRACKS_MAX = 12
+_PACE_PER_S_MAX = 100_000.0
+_VAGUE_RISES = 3
+_VAGUE_TOTAL_MIN = 64
+"""`step 3/20` of who knows what is set up, downloaded or sampled, and rises as well."""
+_METRICS_MIN = 2
+_SILENT_RISES = 4
+
+
+class Track(msgspec.Struct, frozen=True):
+    """What was read under one name. `at` is the time of the line that rose last, `heard_at` of the last
+    line."""
+
+    name: str
+    order: int
+    strong: bool
+    of_epoch: bool
+    first: int
+    first_at: datetime
+    last: int
+    at: datetime
+    heard_at: datetime
+    rises: int = 0
+    lowered: int | None = None
+    """A number below the last one, which may begin another run."""
+    believed: bool = False
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """All tracks of one container instance. `known` is the last step that an earlier run of the agent has
+    published: a higher one goes on from it."""
+
+    tracks: tuple[Track, ...] = ()
+    leading: str = ""
+    total: int | None = None
+    """As the training announced it."""
+    bar: str = ""
+    """The bar without a name that was drawn last."""
+    metrics: tuple[tuple[str, int], ...] = ()
+    """How often the training's figures came behind each bar without a name."""
+    silent_rises: int = 0
+    """Rises of other tracks since the leading one rose."""
+    known: int | None = None
+
+    @property
+    def lead(self) -> Track | None:
+        """The track that is the training's; None before one is believed."""
+        return _named(self, self.leading) if self.leading else None
+
+    @property
+    def rivals(self) -> tuple[Track, ...]:
+        """Other tracks that rise, too."""
+        return tuple(track for track in self.tracks if track.believed and track.name != self.leading)
+
+
+def observe(steps: Steps, read: Read, at: datetime) -> Steps:
+    """With one thing that a line tells."""
+    match read:
+        case Total():
+            return msgspec.structs.replace(steps, total=read.steps)
+        case Metrics():
+            return _figures(steps) if steps.bar else steps
+        case Candidate():
+            return _numbered(steps, read, at)
+    return steps
+
+
+def shows_life(before: Steps, after: Steps, candidate: Candidate) -> bool:
+    """Whether a line of a believed track told another number than the last one did."""
+    was, now = _named(before, candidate.name), _named(after, candidate.name)
+    return (
+        now is not None
+        and now.believed
+        and (was is None or (was.last, was.lowered) != (now.last, now.lowered))
+    )
+
+
+def _named(steps: Steps, name: str) -> Track | None:
+    for track in steps.tracks:
+        if track.name == name:
+            return track
+    return None
+
+
+def _figures(steps: Steps) -> Steps:
+    """The bar that was drawn last may be the training's, if it has moved since the last figures."""
+    times = dict(steps.metrics)
+    times[steps.bar] = times.get(steps.bar, 0) + 1
+    return msgspec.structs.replace(steps, metrics=tuple(times.items())[-_TRACKS_MAX:])
+
+
+def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
+    lead = steps.lead
+    if (
+        candidate.name == PLAIN
+        and lead is not None
+        and lead.name.startswith(VAGUE)
+        and candidate.step > lead.last
+    ):
+        candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words
+    is_anonymous = candidate.name.startswith(ANONYMOUS)
+    if is_anonymous:
+        steps = msgspec.structs.replace(steps, bar=candidate.name)
+        if steps.total is not None and candidate.total != steps.total:
+            return steps
+    before = _named(steps, candidate.name)
+    track = _begun(candidate, at) if before is None else _moved(before, candidate, at)
+    if is_anonymous and (_is_announced(steps, candidate) or candidate.strong):
+        track = msgspec.structs.replace(track, strong=True)
+    if not track.believed and _is_believable(steps, track, candidate, at):
+        track = msgspec.structs.replace(track, believed=True)
+    others = tuple(one for one in steps.tracks if one.name != track.name)
+    if len(others) >= _TRACKS_MAX:
+        others = _without_oldest(others)
+    return _led(msgspec.structs.replace(steps, tracks=(*others, track)), before, track)
+
+
+def _is_announced(steps: Steps, candidate: Candidate) -> bool:
+    times = dict(steps.metrics).get(candidate.name, 0)
+    return (steps.total is not None and candidate.total == steps.total) or times >= _METRICS_MIN
+
+
+def _begun(candidate: Candidate, at: datetime) -> Track:
+    return Track(
+        name=candidate.name,
+        order=candidate.order,
+        strong=candidate.strong,
+        of_epoch=candidate.of_epoch,
+        first=candidate.step,
+        first_at=at,
+        last=candidate.step,
+        at=at,
+        heard_at=at,
+    )
+
+
+def _moved(track: Track, candidate: Candidate, at: datetime) -> Track:
+    step = candidate.step
+    if step > track.last:
+        return _risen(track, candidate, at)
+    if step == track.last:
+        return msgspec.structs.replace(track, heard_at=at, lowered=None)
+    if not track.believed:
+        return msgspec.structs.replace(_begun(candidate, at), strong=track.strong)
+    if track.lowered is None or step <= track.lowered:
+        return msgspec.structs.replace(track, heard_at=at, lowered=step)
+    return msgspec.structs.replace(track, last=step, at=at, heard_at=at, rises=track.rises + 1, lowered=None)
+
+
+def _risen(track: Track, candidate: Candidate, at: datetime) -> Track:
+    step, since_s = candidate.step, (at - track.heard_at).total_seconds()
+    is_together = 0 <= since_s < TOGETHER_S and not candidate.is_bar
+    if not (is_together or candidate.is_bar) and (step - track.last) > _PACE_PER_S_MAX * max(
+        since_s, TOGETHER_S
+    ):
+        return msgspec.structs.replace(track, heard_at=at) if track.believed else _begun(candidate, at)
+    first, first_at = track.first, track.first_at
+    if track.rises == 1 and first == 0 and not track.believed and step - track.last != track.last:
+        first, first_at = track.last, track.at  # the 0 was printed before the checkpoint was loaded
+    rises = track.rises + (not is_together)
+    return msgspec.structs.replace(
+        track, first=first, first_at=first_at, last=step, at=at, heard_at=at, rises=rises, lowered=None
+    )
+
+
+def _is_believable(steps: Steps, track: Track, candidate: Candidate, at: datetime) -> bool:
+    if not track.strong:
+        is_long = candidate.total is None or candidate.total >= _VAGUE_TOTAL_MIN
+        is_vague = not track.name.startswith(ANONYMOUS)
+        return is_vague and is_long and track.rises >= _VAGUE_RISES
+    if steps.known is not None and track.last > steps.known:
+        return True
+    # A program may print 0 when it starts, and then the step after its checkpoint's.
+    return track.rises >= (2 if track.first == 0 and track.last > 1 else 1)
+
+
+def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
+    """Which track leads now. The leading one gives way to one that says more, or when it alone is silent."""
+    if not track.believed:
+        return steps
+    lead = steps.lead
+    if lead is None:
+        return msgspec.structs.replace(steps, leading=track.name, silent_rises=0)
+    rose = before is None or before.at != track.at or before.last != track.last
+    if track.name == lead.name:
+        return msgspec.structs.replace(steps, silent_rises=0) if rose else steps
+    silent = steps.silent_rises + rose
+    if track.order < lead.order or silent >= _SILENT_RISES:
+        return msgspec.structs.replace(steps, leading=track.name, silent_rises=0)
+    return msgspec.structs.replace(steps, silent_rises=silent)
+
+
+def _without_oldest(tracks: tuple[Track, ...]) -> tuple[Track, ...]:
+    """Room for another one: a believed track is kept longest."""
+    oldest = min(tracks, key=lambda track: (track.believed, track.heard_at))
+    return tuple(track for track in tracks if track is not oldest)
