@@ -26,6 +26,7 @@ _HELP = {
     "Prepare a job": {
         "enable": "Print a job's manifest as it must be for the job to be restarted.",
         "checkpoints": "List checkpoints, and tell which one would be resumed from.",
+        "read-log": "Tell what Rekindle reads in a training's log: steps, checkpoints, the first error.",
         "recipes": "List known issues, check your own, try one on a log.",
     },
     "Try it without a cluster": {

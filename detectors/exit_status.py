@@ -40,6 +40,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     },
     "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "no job in it (printed as it was)"},
     "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},
+    "read-log": {Exit.GOOD: "read"},
     "recipes list": {Exit.GOOD: "listed"},
     "recipes show": {Exit.GOOD: "shown"},
     "recipes test": {Exit.GOOD: "it matches", Exit.BAD: "it does not"},

@@ -1,0 +1,1 @@
+"""`rekindle read-log`: what the agent would read in a training's log."""

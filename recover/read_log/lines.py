@@ -1,0 +1,67 @@
+"""The lines of a log file, each with the time that it was written, if the file tells.
+
+Three forms are known: of a container runtime (`/var/log/pods/...`), of `kubectl logs --timestamps`, and bare
+text. A progress bar ends its line seldom, so a long line is handed on in the pieces in which a runtime
+would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from detectors.sources.cri import CriLine, Joiner, parse_line
+
+__all__ = ["TextLine", "lines_of"]
+
+_BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
+_PIECE_CHARS = 16 * 1024
+
+
+class TextLine(msgspec.Struct, frozen=True):
+    number: int
+    """As an editor counts; the line in which this text ended."""
+    text: str
+    at: datetime
+    """A second after the line before, where the file tells no time."""
+    is_dated: bool
+
+
+def lines_of(file: Iterable[bytes]) -> Iterator[TextLine]:
+    joiner = Joiner(_PIECE_CHARS)
+    before = _BEGIN
+    for number, data in enumerate(file, start=1):
+        data = data.removesuffix(b"\n")
+        of_runtime = parse_line(data)
+        if of_runtime is not None:
+            text = joiner.add(of_runtime)
+            if text is not None:
+                yield TextLine(number, text, of_runtime.at, is_dated=True)
+            continue
+        dated = _dated(data)
+        at, rest = dated if dated is not None else (before + timedelta(seconds=1), data)
+        before = at
+        for text in _pieces(rest.decode("utf-8", "replace"), at):
+            yield TextLine(number, text, at, is_dated=dated is not None)
+
+
+def _dated(data: bytes) -> tuple[datetime, bytes] | None:
+    """Of a line of `kubectl logs --timestamps`."""
+    if data[:2] != b"20" or data[10:11] != b"T":
+        return None
+    stamp, _, rest = data.partition(b" ")
+    line = parse_line(stamp + b" stdout F ") if stamp.endswith(b"Z") else None
+    return (line.at, rest) if line is not None else None
+
+
+def _pieces(text: str, at: datetime) -> Iterator[str]:
+    """As the runtime hands on a long line: in parts."""
+    joiner = Joiner(_PIECE_CHARS)
+    while len(text) > _PIECE_CHARS:
+        head, text = text[:_PIECE_CHARS], text[_PIECE_CHARS:]
+        piece = joiner.add(CriLine(at=at, stream="stdout", partial=True, text=head))
+        if piece is not None:
+            yield piece
+    last = joiner.add(CriLine(at=at, stream="stdout", partial=False, text=text))
+    yield last if last is not None else ""

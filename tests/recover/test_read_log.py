@@ -1,0 +1,132 @@
+"""`rekindle read-log`: what the agent would read in a log, with the numbers of the lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recover.read_log.cli import run
+
+INIT = "[2025-01-09 10:30:39,921] [INFO] [logging.py:128:log_dist] [Rank 0] step=0, skipped=0, lr=[5e-05]"
+
+
+def answer(path: Path, capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    assert run([str(path), "-o", "json", *args]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def log(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "rank0.log"
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def test_what_is_read_is_told_with_its_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = log(
+        tmp_path,
+        INIT,
+        "step 1/100 loss 0.3",
+        "step 2/100 loss 0.3",
+        "Saving model checkpoint to out/checkpoint-2",
+        "Traceback (most recent call last):",
+        "ValueError: bad shape",
+    )
+
+    assert answer(path, capsys) == {
+        "steps": [{"line": 2, "step": 1}, {"line": 3, "step": 2}],
+        "armed_at": 3,
+        "saves": [{"line": 4, "step": 2}],
+        "first_error": {
+            "line": 6,
+            "code": "log-traceback",
+            "propagated": False,
+            "text": "ValueError: bad shape",
+        },
+        "known_issues": [],
+    }
+
+
+def test_a_single_line_is_told_and_begins_no_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer(log(tmp_path, "iter 100: loss 4.8186, time 1537.05ms"), capsys)
+
+    assert (found["steps"], found["armed_at"]) == ([{"line": 1, "step": 100}], None)
+
+
+def test_a_log_that_ends_in_lines_of_bars_is_read_to_its_last_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bars = "".join(f"\r  {n}%|#| {n}/100 [00:{n:02}<01:00,  1.00it/s]" for n in range(1, 60))
+    found = answer(log(tmp_path, "  Total optimization steps = 100", bars), capsys)
+
+    assert (found["steps"], found["armed_at"]) == ([{"line": 2, "step": 59}], 2)
+
+
+@pytest.mark.parametrize("form", ["{at} {text}", "{at} stdout F {text}"], ids=["kubectl", "containerd"])
+def test_times_are_read_and_a_long_silence_is_told(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = [f"2026-11-21T09:{30 + n // 6:02}:{n % 6 * 10:02}.123456789Z" for n in range(60)]
+    lines = [form.format(at=at, text=f"step {n} loss 0.3") for n, at in enumerate(times)]
+    path = log(tmp_path, *lines, form.format(at="2026-11-21T11:30:00Z", text="step 60 loss 0.3"))
+
+    assert run([str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "Steps: read from 61 lines of 61, step 0 in line 1 to step 60 in line 61, 10 s each." in told
+    assert "Stall: after line 60 no step came for" in told
+
+
+def test_a_template_is_tried_and_one_that_cannot_be_used_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, "it=1!", "it=2!")
+
+    assert answer(path, capsys)["steps"] == []
+    assert answer(path, capsys, "--step-template", "it={step}!")["armed_at"] == 2
+    assert run([str(path), "--step-template", "it=!"]) == 2
+    assert "expected a literal with {step} once" in capsys.readouterr().err
+
+
+def test_a_bar_that_may_be_the_trainings_is_named_with_the_annotation_that_would_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, *(f"{n}%|#| {n}/1000 [00:10<01:00,  1.00it/s]" for n in range(1, 9)))
+
+    assert run([str(path)]) == 0
+    assert "rekindle.dev/step-template: '| {step}/1000 ['" in capsys.readouterr().out
+
+
+def test_two_numbers_that_rise_are_both_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = []
+    for number in range(1, 9):
+        lines += [f"micro step {8 * number} loss 0.3", f"iter {number}: loss 4.8, time 1.00ms"]
+
+    assert run([str(log(tmp_path, *lines))]) == 0
+    told = capsys.readouterr().out
+    assert "Their number is that of the lines of nanoGPT" in told
+    assert "Another number rises as well, that of the usual wording of a step" in told
+
+
+def test_a_known_issue_is_named_with_its_first_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "Cannot allocate 2.5GB memory on GPU 0, available memory is only 512.0MB"
+    again = "Cannot allocate 25.0MB memory on GPU 0, available memory is only 3.1GB"
+    found = answer(log(tmp_path, text, again, again), capsys)
+
+    assert found["known_issues"] == [{"line": 2, "recipe": "paddle-autogrow-oom"}]
+
+
+def test_a_file_that_is_not_there_is_told_and_a_log_of_rubbish_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([str(tmp_path / "none.log")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+    rubbish = tmp_path / "rubbish.log"
+    rubbish.write_bytes(b"\xff\x00\r\r\n\n" + b"step " * 100_000)
+    assert answer(rubbish, capsys)["steps"] == []
