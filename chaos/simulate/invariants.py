@@ -15,6 +15,7 @@ from chaos.cluster.kinds import Object
 from chaos.cluster.store import Audit, MemoryCluster
 from chaos.simulate.budgets import BudgetChecks
 from chaos.simulate.choices import ChoiceChecks
+from chaos.simulate.freed import FreedChecks
 from chaos.simulate.reading import (
     GANGS,
     MARK,
@@ -22,18 +23,13 @@ from chaos.simulate.reading import (
     OVER,
     OWN_KINDS,
     RECREATES,
-    SCAN_OF,
     gang_uid,
     has_consented,
-    has_failed,
-    has_own_volume,
     is_closed,
     is_cordoned,
-    is_fenced,
     is_suspended,
     lives,
     made_by_set,
-    node_of,
     not_ours,
     note,
     others_taints,
@@ -84,6 +80,7 @@ class Invariants:
         self._starts = StartChecks()
         self._stops = StopChecks(truth, store.now)
         self._choices = ChoiceChecks(truth)
+        self._freed = FreedChecks(store, truth)
         self.budgets = BudgetChecks()
         self._repairs = RepairChecks(store, settings.namespace)
         self._has_status: set[str] = set()
@@ -128,7 +125,7 @@ class Invariants:
         elif write.audit.resource in GANGS:
             yield from self._gang(write)
         elif write.audit.resource == PODS:
-            yield from self._pod(write)
+            yield from self._freed.wrote(write.audit, write.old, write.new, self.settings.timing)
 
     def _needs_version(self, write: Write) -> bool:
         """Others write to it too, or decisions have changed it. A new object gets its first status
@@ -307,35 +304,6 @@ class Invariants:
         if left:
             yield f"resumed while {', '.join(left)} had not ended"
 
-    # --- pods ---------------------------------------------------------------------------------------------
-
-    def _clears_what_is_left(self, write: Write) -> bool:
-        """A job that was failed for good heeds no stop: before it is made anew its pods are told to end."""
-        gangs = [g for kind in GANGS for g in self._store.objects(kind) if _is_orderly(write)]
-        return any(
-            g["metadata"]["uid"] == owner(write.new or {"metadata": {}})
-            and g["metadata"].get("annotations", {}).get(RECREATES) == "recreate"
-            and has_failed(g)
-            for g in gangs
-        )
-
-    def _pod(self, write: Write) -> Iterator[str]:
-        """Scan pods are ours; of a gang only pods on dead nodes are freed, and only while it is recovered."""
-        body = write.new or write.old
-        assert body is not None
-        if SCAN_OF in body["metadata"].get("labels", {}):
-            return
-        active = [r for r in self._store.objects(RECOVERIES) if phase(r) not in OVER]
-        if not any(gang_uid(r) == owner(body) for r in active):
-            yield "a pod was written whose gang is not being recovered"
-        if self._clears_what_is_left(write) or _had_ended(body):
-            return
-        if body["metadata"]["uid"] in self._truth.running(owner(body)):
-            yield "a pod was freed while its containers ran"
-        node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == node_of(body)), None)
-        if node is not None and has_own_volume(body) and not is_fenced(node, body):
-            yield "a pod with a volume of its own was freed without a proof that its node is off"
-
 
 def _jobs_are_made_again(old: Object, new: Object) -> Iterator[str]:
     """The status of a job: of a JobSet the number of restarts may grow by one while it is stopped, of a Job
@@ -346,17 +314,6 @@ def _jobs_are_made_again(old: Object, new: Object) -> Iterator[str]:
     after.pop("startTime", None)
     if before != after or not is_suspended(new) or counted[1] - counted[0] not in (0, 1):
         yield f"the status of a job was changed: restarts {counted[0]} -> {counted[1]}"
-
-
-def _is_orderly(write: Write) -> bool:
-    """A deletion that leaves the pod its grace."""
-    return write.new is not None and write.new["metadata"].get("deletionGracePeriodSeconds", 0) > 0
-
-
-def _had_ended(pod: Object) -> bool:
-    """Its kubelet has said of each container how it ended: nobody else can, and nothing of it writes."""
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    return bool(statuses) and all("terminated" in status.get("state", {}) for status in statuses)
 
 
 def _agent_stays_in_its_room(write: Write) -> Iterator[str]:

@@ -48,6 +48,7 @@ __all__ = [
     "our_taint",
     "owner",
     "phase",
+    "ready_condition",
     "spare_taint",
     "templates",
     "tolerates_all",
@@ -173,6 +174,11 @@ def is_ready(node: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+def ready_condition(node: Object) -> Object:
+    """Of a node whose kubelet has registered it."""
+    return next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+
+
 def owner(body: Object) -> str:
     """The uid of the job that a pod belongs to: the JobSet's, where a JobSet has made its Job."""
     if of_set := body["metadata"].get("labels", {}).get(JOBSET_UID):
@@ -201,7 +207,7 @@ def has_own_volume(pod: Object) -> bool:
 
 def is_fenced(node: Object, pod: Object) -> bool:
     """By the taint of a person, or by a boot after the pod had started."""
-    ready = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    ready = ready_condition(node)
     booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
         "startTime", ""
     )

@@ -17,6 +17,7 @@ from chaos.simulate import lines
 from chaos.simulate.drawing import run_seed
 from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.reading import is_ready
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from detectors.kubeapi import Resource
 from recover.api import Phase
@@ -307,6 +308,21 @@ def test_a_pod_that_is_taken_from_a_living_node_is_caught() -> None:
     assert "whose gang is not being recovered" in said
     assert "while its containers ran" in said
     assert "without a proof that its node is off" in said
+
+
+@pytest.mark.parametrize(("after_s", "is_caught"), [(10.0, True), (310.0, False)])
+def test_a_pod_that_is_freed_soon_after_its_node_fell_silent_is_caught(
+    after_s: float, is_caught: bool
+) -> None:
+    async def act(sim: Simulation) -> None:
+        pod = sim.pods()[0]
+        node = pod["spec"]["nodeName"]
+        await sim.crash_node(node)
+        await sim.until(lambda: not is_ready(sim.node(node)), within_s=120)
+        await sim.passes(after_s)
+        await sim.cluster.client(CONTROLLER).delete(PODS, pod["metadata"]["name"], namespace="ml", grace_s=0)
+
+    assert ("after its node fell silent, of 300 s" in misdeed(act)) is is_caught
 
 
 def test_an_agent_that_leaves_its_room_is_caught() -> None:
