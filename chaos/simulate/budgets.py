@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
 from chaos.simulate.reading import is_closed, note, our_taint
+from chaos.simulate.truth import Truth
 from recover.settings import Budgets
 
 __all__ = ["BudgetChecks", "over_limit"]
@@ -36,6 +37,16 @@ class BudgetChecks:
         if (recent := self.recent(at)) > limits.quarantines_per_hour_max:
             yield f"{recent} quarantines within an hour"
         yield from self._brake(node, out, len(nodes), incidents, limits, at)
+
+    def refused(self, incident: Object | None, truth: Truth) -> Iterator[str]:
+        """After a write of an Incident: a soft taint was refused, as if it took a place."""
+        for record in (incident or {}).get("status", {}).get("actions", []):
+            did = (record["action"], record["outcome"], record.get("reason"))
+            faults = truth.faults.get(record["target"], [])
+            if did == ("quarantine-node", "refused", "BudgetExhausted") and not any(
+                f.cordons for f in faults
+            ):
+                yield f"a limit kept a soft taint off {record['target']}"
 
     def _brake(
         self,

@@ -39,6 +39,7 @@ from chaos.simulate.reading import (
     without_ours,
 )
 from chaos.simulate.repairs import RepairChecks, is_repair_job
+from chaos.simulate.rooms import RoomChecks
 from chaos.simulate.spares import SpareChecks
 from chaos.simulate.starts import StartChecks
 from chaos.simulate.stops import StopChecks
@@ -78,7 +79,8 @@ class Invariants:
         self._acts: set[tuple[str, str, int, str]] = set()
         self._spares = SpareChecks()
         self._starts = StartChecks()
-        self._stops = StopChecks(truth, store.now)
+        self._rooms = RoomChecks(store)
+        self._stops = StopChecks(truth, self._rooms, store.now)
         self._choices = ChoiceChecks(truth)
         self._freed = FreedChecks(store, truth)
         self.budgets = BudgetChecks()
@@ -104,6 +106,7 @@ class Invariants:
             yield from self._one_active_recovery(write)
         if write.audit.resource == NODES:
             self._spares.saw(write.old, write.new, write.audit.at)
+            self._rooms.saw(write.old, write.new, write.audit.at)
         if write.audit.resource == NODEHEALTHS and write.new is not None:
             is_broken = self._starts.saw(write.new, write.audit.at)
             self._spares.shows(write.audit.name, write.audit.at, is_broken=is_broken)
@@ -120,6 +123,7 @@ class Invariants:
             yield from self._node(write)
         elif write.audit.resource == INCIDENTS:
             yield from self._repairs.incident(self.settings.repair)
+            yield from self.budgets.refused(write.new, self._truth)
         elif is_repair_job(write.new or write.old or {"metadata": {}}, self.settings.namespace):
             yield from self._repairs.job(write.old, write.new, write.audit.at)
         elif write.audit.resource in GANGS:
@@ -170,7 +174,9 @@ class Invariants:
         if our_taint(new) is not None and our_taint(new) != our_taint(old):
             yield from self._quarantine(write, new)
         yield from self._repairs.given_back(old, new)
-        yield from self._spares.lifted(old, new, self._store.objects(NODES), write.audit.at)
+        nodes, at = self._store.objects(NODES), write.audit.at
+        shown = self._starts.shown(new, self._store.objects(INCIDENTS), at)
+        yield from self._spares.lifted(old, new, nodes, shown, at)
         if is_cordoned(new) and not is_cordoned(old) and our_taint(new) is None:
             yield "a cordon without our taint"
 
@@ -231,8 +237,11 @@ class Invariants:
             parts = [job for job in self._store.objects(JOBS) if made_by_set(job) == new["metadata"]["uid"]]
             yield from self._starts.started(parts or [new], nodes, incidents, write.audit.at)
             yield from self._choices.started(new, self._recovery_of(new))
+            if (life := self._truth.lives.get(new["metadata"]["uid"])) is not None:
+                yield from self._rooms.started(new, life.gang.job.ranks, write.audit.at)
         else:
-            yield from self._stops.stopped(new, self._store.objects(NODES), self.settings.timing)
+            nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
+            yield from self._stops.stopped(new, nodes, incidents, self.settings)
 
     def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
         """A Job of a JobSet takes the node affinity of the next start, and nothing else."""

@@ -23,10 +23,10 @@ from chaos.simulate.reading import (
     is_closed,
     is_cordoned,
     is_fenced,
-    is_ready,
     is_suspended,
     lives,
     node_of,
+    takes_pods,
 )
 from chaos.simulate.truth import HardwareFault, Life
 from chaos.simulate.world import Simulation
@@ -99,7 +99,7 @@ def free_places(sim: Simulation, gang: Gang) -> dict[str, int]:
     return {
         name: devices_of_node(node)[GPU] - used[name]
         for node in sim.cluster.store.objects(NODES)
-        if (name := node["metadata"]["name"]) in sim.machines and _takes_pods(node)
+        if (name := node["metadata"]["name"]) in sim.machines and takes_pods(node)
         if not sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
     }
 
@@ -149,11 +149,6 @@ def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) ->
     if any(name in incident.status.members for incident in sim.incidents()):
         return True
     return any(record.reason in (Reason.FLEET_BRAKE, Reason.HELD) for record in records)
-
-
-def _takes_pods(node: Object) -> bool:
-    taints = [t for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"]
-    return is_ready(node) and not is_cordoned(node) and not taints
 
 
 def _object(sim: Simulation, key: str) -> Object | None:

@@ -50,6 +50,7 @@ __all__ = [
     "phase",
     "ready_condition",
     "spare_taint",
+    "takes_pods",
     "templates",
     "tolerates_all",
     "without_ours",
@@ -172,6 +173,12 @@ def spare_taint(node: Object) -> Object | None:
 def is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def takes_pods(node: Object) -> bool:
+    """Of a job that tolerates nothing."""
+    taints = [t for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"]
+    return is_ready(node) and not is_cordoned(node) and not taints
 
 
 def ready_condition(node: Object) -> Object:

@@ -39,8 +39,11 @@ class SpareChecks:
         if is_broken or self._broken.get(node, at) is None:
             self._broken[node] = None if is_broken else at
 
-    def lifted(self, old: Object, new: Object, nodes: list[Object], at: datetime) -> Iterator[str]:
-        """What is wrong with the controller's write on this node, if it lets a spare in."""
+    def lifted(
+        self, old: Object, new: Object, nodes: list[Object], shown: Iterator[str], at: datetime
+    ) -> Iterator[str]:
+        """What is wrong with the controller's write on this node, if it lets a spare in. `shown` are the
+        fatal faults that the controller knows the node to have."""
         if not _notes(new).get(SPARE_FOR) or _notes(old).get(SPARE_FOR) == _notes(new)[SPARE_FOR]:
             return
         name, instead_of = new["metadata"]["name"], _instead_of(new)
@@ -48,6 +51,8 @@ class SpareChecks:
             yield f"{name} was let in without having been a spare in reserve"
         if is_closed(new):
             yield f"{name} was let in although it is quarantined"
+        for code in shown:
+            yield f"{name} was let in although it has shown {code}"
         if not self._may_seem_out(instead_of, at):
             yield f"{name} was let in for {instead_of}, which is not out"
         for other in nodes:

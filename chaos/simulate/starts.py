@@ -54,16 +54,22 @@ class StartChecks:
         self, parts: list[Object], nodes: list[Object], incidents: list[Object], at: datetime
     ) -> Iterator[str]:
         """What is wrong with the controller's start of a gang: a job, or the Jobs of a JobSet."""
-        told = {i["spec"]["node"]: i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX)}
         for node in nodes:
             name = node["metadata"]["name"]
             is_closed = is_cordoned(node) and not any(map(tolerates_all, parts))
             avoided = set.intersection(*map(hosts_avoided, parts))
             if is_closed or name in avoided or _is_let_go(node):
                 continue
-            for report in self._reports.get(name, {}).values():
-                if _is_known(report, node, told.get(name), at):
-                    yield f"started where {name} takes its pods, which has shown {report.code}"
+            for code in self.shown(node, incidents, at):
+                yield f"started where {name} takes its pods, which has shown {code}"
+
+    def shown(self, node: Object, incidents: list[Object], at: datetime) -> Iterator[str]:
+        """Codes of the fatal faults that the controller knows this node to have."""
+        name = node["metadata"]["name"]
+        told = [i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX) and i["spec"]["node"] == name]
+        for report in self._reports.get(name, {}).values():
+            if _is_known(report, node, told[-1] if told else None, at):
+                yield report.code
 
 
 def _is_known(report: _Report, node: Object, incident: Object | None, at: datetime) -> bool:

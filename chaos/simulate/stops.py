@@ -3,7 +3,7 @@ that the truth does not know.
 
 It trains where all its ranks run, none hangs, and their last step is not long ago. Then only broken
 hardware under one of them is a cause: at once where it is fatal; at a checkpoint, or after the grace, where
-it is degraded.
+it is degraded and there is a better place.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from chaos.cluster.kinds import Object
 from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS
 from chaos.simulate.lines import Harm
 from chaos.simulate.reading import OURS
+from chaos.simulate.rooms import RoomChecks
 from chaos.simulate.truth import HardwareFault, Life, Truth
-from recover.settings import Timing
+from recover.settings import Budgets, Settings, Timing
 
 __all__ = ["StopChecks"]
 
@@ -25,16 +26,21 @@ _VIEW_MAX = timedelta(seconds=180)
 _CHECKPOINT_STEPS_AGO = 3
 _EARLY = timedelta(seconds=7)
 """Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
+_DECISION_MAX = timedelta(seconds=90)
+"""A stop that was decided before the brake may still be under way."""
 _RELEASE_SEEN = timedelta(seconds=15)
 """A stop may be under way while the controller writes that a person has released the node."""
 
 
 class StopChecks:
-    def __init__(self, truth: Truth, now: Callable[[], datetime]) -> None:
+    def __init__(self, truth: Truth, rooms: RoomChecks, now: Callable[[], datetime]) -> None:
         self._truth = truth
+        self._rooms = rooms
         self._now = now
 
-    def stopped(self, job: Object, nodes: list[Object], timing: Timing) -> Iterator[str]:
+    def stopped(
+        self, job: Object, nodes: list[Object], incidents: list[Object], settings: Settings
+    ) -> Iterator[str]:
         """What is wrong with the controller's stop of this gang."""
         life, now = self._truth.lives.get(job["metadata"]["uid"]), self._now()
         if life is None or not life.trains(now):
@@ -43,7 +49,7 @@ class StopChecks:
             return
         by_name = {node["metadata"]["name"]: node for node in nodes}
         harms = [
-            (fault, since)
+            (name, fault, since)
             for name, since in life.running.values()
             if (node := by_name.get(name)) is not None
             for fault in self._truth.harms(name, node["status"]["nodeInfo"]["bootID"])
@@ -51,10 +57,30 @@ class StopChecks:
             if fault.at >= self._truth.acting_since
         ]
         name = job["metadata"]["name"]
+        if any(_brakes(incident, settings.budgets, now) for incident in incidents):
+            yield f"{name} was training when it was stopped, although a brake was in force"
         if not harms:
             yield f"{name} was training on sound nodes when it was stopped"
-        elif not any(_is_due(fault, since, life, now, timing) for fault, since in harms):
+        elif not any(_is_due(fault, since, life, now, settings.timing) for _, fault, since in harms):
             yield f"{name} was stopped for a degraded node, neither at a checkpoint nor after the grace"
+        elif all(
+            fault.harm is Harm.DEGRADED and self._rooms.places(job, now, without={node}) < life.gang.job.ranks
+            for node, fault, _ in harms
+        ):
+            yield f"{name} was stopped for a degraded node, and there is no better place"
+
+
+def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
+    """A brake is in force, and has been for so long that no decision of before it is still under way."""
+    spec, status, meta = incident["spec"], incident.get("status", {}), incident["metadata"]
+    if (
+        spec.get("node")
+        or not meta["name"].startswith("fleet-brake")
+        or status.get("phase", "Open") != "Open"
+    ):
+        return False
+    ends_at = datetime.fromisoformat(spec["detectedAt"]) + timedelta(seconds=limits.brake_window_s)
+    return datetime.fromisoformat(meta["creationTimestamp"]) <= now - _DECISION_MAX and now < ends_at
 
 
 def _is_answered(fault: HardwareFault, node: Object, now: datetime) -> bool:
