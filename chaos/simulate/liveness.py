@@ -23,6 +23,7 @@ from chaos.simulate.reading import (
     is_closed,
     is_cordoned,
     is_fenced,
+    is_over,
     is_suspended,
     lives,
     node_of,
@@ -38,7 +39,7 @@ from recover.modes import Mode
 from recover.reasons import Reason
 from recover.resources import NODES, PODS
 
-__all__ = ["is_unseen", "left_in_service", "wrongly_waiting"]
+__all__ = ["is_unseen", "job_of", "left_in_service", "wrongly_waiting"]
 
 _NOTICED_S = 120.0
 
@@ -46,8 +47,8 @@ _NOTICED_S = 120.0
 def wrongly_waiting(sim: Simulation, key: str) -> str:
     """Of a gang that does not train: why it should; empty where the truth bears out that it stands still."""
     gang = sim.gangs[key]
-    job = _object(sim, key)
-    if job is None or _is_over(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
+    job = job_of(sim, key)
+    if job is None or is_over(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
         return ""
     places = free_places(sim, gang)
     free = sum(places.values())
@@ -151,18 +152,13 @@ def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) ->
     return any(record.reason in (Reason.FLEET_BRAKE, Reason.HELD) for record in records)
 
 
-def _object(sim: Simulation, key: str) -> Object | None:
+def job_of(sim: Simulation, key: str) -> Object | None:
+    """None where it is gone."""
     about = sim.gangs[key].job
     try:
         return sim.cluster.store.read(sim.resource(key), about.name, about.namespace).body
     except ApiError:
         return None
-
-
-def _is_over(job: Object) -> bool:
-    conditions = job.get("status", {}).get("conditions", [])
-    over = ("Succeeded", "Complete", "Completed")
-    return any(c["type"] in over and c["status"] == "True" for c in conditions)
 
 
 def _unfenced(sim: Simulation, gang: Gang) -> bool:

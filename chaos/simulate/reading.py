@@ -37,6 +37,7 @@ __all__ = [
     "is_closed",
     "is_cordoned",
     "is_fenced",
+    "is_over",
     "is_ready",
     "is_suspended",
     "lives",
@@ -89,6 +90,13 @@ def has_failed(gang: Object) -> bool:
     """For good, in its framework's opinion."""
     conditions = gang.get("status", {}).get("conditions", [])
     return any(c["type"] in ("Failed", "FailureTarget") and c["status"] == "True" for c in conditions)
+
+
+def is_over(gang: Object) -> bool:
+    """It has done all its work."""
+    conditions = gang.get("status", {}).get("conditions", [])
+    over = ("Succeeded", "Complete", "Completed")
+    return any(c["type"] in over and c["status"] == "True" for c in conditions)
 
 
 def without_ours(gang: Object) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""What must be taken back once a gang's recoveries are over and all is at rest: what a start has put into its
+job, and the checkpoint that its ranks were told. Later starts of the gang are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chaos.cluster.kinds import Object
+from chaos.simulate.jobs import Kind
+from chaos.simulate.liveness import job_of
+from chaos.simulate.reading import MARK, OURS, has_consented, has_failed, is_over
+from chaos.simulate.world import Simulation
+from detectors.kubeapi import ApiError
+from recover.modes import Mode
+from recover.resources import CONFIGMAPS
+
+__all__ = ["left_behind"]
+
+
+def left_behind(sim: Simulation) -> Iterator[str]:
+    for key in sim.gangs:
+        recoveries = sim.recoveries(key)
+        if not recoveries or any(recovery.active for recovery in recoveries):
+            continue
+        if key not in sim.truth.decided_by_people and (step := _told_step(sim, key)):
+            yield f"the recoveries of {key} are over, and its ranks are still told to begin at step {step}"
+        job = job_of(sim, key)
+        if job is not None and _may_be_written(sim, job) and (kept := _kept(sim, key, job)):
+            yield f"the recoveries of {key} are over, and its job is still kept off {', '.join(kept)}"
+
+
+def _told_step(sim: Simulation, key: str) -> str:
+    about = sim.gangs[key].job
+    try:
+        name = f"{about.name}-rekindle-{about.kind.value}"
+        told = sim.cluster.store.read(CONFIGMAPS, name, about.namespace).body
+    except ApiError:
+        return ""
+    return str(told.get("data", {}).get("REKINDLE_RESUME_STEP", ""))
+
+
+def _may_be_written(sim: Simulation, job: Object) -> bool:
+    is_held = job["metadata"].get("annotations", {}).get(OURS + "hold")
+    is_ours = has_consented(job) and sim.settings.mode is not Mode.OBSERVE and not is_held
+    return is_ours and not is_over(job) and not has_failed(job)
+
+
+def _kept(sim: Simulation, key: str, job: Object) -> list[str]:
+    """Kubernetes lets the affinity of a PyTorchJob be changed while it runs, of other jobs only at a
+    start."""
+    mark = msgspec.json.decode(job["metadata"].get("annotations", {}).get(MARK, "{}"))
+    names = [recovery.metadata.name for recovery in sim.recoveries(key)]
+    if sim.gangs[key].job.kind is not Kind.PYTORCHJOB or mark.get("recovery") not in names:
+        return []
+    return [*mark.get("avoided", ()), *mark.get("suspected", ())]
