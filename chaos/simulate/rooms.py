@@ -1,7 +1,7 @@
 """The safety invariant of room for a gang, a part of invariants.py: a gang that cannot fit is not started.
 
 The controller's view may be late: a node counts as long as it took pods a short time ago, and a pod of
-somebody else takes its places only once it is not new any more.
+somebody else takes its places only once it is not new any more, and until it is told to end.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class RoomChecks:
         for pod in self._store.objects(PODS):
             made_at = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
             is_other = owner(pod) != job["metadata"]["uid"]
-            if is_other and lives(pod) and node_of(pod) in free and made_at <= at - _VIEW_MAX:
+            stays = lives(pod) and "deletionTimestamp" not in pod["metadata"]
+            if is_other and stays and node_of(pod) in free and made_at <= at - _VIEW_MAX:
                 free[node_of(pod)] -= devices_of_pod(pod)[GPU]
         return sum(max(0, gpus) for name, gpus in free.items() if name not in without)
