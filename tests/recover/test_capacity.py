@@ -57,7 +57,11 @@ def estimate(world: Worlds, **given: Any) -> Room:
 
 
 def test_a_gang_fits_where_it_runs() -> None:
-    assert estimate(machines(3)).fits
+    world = machines(3)
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, requests=((GPU, 8),))
+
+    assert estimate(world).fits
 
 
 def test_without_one_of_three_nodes_one_rank_has_no_place_and_the_reason_is_given() -> None:

@@ -162,6 +162,14 @@ def test_a_spare_with_an_open_finding_is_passed_over() -> None:
     assert lent(world) == {"n8": "n1"}
 
 
+def test_a_spare_whose_fault_has_no_incident_yet_is_passed_over() -> None:
+    world = fails(spares("n7", "n8"), "n1").finding(on="n7")
+
+    comes_to_rest(world)
+
+    assert lent(world) == {"n8": "n1"}
+
+
 def test_a_spare_on_which_somebody_still_runs_is_passed_over() -> None:
     world = spares("n7", "n8").running(gang("other", ranks=1), first_node=7)
 
