@@ -239,6 +239,26 @@ def test_a_pending_fault_does_not_restart_a_gang_that_is_verifying() -> None:
     assert acts(look(world)) == []
 
 
+@pytest.mark.parametrize(("is_used", "attempt"), [(False, 1), (True, 2)])
+def test_a_fault_that_triage_wrote_during_the_start_stops_the_gang_once_more_only_where_a_rank_is(
+    is_used: bool, attempt: int
+) -> None:
+    world = faulted()
+    before = advanced(world, Phase.VERIFYING)
+    used = {pod.node for pod in world.pods["llm-uid"].values()}
+    node = min(used if is_used else world.nodes.keys() - used)
+    first = before.status.causes[0]
+    late = msgspec.structs.replace(
+        first, incident=f"{node}-nvlink-1", finding="late", node=node, at=world.now
+    )
+    spec = msgspec.structs.replace(before.spec, causes=[*before.spec.causes, late])
+    world.recoveries[f"ml/{before.metadata.name}"] = msgspec.structs.replace(before, spec=spec)
+
+    step(world)
+
+    assert only_recovery(world).status.attempt == attempt
+
+
 def test_a_cause_that_an_earlier_recovery_took_up_does_not_act_again_in_the_next_one() -> None:
     world = faulted()
     advanced(world, Phase.VERIFYING)
