@@ -42,6 +42,8 @@ from recover.resources import NODES, PODS
 __all__ = ["is_unseen", "job_of", "left_in_service", "wrongly_waiting"]
 
 _NOTICED_S = 120.0
+_STEPS_THAT_PROVE = 2
+"""One number in a log is no proof of training, so a hang after it looks like a log without steps."""
 
 
 def wrongly_waiting(sim: Simulation, key: str) -> str:
@@ -179,9 +181,11 @@ def _failed_before(life: Life, at: datetime) -> bool:
 
 def is_unseen(sim: Simulation, key: str) -> bool:
     """It hangs, or has lost a rank and got another one while no controller ran, and no agent reads the steps
-    of all its ranks."""
+    of all its ranks; or it hangs before two steps were ever read."""
     pods = sim.pods(key)
     hangs = sim.gangs[key].training.hanging & {pod["metadata"]["uid"] for pod in pods}
     created = {datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods}
     is_replaced = len(created) > 1 and max(created) <= sim.controller_began
+    if hangs and sim.gangs[key].step < _STEPS_THAT_PROVE:
+        return True
     return bool(hangs or is_replaced) and not all(node_of(pod) in sim.agents for pod in pods)
