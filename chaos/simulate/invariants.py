@@ -194,7 +194,7 @@ class Invariants:
         ]
         if not grounds:
             yield f"{name} was taken out without hardware evidence of this boot"
-        elif all(fault.at < self._truth.acting_since for fault in grounds):
+        elif all(fault.told_at < self._truth.acting_since for fault in grounds):
             yield f"{name} was taken out for what was seen before the mode began"
         if write.old is not None and write.old["metadata"].get("annotations", {}).get(OURS + "hold"):
             yield f"{name} was taken out although people hold it"

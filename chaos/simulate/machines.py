@@ -64,7 +64,10 @@ class Machines:
         if machine is None:
             return
         if line.harm is not Harm.NONE:
-            self.truth.broke(node, HardwareFault(self.clock.now(), machine.boot_id, line.harm, line.text))
+            now = self.clock.now()
+            told_at = max(now, self.now_on(node))
+            fault = HardwareFault(now, machine.boot_id, line.harm, line.text, told_at)
+            self.truth.broke(node, fault)
         written = machine.append_kernel(line.text.format(pci=gpu_address(gpu)), self.now_on(node))
         if node in self.agents:
             self.agents[node][0].kernel_line(written)

@@ -54,7 +54,7 @@ class StopChecks:
             if (node := by_name.get(name)) is not None
             for fault in self._truth.harms(name, node["status"]["nodeInfo"]["bootID"])
             if fault.harm in (Harm.FATAL, Harm.DEGRADED) and not _is_answered(fault, node, now)
-            if fault.at >= self._truth.acting_since
+            if fault.told_at >= self._truth.acting_since
         ]
         name = job["metadata"]["name"]
         if any(_brakes(incident, settings.budgets, now) for incident in incidents):

@@ -20,6 +20,8 @@ class HardwareFault(msgspec.Struct, frozen=True):
     boot_id: str
     harm: Harm
     line: str
+    told_at: datetime
+    """By the clock of its node, if that is ahead: a mode acts on what is dated after its beginning."""
 
     @property
     def cordons(self) -> bool:

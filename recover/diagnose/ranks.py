@@ -80,33 +80,36 @@ def new_pods(world: World, gang: Gang) -> list[Pod]:
     """
     kept = _leftovers(world, gang)
     pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
-    pods = [pod for pod in pods if not _is_of_before(pod, gang)]
+    pods = [pod for pod in pods if not _is_of_before(world, pod, gang)]
     replaced = _told_to_end_together(world, pods)
     return sorted((pod for pod in pods if pod.uid not in replaced), key=lambda pod: pod.name)
 
 
 def _told_to_end_together(world: World, pods: list[Pod]) -> set[str]:
-    """Uids of pods that no rank has outlived: their framework has started the gang again. Pods on a silent
-    node are not among them, since they may never end."""
+    """Uids of pods that no rank has outlived: their framework has started the gang again."""
     stay = (pod for pod in pods if not pod.ended and pod.deleting_since is None)
     staying = min((pod.created for pod in stay if pod.created), default=None)
     if staying is None:
         return set()
     before = [pod for pod in pods if pod.created and pod.created < staying]
     for pod in before:
-        node, at = world.nodes.get(pod.node), pod.deleting_since
-        if at is None or at > staying:
-            return set()
-        if pod.node and (node is None or not node.ready):
+        if pod.deleting_since is None or pod.deleting_since > staying or not _may_end(world, pod):
             return set()
     return {pod.uid for pod in before}
 
 
-def _is_of_before(pod: Pod, gang: Gang) -> bool:
+def _may_end(world: World, pod: Pod) -> bool:
+    """Somebody can end it. A pod on a silent node may stay for good, and so may its place in the gang."""
+    node = world.nodes.get(pod.node)
+    return not pod.node or (node is not None and node.ready)
+
+
+def _is_of_before(world: World, pod: Pod, gang: Gang) -> bool:
     """It had ended, or was told to, and its job was resumed since, by whomever. A large job makes its first
     pods some seconds before its status tells of the start."""
     if pod.deleting_since is not None and not pod.ended:
-        return gang.is_resuming or (gang.resumed_at is not None and pod.deleting_since <= gang.resumed_at)
+        resumed = gang.is_resuming or (gang.resumed_at is not None and pod.deleting_since <= gang.resumed_at)
+        return resumed and _may_end(world, pod)
     if not pod.ended or pod.created is None or gang.started_at is None:
         return False
     return pod.created < gang.started_at - CLOCKS_APART

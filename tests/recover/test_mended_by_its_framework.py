@@ -102,3 +102,10 @@ def test_of_a_gang_whose_pods_are_deleted_on_a_silent_node_the_loss_counts() -> 
     world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 0, 1, ago_s=60).not_ready("n1", ago_s=400)
 
     assert world.decide().restarts == ["llm"]
+
+
+def test_a_job_that_was_resumed_has_lost_the_rank_whose_old_pod_stays_on_a_silent_node() -> None:
+    world = told_to_end(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=60)
+    world.change_gang(resumed_at=world.now - timedelta(seconds=50)).not_ready("n1", ago_s=10)
+
+    assert world.decide().restarts == ["llm"]
