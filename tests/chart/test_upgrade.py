@@ -155,6 +155,7 @@ async def controlled(
     try:
         stage = RealStage(api, controller)
         await stage.until(f"{identity} leading", partial(leads, stage, identity))
+        await stage.until(f"{identity} in step", partial(is_in_step, stage))
         yield stage
     finally:
         await controller.stop()
@@ -164,6 +165,12 @@ async def leads(stage: RealStage, identity: str) -> bool:
     assert stage.controller.alive, stage.controller.last_lines()
     lease = await stage.get(LEASES, CONTROLLER_NAME, SYSTEM)
     return bool(lease["spec"].get("holderIdentity") == identity)
+
+
+async def is_in_step(stage: RealStage) -> bool:
+    """From here on it sees each change. A pod that fails and is replaced before was never there for it."""
+    assert stage.controller.alive, stage.controller.last_lines()
+    return "in step with the API" in stage.controller.log.read_text(encoding="utf-8")
 
 
 # --- this version, and the earlier one again ----------------------------------------------------------------
