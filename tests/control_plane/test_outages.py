@@ -164,8 +164,11 @@ class Gang:
         status, job = recovery["status"], await self.stage.get(JOBS, "llm", NAMESPACE)
         assert (status["attempt"], status["checkpoint"]["step"], status["resumedStep"]) == (1, 90, 91)
         assert (job["spec"]["suspend"], job["metadata"]["generation"]) == (False, 3)
-        entered = [phase["phase"] for phase in status["phases"]]
-        assert len(entered) == len(set(entered)), entered
+        entered = " ".join(phase["phase"] for phase in status["phases"])
+        # After an outage all nodes are taken for silent for a moment, and then no rank has a place.
+        for waited in (" Blocked Resuming", " Blocked"):
+            entered = entered.replace(waited, "")
+        assert entered == "Stopping Choosing Resuming Verifying Succeeded"
         told = (await self.stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert told == {"REKINDLE_RECOVERY": recovery["metadata"]["name"]}
         nodes = await self.stage.all(NODES)
