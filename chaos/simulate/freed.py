@@ -36,7 +36,7 @@ class FreedChecks:
         self._truth = truth
 
     def wrote(self, audit: Audit, old: Object | None, new: Object | None, timing: Timing) -> Iterator[str]:
-        """What is wrong with the controller's write on a pod. Scan pods are its own."""
+        """What is wrong with the controller's write on a pod. Its own scan pods are left out."""
         body = new or old
         assert body is not None
         if SCAN_OF in body["metadata"].get("labels", {}):
@@ -57,7 +57,8 @@ class FreedChecks:
             yield f"a pod was freed {silent_s:.0f} s after its node fell silent, of {timing.fence_wait_s:g} s"
 
     def _clears_what_is_left(self, pod: Object | None) -> bool:
-        """A job that was failed for good heeds no stop: before it is made anew its pods are told to end."""
+        """A job that has failed for good cannot be suspended. The controller deletes its pods before it
+        creates the job again."""
         if pod is None or pod["metadata"].get("deletionGracePeriodSeconds", 0) == 0:
             return False
         return any(
@@ -70,7 +71,7 @@ class FreedChecks:
 
 
 def _had_ended(pod: Object) -> bool:
-    """Its kubelet has said of each container how it ended: nobody else can, and nothing of it writes."""
+    """The pod's kubelet has reported the end of each container, so none writes any more."""
     statuses = pod.get("status", {}).get("containerStatuses", [])
     return bool(statuses) and all("terminated" in status.get("state", {}) for status in statuses)
 
