@@ -49,7 +49,7 @@ def train(plan: Plan) -> None:
             step += 1
             x, y = model.batch(plan.seed, step, plan.rank)
             gradient, loss = model.gradient(state, x, y)
-            time.sleep(plan.step_time_s)
+            _pause(plan.step_time_s)
             # The loss travels with the gradient, so that every rank prints the same figure.
             average = peers.sum(np.append(gradient, loss)) / plan.world_size
             model.update(state, average[:-1], step)
@@ -59,6 +59,13 @@ def train(plan: Plan) -> None:
         peers.barrier()
     if plan.rank == 0:
         print(f"final weights sha256={_write_weights(plan.output, state)}", flush=True)
+
+
+def _pause(seconds: float) -> None:
+    """Sleeps in pieces: Python hears a signal that came just before a sleep only after that sleep."""
+    end = time.monotonic() + seconds
+    while (left_s := end - time.monotonic()) > 0:
+        time.sleep(min(left_s, 0.5))
 
 
 def _start(plan: Plan, peers: Peers) -> tuple[int, model.State]:

@@ -115,3 +115,18 @@ def test_a_degraded_node_of_a_rack_keeps_no_dead_gpu_of_that_rack_in_service() -
     assert [name for name, node in world.nodes.items() if node.unschedulable] == ["n7"], (
         "one of a rack at a time"
     )
+
+
+def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
+    """10 % of five nodes is one node, at least. The cluster, 2 of 40, and the hour would allow a second quarantine."""
+    world = cluster(nodes=40)
+    for number in range(5):
+        world.change_node(f"n{number}", labels={"node.kubernetes.io/instance-type": "h100"})
+    recovering(world.finding(on="n1"))
+
+    decision = world.finding(on="n3").finding(on="n7").decide()
+
+    assert decision.cordons == ["n7"], "it is of no pool"
+    assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
+    said = " ".join(str(record) for incident in decision.incidents for record in incident.status.actions)
+    assert "1 of 5 nodes of pool h100 are quarantined, the limit is 1" in said
