@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["free_port", "run_reference"]
@@ -50,8 +52,13 @@ async def run_reference(
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of loopback that nobody uses now.
+
+    It lies below the ports that kernels give to outgoing connections (Linux: from 32768), so that none of
+    those takes it before its user listens there.
+    """
+    while True:
+        port = secrets.choice(range(20_000, 30_000))
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 import yaml
 
+from chaos.training.launch import free_port
 from recover.resources import JOBSETS
 from tests.control_plane.build import Programs
 from tests.control_plane.operator import wait_until_ready, wait_until_watched
-from tests.control_plane.plane import ControlPlane, child, free_port
+from tests.control_plane.plane import ControlPlane, child
 
 __all__ = ["jobset_controller"]
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from chaos.training.launch import free_port
 from detectors.resource import Resource
 from recover.resources import PADDLEJOBS, PYTORCHJOBS
 from tests.control_plane.build import Programs
-from tests.control_plane.plane import ControlPlane, PlaneError, child, free_port
+from tests.control_plane.plane import ControlPlane, PlaneError, child
 
 __all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -27,6 +26,7 @@ import msgspec
 import yaml
 
 from chaos.children import die_with
+from chaos.training.launch import free_port
 from detectors.kubeapi import Credentials
 from tests.control_plane.build import Programs
 
@@ -37,7 +37,6 @@ __all__ = [
     "PlaneError",
     "Program",
     "child",
-    "free_port",
     "lay_users_and_audit",
     "run_etcd",
     "started",
@@ -383,10 +382,3 @@ def _last_lines(folder: Path) -> str:
         for log in sorted(folder.glob("*.log"))
     }
     return "\n".join(f"{name}:\n{tail}" for name, tail in tails.items())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -118,7 +118,7 @@ def test_a_degraded_node_of_a_rack_keeps_no_dead_gpu_of_that_rack_in_service() -
 
 
 def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
-    """10 % of five nodes is one node, at least. The cluster, 2 of 40, and the hour would allow a second quarantine."""
+    """10 % of five nodes is one node, at least. The limits of the cluster and of the hour allow two."""
     world = cluster(nodes=40)
     for number in range(5):
         world.change_node(f"n{number}", labels={"node.kubernetes.io/instance-type": "h100"})
