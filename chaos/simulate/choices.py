@@ -1,5 +1,5 @@
 """The safety invariant of a chosen checkpoint, a part of invariants.py: it is complete, and no newer one
-that is complete was passed over, unless it was tried and did not load.
+that is complete was passed over, unless it does not load or was tried again and again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from chaos.cluster.kinds import Object
 from chaos.simulate.truth import Truth
 
 __all__ = ["ChoiceChecks"]
+
+_ATTEMPTS_MIN = 2
+"""One attempt that fails by itself says nothing of its checkpoint, unless the loader does."""
 
 
 class ChoiceChecks:
@@ -28,5 +31,9 @@ class ChoiceChecks:
             yield f"started from step {chosen}, whose checkpoint is not complete"
         newer = [step for step, is_complete in checkpoints.complete.items() if is_complete and step > chosen]
         untried = [step for step in newer if not checkpoints.tried[step]]
+        once = [step for step in newer if checkpoints.tried[step] < _ATTEMPTS_MIN * life.gang.job.ranks]
+        good = [step for step in once if checkpoints.loads(step)]
         if untried:
             yield f"started from step {chosen}, though that of step {max(untried)} is complete and untried"
+        elif good:
+            yield f"started from step {chosen}, though that of step {max(good)} loads and was tried only once"

@@ -119,7 +119,7 @@ def _settings(draw: random.Random) -> Settings:
             quarantined_percent_max=draw.choice([5.0, 20.0, 40.0, 60.0]),
             pool_percent_max=draw.choice([10.0, 50.0, 100.0]),
             domain_nodes_max=draw.choice([1, 1, 2, 100]),
-            quarantines_per_hour_max=draw.choice([2, 1, 20]),
+            quarantines_per_hour_max=draw.choice([1, 2, 20, 20, 20]),
         ),
     )
 

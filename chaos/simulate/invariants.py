@@ -7,7 +7,7 @@ mistake in how the controller reads the world is not made twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,6 +16,7 @@ from chaos.cluster.store import Audit, MemoryCluster
 from chaos.simulate.budgets import BudgetChecks
 from chaos.simulate.choices import ChoiceChecks
 from chaos.simulate.freed import FreedChecks
+from chaos.simulate.loops import LoopChecks
 from chaos.simulate.reading import (
     GANGS,
     MARK,
@@ -45,6 +46,7 @@ from chaos.simulate.starts import StartChecks
 from chaos.simulate.stops import StopChecks
 from chaos.simulate.truth import Truth
 from recover.modes import Mode
+from recover.reasons import Reason
 from recover.resources import INCIDENTS, JOBS, JOBSETS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.settings import Settings
 
@@ -83,6 +85,7 @@ class Invariants:
         self._stops = StopChecks(truth, self._rooms, store.now)
         self._choices = ChoiceChecks(truth)
         self._freed = FreedChecks(store, truth)
+        self._loops = LoopChecks(truth)
         self.budgets = BudgetChecks()
         self._repairs = RepairChecks(store, settings.namespace)
         self._has_status: set[str] = set()
@@ -158,6 +161,9 @@ class Invariants:
         old, new = write.old, write.new
         if old is not None and new is not None and phase(old) in OVER and phase(new) != phase(old):
             yield f"a recovery that had ended as {phase(old)} became {phase(new)}"
+        is_given_up = new is not None and new.get("status", {}).get("reason") == Reason.CRASH_LOOP
+        if old is not None and new is not None and phase(old) not in OVER and is_given_up:
+            yield from self._loops.given_up(new, self.settings.budgets)
 
     # --- nodes --------------------------------------------------------------------------------------------
 
@@ -196,6 +202,10 @@ class Invariants:
             yield f"{name} was taken out without hardware evidence of this boot"
         elif all(fault.told_at < self._truth.acting_since for fault in grounds):
             yield f"{name} was taken out for what was seen before the mode began"
+        elif cordons and all(
+            fault.settles and write.audit.at < fault.at + self._settling() for fault in grounds
+        ):
+            yield f"{name} was taken out before the next lines could soften the verdict"
         if write.old is not None and write.old["metadata"].get("annotations", {}).get(OURS + "hold"):
             yield f"{name} was taken out although people hold it"
         released = node["metadata"]["annotations"].get(OURS + "released-at")
@@ -204,6 +214,10 @@ class Invariants:
         if write.old is None or not is_closed(write.old):
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
             yield from self.budgets.quarantined(node, nodes, incidents, self.settings.budgets, write.audit.at)
+
+    def _settling(self) -> timedelta:
+        """Less a second: where a node's clock is ahead, its line counts from the Incident's whole second."""
+        return timedelta(seconds=self.settings.timing.settle_s - 1)
 
     # --- gangs --------------------------------------------------------------------------------------------
 
@@ -237,6 +251,7 @@ class Invariants:
             parts = [job for job in self._store.objects(JOBS) if made_by_set(job) == new["metadata"]["uid"]]
             yield from self._starts.started(parts or [new], nodes, incidents, write.audit.at)
             yield from self._choices.started(new, self._recovery_of(new))
+            yield from self._loops.started(new, self.settings.budgets)
             if (life := self._truth.lives.get(new["metadata"]["uid"])) is not None:
                 yield from self._rooms.started(new, life.gang.job.ranks, write.audit.at)
         else:

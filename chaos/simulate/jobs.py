@@ -142,18 +142,25 @@ class Gang:
         self.crashes_at_start = False
         self.blames_program = False
         """Whether it has printed a known issue that only its owner can mend."""
-        self._ends: list[tuple[float, int]] = []
+        self._ends: list[tuple[float, int, int]] = []
+        """The time of each failure, and the furthest step and the newest complete checkpoint at that time."""
 
     def failed(self, began_s: float = math.inf) -> None:
         """A rank that began then ended by itself, or hangs. Ranks that began before the last one failed are
         part of the same failure."""
         if not self._ends or began_s > self._ends[-1][0]:
-            self._ends.append((asyncio.get_running_loop().time(), self.training.furthest))
+            now_s = asyncio.get_running_loop().time()
+            self._ends.append((now_s, self.training.furthest, self.training.checkpoints.newest))
 
     @property
     def failures(self) -> int:
         """Failures since it last made a new step."""
-        return sum(1 for _, furthest in self._ends if furthest == self.training.furthest)
+        return sum(1 for _, furthest, _ in self._ends if furthest == self.training.furthest)
+
+    @property
+    def failures_from_one_checkpoint(self) -> int:
+        """Failures since its newest checkpoint was complete."""
+        return sum(1 for _, _, newest in self._ends if newest == self.training.checkpoints.newest)
 
     @property
     def step(self) -> int:

@@ -46,12 +46,15 @@ class Harm(Enum):
 class KernelText(msgspec.Struct, frozen=True):
     text: str
     harm: Harm = Harm.FATAL
+    is_final: bool = False
+    """Lost for good: no line that the driver prints a moment later tells of less harm."""
 
 
-FALLEN_OFF_THE_BUS = KernelText("NVRM: Xid ({pci}): 79, GPU has fallen off the bus.")
+FALLEN_OFF_THE_BUS = KernelText("NVRM: Xid ({pci}): 79, GPU has fallen off the bus.", is_final=True)
 DOUBLE_BIT_ERROR = KernelText(
     "NVRM: Xid ({pci}): 48, An uncorrectable double bit error (DBE) has been detected on GPU in the "
     "framebuffer at physAddr 0xe9b9107e0 partition 3, subpartition 0.",
+    is_final=True,
 )
 GSP_TIMEOUT = KernelText(
     "NVRM: Xid ({pci}): 119, pid=1263500, name=cache_mgr_main, Timeout after 6s of waiting for RPC response "

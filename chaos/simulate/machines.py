@@ -36,6 +36,8 @@ class Machines:
         """Nodes on which no agent is started, at whatever boot."""
         self.step_ends = random.Random(f"{setup.seed} steps of repairs")
         self._booting: set[asyncio.Task[None]] = set()
+        self._have_printed: set[str] = set()
+        """Ids of the boots whose kernels have printed a line."""
         self._coming_up: set[str] = set()
 
     def now_on(self, node: str) -> datetime:
@@ -63,11 +65,12 @@ class Machines:
         machine = self.machines.get(node)
         if machine is None:
             return
+        now, clock = self.clock.now(), self.now_on(node)
         if line.harm is not Harm.NONE:
-            now = self.clock.now()
-            told_at = max(now, self.now_on(node))
-            fault = HardwareFault(now, machine.boot_id, line.harm, line.text, told_at)
+            settles = not (line.is_final or machine.boot_id in self._have_printed or clock < now)
+            fault = HardwareFault(now, machine.boot_id, line.harm, line.text, max(now, clock), settles)
             self.truth.broke(node, fault)
+        self._have_printed.add(machine.boot_id)
         written = machine.append_kernel(line.text.format(pci=gpu_address(gpu)), self.now_on(node))
         if node in self.agents:
             self.agents[node][0].kernel_line(written)

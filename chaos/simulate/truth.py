@@ -22,6 +22,9 @@ class HardwareFault(msgspec.Struct, frozen=True):
     line: str
     told_at: datetime
     """By the clock of its node, if that is ahead: a mode acts on what is dated after its beginning."""
+    settles: bool = False
+    """The controller must wait a moment for lines that soften it. It need not where an earlier line of the
+    boot has begun that wait, or where the node's clock is behind."""
 
     @property
     def cordons(self) -> bool:

@@ -167,6 +167,10 @@ class Simulation(Machines):
             if ref.uid == pod["metadata"]["uid"] and ref not in machine.ended:
                 self.logged(ref, machine.name, text)
 
+    def ranks_running(self, job: str) -> int:
+        running = self._running()
+        return sum(1 for pod in self.pods(job) if pod["metadata"]["uid"] in running)
+
     def _running(self) -> set[str]:
         return {uid for life in self.truth.lives.values() for uid in life.running}
 

@@ -178,7 +178,7 @@ def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int
 
 async def taken_out(sim: Simulation, node: str, effect: str = "NoSchedule", incident: str = "") -> None:
     """As the controller takes a broken node out."""
-    sim.kernel(node, lines.NVLINK_ERROR)
+    sim.kernel(node, lines.FALLEN_OFF_THE_BUS)
     seen = sim.node(node)
     note = {"incident": incident or f"{node}-nvlink-1", "fault": "nvlink", "at": "2026-11-21T09:00:00Z"}
     note |= {"cordoned": effect == "NoSchedule"}

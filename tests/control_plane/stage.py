@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,16 @@ from detectors.contract import (
 from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
 from detectors.publish import patch_body
 from detectors.rules import FAMILIES
-from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.resources import (
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped
@@ -238,10 +247,17 @@ class RealStage:
                 while not (answer := await _asked(found)):
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            bodies = [*await self.all(INCIDENTS), *await self.all(RECOVERIES)]
-            told = "\n".join(f"{body['metadata']['name']}: {body.get('status')}" for body in bodies)
+            told = "\n".join([line async for line in self._told()])
             pytest.fail(f"no {what} within {LIMIT_S:g} s\n{told}\n{self.controller.last_lines(25)}")
         return answer
+
+    async def _told(self) -> AsyncIterator[str]:
+        for kind in (JOBS, PYTORCHJOBS, PODS, INCIDENTS, RECOVERIES):
+            with suppress(ApiError):  # PyTorchJobs are there only where their operator is
+                for body in await self.all(kind):
+                    meta = body["metadata"]
+                    at = (meta.get("deletionTimestamp", ""), meta.get("deletionGracePeriodSeconds", ""))
+                    yield f"{kind.kind} {meta['name']} {meta['uid'][:8]} {at}: {body.get('status')}"
 
 
 async def _asked(found: Callable[[], Awaitable[Any]]) -> Any:

@@ -148,6 +148,6 @@ async def test_a_worker_that_a_person_deletes_is_a_lost_rank(training: ControlPl
         await stage.api.request("DELETE", PODS.path(worker(old)["metadata"]["name"], NAMESPACE))
         recovery = await recovered(stage, "llm", old)
 
-        assert recovery["spec"]["fault"] == "host", recovery["spec"]["causes"]
+        assert recovery["spec"]["fault"] == "host", recovery["status"]["causes"]
         assert not set(uids(old)) & set(uids(await pods_of(stage, "llm")))
         assert await cordons(stage) == set()

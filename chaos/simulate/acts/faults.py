@@ -18,6 +18,7 @@ __all__ = [
     "AnyFault",
     "BootAll",
     "CheckpointDamage",
+    "CrashesInARow",
     "Join",
     "KernelLine",
     "LateEvidence",
@@ -49,6 +50,10 @@ LAST_WORDS = (
 )
 """Last words of a rank that crashes: none, no known issue, one that another node may mend, one that only its
 owner can mend."""
+
+
+_BEFORE_A_STEP_S = 5.0
+_STARTS_WITHIN_S = 300
 
 
 class KernelLine(Act, frozen=True):
@@ -153,6 +158,40 @@ class RankCrash(Act, frozen=True):
 
     async def play(self, sim: Simulation) -> None:
         sim.crash_rank(self.rank, _ENDS[self.end], self.job, says=self.says)
+
+
+class CrashesInARow(Act, frozen=True):
+    """A rank ends again and again, each time soon after all ranks have started."""
+
+    job: str
+    rank: int
+    ends: tuple[str, ...]
+    says: str
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        job = scene.job(draw)
+        kinds = draw.choices(tuple(_ENDS), k=draw.choice([1, 2]))
+        ends = tuple(draw.choices(kinds, k=draw.randint(2, 6)))
+        return cls(at_s, job, scene.rank(draw, job), ends, draw.choice(LAST_WORDS))
+
+    async def play(self, sim: Simulation) -> None:
+        for end in self.ends:
+            if not await _all_run(sim, self.job):
+                return
+            await asyncio.sleep(_BEFORE_A_STEP_S)
+            sim.crash_rank(self.rank, _ENDS[end], self.job, says=self.says)
+            await asyncio.sleep(_BEFORE_A_STEP_S)
+
+
+async def _all_run(sim: Simulation, job: str) -> bool:
+    """Waits until all ranks run; False where they do not in time."""
+    ranks = sim.gangs[job].job.ranks
+    for _ in range(_STARTS_WITHIN_S):
+        if sim.ranks_running(job) == ranks:
+            return True
+        await asyncio.sleep(1.0)
+    return False
 
 
 class RankHang(OfRank, frozen=True):
@@ -306,6 +345,7 @@ AnyFault = (
     | LinesEverywhere
     | MassFault
     | RankCrash
+    | CrashesInARow
     | RankHang
     | NodeDeath
     | NodeOfRankDeath
