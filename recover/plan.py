@@ -22,7 +22,7 @@ from recover.diagnose import Apart, Diagnosis, GangState, corrections, diagnose,
 from recover.diagnose.apart import about_gang, about_node
 from recover.diagnose.nodes import comes_due
 from recover.guard import QUARANTINE_NODE, Allowed, Denied, Guard
-from recover.left_stopped import left_stopped
+from recover.left_behind import left_behind
 from recover.model import World
 from recover.policy import QuarantineLevel, quarantine_level
 from recover.reasons import EventReason, Reason
@@ -67,7 +67,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     chains += incidents.advised(world, told, now)
     live = {diagnosis.name for diagnosis in found} | {advice.name for advice in told} | proved.keys()
     live |= apart.undecided(world) | _suspicious(world, states)
-    chains += left_stopped(world, now)
+    chains += left_behind(world, now)
     chains += remade.remade(lost, live, now)
     chains += [(action,) for action in incidents.closings(world, live, now)]
     return Plan(

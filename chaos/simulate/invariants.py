@@ -267,10 +267,12 @@ class Invariants:
             yield "more than the affinity of a Job of a JobSet was changed"
 
     def _is_taken_back(self, old: Object, new: Object) -> bool:
-        """What a recovery has put into the job is taken out again, once that is over."""
+        """What a recovery has put into the job is taken out again, once that is over or gone. A job whose
+        framework does not let go of it yet is marked for that."""
         before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
         left = msgspec.json.decode(after) if after else {}
-        if before is None or left.get("avoided") or left.get("suspected"):
+        is_marked = left.get("did") in ("left", "left-stopped")
+        if before is None or ((left.get("avoided") or left.get("suspected")) and not is_marked):
             return False
         name = msgspec.json.decode(before)["recovery"]
         namespace = new["metadata"]["namespace"]

@@ -68,7 +68,8 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
     for name, gang in sim.gangs.items():
         if gang.step == steps[name]:
             wrong.append(wrongly_waiting(sim, name))
-            is_known = (gang.step or sim.recoveries(name)) and not is_unseen(sim, name)
+            is_ours = sim.recoveries(name) or (gang.step and name not in sim.truth.decided_by_people)
+            is_known = is_ours and not is_unseen(sim, name)
             if is_known and not _stated_reason(sim, name):
                 wrong.append(f"{name} stands still, and nobody says why")
     assert not any(wrong), "\n".join([*filter(None, wrong), sim.tell()])

@@ -7,7 +7,7 @@ phases, however it leaves: a container that its framework starts weeks later wou
 from __future__ import annotations
 
 from recover.actions import Ensure
-from recover.api import Phase, Recovery
+from recover.api import GangRef, Phase, Recovery
 from recover.consent import may_recreate
 from recover.model import Gang, World
 from recover.phases import known
@@ -15,7 +15,7 @@ from recover.phases.context import Context
 from recover.resources import CONFIGMAPS
 from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
 
-__all__ = ["handed_over", "may_read_old", "names", "taken_back"]
+__all__ = ["handed_over", "may_read_old", "names", "taken_back", "without_checkpoint"]
 
 _CHECKPOINT = ("REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP")
 
@@ -50,16 +50,19 @@ def handed_over(ctx: Context) -> tuple[Ensure, ...]:
 
 
 def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
-    """Once the recovery is over. Where no ConfigMap is left, as where it went with its job, none is made."""
-    if not any(entered.phase is Phase.RESUMING for entered in recovery.status.phases):
-        return ()
-    ref = recovery.spec.gang
+    """Once the recovery is over."""
+    has_started = any(entered.phase is Phase.RESUMING for entered in recovery.status.phases)
+    return without_checkpoint(recovery.spec.gang) if has_started else ()
+
+
+def without_checkpoint(ref: GangRef) -> tuple[Ensure, ...]:
+    """Where no ConfigMap is left, as where it went with its job, none is made."""
     return tuple(
         Ensure(
             what="take-checkpoint-back",
             resource=CONFIGMAPS,
             name=name,
-            namespace=recovery.metadata.namespace,
+            namespace=ref.namespace,
             body={"data": dict.fromkeys(_CHECKPOINT)},
             creates=False,
         )

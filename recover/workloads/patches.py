@@ -10,6 +10,7 @@ import msgspec
 from detectors.contract import key
 from recover.actions import Patch
 from recover.api import GangRef, Requirement
+from recover.left_stopped import TOLD
 from recover.model import Gang, Mark
 from recover.objects import builtins, merged, shortened
 from recover.workloads.wire import HOSTNAME
@@ -72,10 +73,12 @@ def marked(gang: Gang, what: str, mark: Mark) -> Patch:
 
 def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
     """Removes what a start has put into the job, and the mark that remembers it. What recipes ask of the
-    nodes stays for later starts, and so does its part of the mark."""
+    nodes stays for later starts, and so does its part of the mark. A job that is left stopped keeps the mark
+    that says so."""
     assert gang.mark is not None, "without a mark there is nothing of ours"
     left = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
-    annotation = msgspec.json.encode(left).decode() if left.placed else None
+    is_kept = bool(left.placed) or (left.did == TOLD and gang.suspended)
+    annotation = msgspec.json.encode(left).decode() if is_kept else None
     return Patch(
         what="lift-start",
         resource=gang.resource,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from recover.actions import ConfirmGone, Emit, Patch
+from recover.actions import ConfirmGone, Emit, Ensure, Patch
 from recover.api import Phase
+from recover.model import Mark
 from recover.modes import Mode
 from recover.plan import plan
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
-from tests.acting import advanced, recovering
+from recover.workloads.patches import MARK
+from tests.acting import advanced, recovering, scanned, step
 from tests.builders import Worlds, gang
-from tests.recover.phase_cases import faulted
+from tests.recover.phase_cases import choice, faulted
 
 
 def left(to: Phase = Phase.CHOOSING) -> Worlds:
@@ -35,8 +38,9 @@ def test_a_job_whose_recovery_was_deleted_bears_one_event_with_the_command_that_
         for c in plan(world.world(), world.settings, world.now).chains
         if any(isinstance(a, Emit) and a.reason == EventReason.LEFT_STOPPED for a in c)
     ]
-    confirm, mark, event = chain
+    confirm, *environment, mark, event = chain
     assert isinstance(confirm, ConfirmGone)
+    assert [action.what for action in environment] == ["take-checkpoint-back"] * 2
     assert confirm.name in event.message
     assert isinstance(mark, Patch)
     assert "spec" not in mark.body
@@ -100,3 +104,74 @@ def test_a_job_that_its_recovery_stops_right_now_is_not_left() -> None:
 
     assert told(world) == []
     assert gang().mark is None
+
+
+# --- what its recovery has put into the job -----------------------------------------------------------------
+
+
+def running_again() -> Worlds:
+    """Started away from n1, from step 80; then its Recovery is deleted."""
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    scanned(world, choice(80))
+    advanced(world, Phase.VERIFYING)
+    world.recoveries.clear()
+    return world
+
+
+def written(world: Worlds) -> list[tuple[str, object]]:
+    """What the plan writes to the job and its ConfigMaps, with the mark that it leaves."""
+    found = plan(world.world(), world.settings, world.now).actions
+    return [
+        (action.what, action.body["metadata"]["annotations"][MARK] if isinstance(action, Patch) else None)
+        for action in found
+        if isinstance(action, Ensure) or (isinstance(action, Patch) and action.name == "llm")
+    ]
+
+
+def test_a_job_that_runs_begins_at_its_newest_checkpoint_again_and_on_any_node() -> None:
+    world = running_again()
+    mark = world.gangs["llm-uid"].mark
+    assert mark is not None
+    mark = msgspec.structs.replace(mark, avoided=("n1",))
+    world.change_gang(mark=mark)
+
+    assert [what for what, _ in written(world)] == ["take-checkpoint-back"] * 2 + ["mark-left"]
+    assert told(world) == []
+
+    world.change_gang(mark=msgspec.structs.replace(mark, did="left"))
+    assert written(world) == [("lift-start", None)]
+
+    world.change_gang(mark=None)
+    assert written(world) == []
+
+
+def test_a_job_that_is_left_stopped_keeps_its_mark_and_avoids_no_node() -> None:
+    world = left()
+    mark = world.gangs["llm-uid"].mark
+    assert mark is not None
+    noted = msgspec.structs.replace(mark, did="left-stopped", suspected=("n3",))
+    world.change_gang(mark=noted)
+
+    ((what, kept),) = written(world)
+    assert what == "lift-start"
+    assert msgspec.json.decode(str(kept), type=Mark) == msgspec.structs.replace(noted, suspected=())
+
+    world.change_gang(mark=msgspec.structs.replace(noted, suspected=()))
+    assert written(world) == []
+
+    world.change_gang(suspended=False)
+    assert written(world) == [("lift-start", None)], "a person has started it"
+
+
+def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_written() -> None:
+    world = running_again()
+
+    (chain,) = [
+        chain
+        for chain in plan(world.world(), world.settings, world.now).chains
+        if any(action.what == "mark-left" for action in chain)
+    ]
+
+    assert isinstance(chain[0], ConfirmGone)
