@@ -68,11 +68,17 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
     for name, gang in sim.gangs.items():
         if gang.step == steps[name]:
             wrong.append(wrongly_waiting(sim, name))
-            is_ours = sim.recoveries(name) or (gang.step and name not in sim.truth.decided_by_people)
-            is_known = is_ours and not is_unseen(sim, name)
-            if is_known and not _stated_reason(sim, name):
+            if _is_ours(sim, name) and not is_unseen(sim, name) and not _stated_reason(sim, name):
                 wrong.append(f"{name} stands still, and nobody says why")
     assert not any(wrong), "\n".join([*filter(None, wrong), sim.tell()])
+
+
+def _is_ours(sim: Simulation, job: str) -> bool:
+    """The job has trained or was recovered, and no person has started it by himself since."""
+    recoveries = sim.recoveries(job)
+    if job in sim.truth.decided_by_people:
+        return bool(recoveries) and recoveries[-1].status.phase is not Phase.SUCCEEDED
+    return bool(recoveries) or sim.gangs[job].step > 0
 
 
 def _quiet_s(sim: Simulation, began_at: datetime) -> float:
