@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ import pytest
 from chaos.cluster.containers import Exit
 from chaos.cluster.kinds import Object
 from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Storage
+from chaos.simulate.jobs import Gang, Job, Storage
 from chaos.simulate.liveness import left_in_service, wrongly_waiting
-from chaos.simulate.play import play
+from chaos.simulate.loops import LoopChecks
+from chaos.simulate.play import START, play
+from chaos.simulate.truth import Life, Truth
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.api import Phase
 from recover.modes import Mode
@@ -133,6 +136,24 @@ def test_what_was_seen_before_the_mode_began_is_no_cause_to_stop_it_or_to_take_i
     assert said_of(cordon) == "n2 was taken out for what was seen before the mode began"
 
 
+def test_a_verdict_that_the_next_line_may_soften_is_waited_for() -> None:
+    async def act(
+        sim: Simulation, *lines_before: lines.KernelText, line: lines.KernelText, wait_s: float
+    ) -> None:
+        for before in lines_before:
+            sim.kernel("n2", before)
+        sim.kernel("n2", line)
+        await sim.passes(wait_s)
+        await taken_out(sim, "n2", shows=None)
+
+    early = "n2 was taken out before the next lines could soften the verdict"
+    assert said_of(partial(act, line=lines.NVLINK_ERROR, wait_s=0.2)) == early
+    assert said_of(partial(act, line=lines.NVLINK_ERROR, wait_s=3)) == ""
+    assert said_of(partial(act, line=lines.FALLEN_OFF_THE_BUS, wait_s=0.2)) == ""
+    worse = partial(act, line=lines.NVLINK_ERROR, wait_s=0.2)
+    assert said_of(lambda sim: worse(sim, lines.MMU_FAULT)) == ""
+
+
 def test_a_node_that_people_hold_and_that_is_taken_out_is_caught() -> None:
     async def act(sim: Simulation) -> None:
         await sim.person.edit_node("n2", {"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
@@ -173,12 +194,89 @@ def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int
     assert said_of(act) == said
 
 
+def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() -> None:
+    async def act(sim: Simulation, *, tried: int, damaged: bool = False) -> None:
+        await sim.passes(100)
+        sim.crash_rank(1, Exit(1))
+        checkpoints = sim.gangs["llm"].training.checkpoints
+        checkpoints.complete = {10: True, 20: True}
+        checkpoints.damaged = {20} if damaged else set()
+        await stopped(sim)
+        await sim.passes(60)
+        checkpoints.tried[20] = tried
+        choice = {"attempt": 1, "verified": True, "step": 10, "path": "/checkpoints/step-10"}
+        await stopped(sim, of_phase="Resuming", start=True, checkpoint=choice)
+
+    assert said_of(partial(act, tried=2)) == (
+        "started from step 10, though that of step 20 loads and was tried only once"
+    )
+    assert said_of(partial(act, tried=2, damaged=True)) == ""
+    assert said_of(partial(act, tried=4)) == ""
+
+
+# --- a crash loop -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failures", "error", "said"),
+    [
+        (3, "exit-1", "given up after 3 failures of the program, the limit is 3 restarts"),
+        (4, "exit-1", ""),
+        (3, "deleted", ""),
+    ],
+)
+def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
+    failures: int, error: str, said: str
+) -> None:
+    async def act(sim: Simulation) -> None:
+        sim.crash_rank(1, Exit(1))
+        await stopped(sim)
+        for _ in range(failures - 1):
+            sim.gangs["llm"].failed()
+        name = sim.recovery().metadata.name
+        version = sim.cluster.store.read(RECOVERIES, name, "ml").body["metadata"]["resourceVersion"]
+        cause = {"incident": "i", "fault": "application", "attempt": 1, "error": error}
+        cause |= {"at": "2026-11-21T09:00:00Z"}
+        status = {"phase": "Escalated", "reason": "CrashLoop", "message": "a test", "causes": [cause]}
+        body = {"metadata": {"resourceVersion": version}, "status": status}
+        await sim.cluster.client(CONTROLLER).patch(
+            RECOVERIES, name, body, namespace="ml", subresource="status"
+        )
+
+    assert said_of(act) == said
+
+
+def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_all_its_restarts_again() -> (
+    None
+):
+    truth = Truth(lambda: START)
+    program = Gang(Job())
+    truth.lives["uid"] = Life(program)
+    checks, job = LoopChecks(truth), {"metadata": {"uid": "uid"}}
+    program.crashes_at_start = True
+
+    said = [list(checks.started(job, Budgets())) for _ in range(7)]
+    program.training.furthest += 1
+    again = list(checks.started(job, Budgets()))
+
+    assert said[:6] == [[]] * 6
+    assert said[6] == ["started once more, although 6 starts in a row were in vain"]
+    assert again == []
+
+
 # --- limits of every level --------------------------------------------------------------------------------
 
 
-async def taken_out(sim: Simulation, node: str, effect: str = "NoSchedule", incident: str = "") -> None:
+async def taken_out(
+    sim: Simulation,
+    node: str,
+    effect: str = "NoSchedule",
+    incident: str = "",
+    shows: lines.KernelText | None = lines.FALLEN_OFF_THE_BUS,
+) -> None:
     """As the controller takes a broken node out."""
-    sim.kernel(node, lines.FALLEN_OFF_THE_BUS)
+    if shows is not None:
+        sim.kernel(node, shows)
     seen = sim.node(node)
     note = {"incident": incident or f"{node}-nvlink-1", "fault": "nvlink", "at": "2026-11-21T09:00:00Z"}
     note |= {"cordoned": effect == "NoSchedule"}

@@ -276,6 +276,17 @@ def test_a_fault_of_a_node_where_the_gang_did_not_run_is_not_called_its_cause() 
     assert own_incident(world).status.superseded_by == ""
 
 
+def test_a_stopped_gang_is_no_victim_of_a_node_where_it_never_ran() -> None:
+    world = brought_to(crashed(blind=False), "Choosing")
+
+    looked(world.finding(on="n6"))
+
+    (fault,) = (i for i in world.incidents.values() if i.spec.node == "n6")
+    assert fault.status.victims == []
+    assert [a.action for a in fault.status.actions] == ["quarantine-node"]
+    assert {cause.node for cause in only_recovery(world).status.causes} == {""}
+
+
 def test_an_old_and_slight_fault_that_becomes_fatal_at_the_crash_explains_it() -> None:
     world = cluster(nodes=8).running(gang())
     world.finding(on="n3", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
