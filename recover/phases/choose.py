@@ -26,7 +26,7 @@ from recover.witnesses import told
 
 __all__ = ["choosing"]
 
-_FASTER = f"With {ON_TERMINAL}: recreate on the job it would be made anew instead"
+_FASTER = f"With {ON_TERMINAL}: recreate on the job, Rekindle would delete it and create it again instead"
 CREATED_S = 0.1
 """A refused creation leaves no object whose change would be heard of."""
 

@@ -129,14 +129,17 @@ def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
     definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
     if len(definition) <= DEFINITION_CHARS_MAX:
         return definition, ""
-    return "", f"; it cannot be made anew: {len(definition)} characters, {DEFINITION_CHARS_MAX} at most"
+    return "", (
+        f"; Rekindle cannot create it again: its definition has {len(definition)} characters, "
+        f"and a Recovery keeps {DEFINITION_CHARS_MAX} at most"
+    )
 
 
 def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
     recreation = Recreation(attempt=ctx.status.attempt, why=why[:512], definition=definition)
     message = (
-        f"{ctx.gang.ref} is deleted and made anew ({ON_TERMINAL}: recreate), since {why}. Until it runs, its "
-        "definition is in status.recreation"
+        f"{ctx.gang.ref} is deleted and created again ({ON_TERMINAL}: recreate), since {why}. Until it "
+        "runs, its definition is in status.recreation"
     )
     status = msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
     if status.phase is Phase.RESUMING:
@@ -179,7 +182,9 @@ def made_anew_or_gone(
         return Step(writes=(_create(recovery, kept),), look_again_s=5.0)
     mark = successor.mark
     if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
-        message = f"{successor.ref} was deleted to be made anew, and somebody else has made it first"
+        message = (
+            f"{successor.ref} was created by somebody else after Rekindle had deleted it to create it again"
+        )
         return Step(status=_ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
     made = msgspec.structs.replace(
         status,
@@ -187,7 +192,7 @@ def made_anew_or_gone(
         recreation=msgspec.structs.replace(kept, definition=""),
         reason="",
         deadline=now + timedelta(seconds=allowed_s(successor, timing, timing.resume_deadline_s)),
-        message=f"{successor.ref} was made anew; waiting until all {successor.size} ranks run",
+        message=f"{successor.ref} was created again; waiting until all {successor.size} ranks run",
     )
     return Step(status=made)
 
@@ -218,7 +223,7 @@ def _waiting(recovery: Recovery, now: datetime) -> Step:
         return Step()
     if now < status.deadline:
         return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
-    message = f"{recovery.spec.gang} is being deleted to be made anew, and a finalizer holds it"
+    message = f"a finalizer holds {recovery.spec.gang}, which is being deleted to be created again"
     held = msgspec.structs.replace(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
     return Step(status=held)
 

@@ -182,7 +182,11 @@ def _held(ctx: Context) -> Step | None:
 def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     """Something has changed since the checkpoint was chosen."""
     more = ", ".join(sorted(set(status.avoid_nodes) - set(ctx.status.avoid_nodes)))
-    message = f"{status.message}; kept off what else is broken: {more}"[:1024] if more else status.message
+    message = (
+        f"{status.message}; the start also avoids nodes that have broken since: {more}"[:1024]
+        if more
+        else status.message
+    )
     return msgspec.structs.replace(status, message=message)
 
 

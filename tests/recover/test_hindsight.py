@@ -128,7 +128,7 @@ def test_a_recovery_that_looks_before_triage_does_not_start_the_gang_on_the_brok
 
     assert step(world) == ["recovery-resuming"]
     assert "n3" in only_recovery(world).status.avoid_nodes
-    assert "kept off what else is broken: n3" in only_recovery(world).status.message
+    assert "the start also avoids nodes that have broken since: n3" in only_recovery(world).status.message
 
 
 def test_a_blocked_recovery_that_has_not_started_the_gang_yet_keeps_it_off_as_well() -> None:
