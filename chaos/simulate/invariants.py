@@ -82,7 +82,7 @@ class Invariants:
         self._spares = SpareChecks()
         self._starts = StartChecks()
         self._rooms = RoomChecks(store)
-        self._stops = StopChecks(truth, self._rooms, store.now)
+        self._stops = StopChecks(truth, self._rooms, store.now, self._has_health)
         self._choices = ChoiceChecks(truth)
         self._freed = FreedChecks(store, truth)
         self._loops = LoopChecks(truth)
@@ -91,6 +91,11 @@ class Invariants:
         self._has_status: set[str] = set()
         self._orphans: set[str] = set()
         """Jobs that were being made anew when a person deleted the Recovery: a creation may be under way."""
+
+    def _has_health(self, node: str) -> bool:
+        """The controller makes the object, and an agent its status."""
+        written = (h for h in self._store.objects(NODEHEALTHS) if h.get("status"))
+        return any(health["metadata"]["name"] == node for health in written)
 
     async def saw(self, audit: Audit) -> None:
         """To be called after every write, with its audit entry."""
@@ -302,13 +307,14 @@ class Invariants:
     def _act_is_the_first(self, gang: Object, did: str) -> Iterator[str]:
         """By the mark that is written in the same patch: whose act it is, and that it was not done before."""
         mark = msgspec.json.decode(gang["metadata"]["annotations"][MARK])
-        act = (gang["metadata"]["uid"], mark["recovery"], mark["attempt"], did)
+        recovery = self._recovery_of(gang)
+        # By uid: where a person has deleted a Recovery, the next one may have its name.
+        act = (gang["metadata"]["uid"], recovery["metadata"]["uid"], mark["attempt"], did)
         if mark["did"] != did:
             yield f"the mark says {mark['did']}, but the job was {did}"
         if act in self._acts:
             yield f"attempt {mark['attempt']} of {mark['recovery']} {did} the gang twice"
         self._acts.add(act)
-        recovery = self._recovery_of(gang)
         allowed = ("Stopping",) if did == "stopped" else ("Resuming",)
         if gang_uid(recovery) != gang["metadata"]["uid"]:
             yield f"{mark['recovery']} is not about this gang"

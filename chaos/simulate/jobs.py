@@ -148,7 +148,7 @@ class Gang:
     def failed(self, began_s: float = math.inf) -> None:
         """A rank that began then ended by itself, or hangs. Ranks that began before the last one failed are
         part of the same failure."""
-        if not self._ends or began_s > self._ends[-1][0]:
+        if not self._ends or began_s >= self._ends[-1][0]:
             now_s = asyncio.get_running_loop().time()
             self._ends.append((now_s, self.training.furthest, self.training.checkpoints.newest))
 
@@ -159,8 +159,10 @@ class Gang:
 
     @property
     def failures_from_one_checkpoint(self) -> int:
-        """Failures since its newest checkpoint was complete."""
-        return sum(1 for _, _, newest in self._ends if newest == self.training.checkpoints.newest)
+        """Failures since its newest checkpoint was complete, and the one before: the ranks that outlived that
+        one may have completed the checkpoint."""
+        since = sum(1 for _, _, newest in self._ends if newest == self.training.checkpoints.newest)
+        return min(since + 1, len(self._ends))
 
     @property
     def step(self) -> int:

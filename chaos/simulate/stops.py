@@ -33,10 +33,23 @@ _RELEASE_SEEN = timedelta(seconds=15)
 
 
 class StopChecks:
-    def __init__(self, truth: Truth, rooms: RoomChecks, now: Callable[[], datetime]) -> None:
+    """`has_health`: whether an agent has ever written of that node."""
+
+    def __init__(
+        self,
+        truth: Truth,
+        rooms: RoomChecks,
+        now: Callable[[], datetime],
+        has_health: Callable[[str], bool],
+    ) -> None:
         self._truth = truth
         self._rooms = rooms
         self._now = now
+        self._has_health = has_health
+
+    def _is_read(self, life: Life) -> bool:
+        """Where nobody reads its steps, nobody can know that a gang trains again after it has lost a rank."""
+        return any(self._has_health(node) for node, _ in life.running.values())
 
     def stopped(
         self, job: Object, nodes: list[Object], incidents: list[Object], settings: Settings
@@ -45,7 +58,7 @@ class StopChecks:
         life, now = self._truth.lives.get(job["metadata"]["uid"]), self._now()
         if life is None or not life.trains(now):
             return
-        if life.lost_at is not None and now - life.lost_at < _VIEW_MAX:
+        if life.lost_at is not None and (now - life.lost_at < _VIEW_MAX or not self._is_read(life)):
             return
         by_name = {node["metadata"]["name"]: node for node in nodes}
         harms = [

@@ -150,7 +150,9 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
-        summary=said if said and is_the_same else found.summary,  # which rank was lost first is known by then
+        # Which rank was lost first is known by then.
+        summary=said if said and is_the_same else found.summary,
+        suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
         detected_at=incident.spec.detected_at,
         seen_at=incident.spec.detected_at if known else found.seen_at,
     )
