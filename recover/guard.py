@@ -124,14 +124,18 @@ class Guard:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if level is not QuarantineLevel.CORDON:
             return Allowed()
-        exhausted = self._exhausted(node, diagnosis)
+        return self.may_close(node, diagnosis.name)
+
+    def may_close(self, node: Node, incident: str) -> Verdict:
+        """The budgets alone, and on Allowed takes them: for a repair of a node that takes pods until then."""
+        exhausted = self._exhausted(node, incident)
         if exhausted:
             return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
         self._quarantined.add(node.name)
-        self._recent.add((diagnosis.name, node.name))
+        self._recent.add((incident, node.name))
         return Allowed()
 
-    def _exhausted(self, node: Node, diagnosis: Diagnosis) -> str:
+    def _exhausted(self, node: Node, incident: str) -> str:
         """Returns the first limit that another quarantine would break, in words; empty if none. A node that
         is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
         taken out, although that write was never made."""
@@ -151,7 +155,7 @@ class Guard:
             out = sum(1 for name in peers if name in others)
             if out + 1 > limit:
                 return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
-        recent = len(self._recent - {(diagnosis.name, node.name)})
+        recent = len(self._recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
             return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
         return ""

@@ -207,8 +207,10 @@ class Invariants:
             yield f"{name} was taken out without hardware evidence of this boot"
         elif all(fault.told_at < self._truth.acting_since for fault in grounds):
             yield f"{name} was taken out for what was seen before the mode began"
-        elif cordons and all(
-            fault.settles and write.audit.at < fault.at + self._settling() for fault in grounds
+        elif (
+            cordons
+            and not is_closed_for_repair
+            and all(fault.settles and write.audit.at < fault.at + self._settling() for fault in grounds)
         ):
             yield f"{name} was taken out before the next lines could soften the verdict"
         if write.old is not None and write.old["metadata"].get("annotations", {}).get(OURS + "hold"):

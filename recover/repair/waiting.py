@@ -48,7 +48,7 @@ def wait(ctx: Context) -> Look:
     if obstacle is not None and obstacle.reason in (Reason.HELD, Reason.FLEET_BRAKE):
         return waiting(ctx, obstacle.reason, obstacle.message, obstacle.look_again_s)
     if not nodes.takes_no_pods(ctx.node):
-        return Look(writes=(nodes.close(ctx.node),))
+        return _closed(ctx)
     if obstacle is not None and obstacle.reason is Reason.NODE_SILENT:
         return _silent(ctx, obstacle)
     if obstacle is not None:
@@ -64,6 +64,15 @@ def wait(ctx: Context) -> Look:
     what = _words(ctx, rung)
     event = ctx.event(EventReason.NODE_REPAIR_STARTED, what)
     return Look(repair=begun(ctx, rung, what), writes=(event,))
+
+
+def _closed(ctx: Context) -> Look:
+    """A degraded node takes pods until its repair is due. To close it takes it out of service as a quarantine
+    does, so the same budgets hold: a line on all nodes closes no cluster."""
+    verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
+    if isinstance(verdict, Denied):
+        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
+    return Look(writes=(nodes.close(ctx.node),))
 
 
 def needs_person(ctx: Context) -> Look:

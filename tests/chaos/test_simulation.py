@@ -194,7 +194,7 @@ def test_a_cordon_for_what_was_before_the_boot_is_caught() -> None:
 
 def test_a_second_quarantine_beyond_the_budget_is_caught() -> None:
     async def act(sim: Simulation) -> None:
-        sim.kernel("n3", lines.NVLINK_ERROR)
+        sim.kernel("n3", lines.FALLEN_OFF_THE_BUS)
         await on_node(sim, "n3", quarantine())
 
     assert misdeed(act) == "2 of 6 nodes are quarantined, the limit is 1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from detectors.contract import Fault, Remedy
+from detectors.contract import Fault, Remedy, Severity
 from recover.reasons import Reason
 from recover.repair.state import RepairPhase
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
@@ -68,3 +68,19 @@ def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() ->
     assert second is not None
     assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
     assert "1 resets in the last hour" in second.message
+
+
+def test_degraded_nodes_are_closed_for_their_repair_within_the_budgets_of_quarantines() -> None:
+    """Soft taints use no budget, so a line on many nodes may put them all under repair at once."""
+    scene = broken(nodes=20, fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    for number in range(2, 10):
+        scene.world.finding(on=f"n{number}", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    scene.later(scene.world.settings.budgets.brake_window_s + 1).triage()
+
+    scene.settle()
+
+    nodes = scene.world.nodes.values()
+    assert sum(1 for node in nodes if node.quarantine is not None) == 9
+    assert sum(1 for node in nodes if node.unschedulable) == 1, "5 % of 20"
+    told = [i.status.repair.message for i in scene.world.incidents.values() if i.status.repair]
+    assert sum("1 of 20 nodes are quarantined, the limit is 1" in message for message in told) == 8
