@@ -25,6 +25,7 @@ __all__ = [
     "cordons",
     "end_at_last",
     "ended",
+    "goes_on",
     "hangs",
     "has_no_mark",
     "incident_of",
@@ -49,6 +50,7 @@ __all__ = [
     "writes_to",
 ]
 
+_STATUS_WITHIN_S = 30
 OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 SLOW = {"the lease was not renewed, reading it again", "API server overloaded, fewer writes at once"}
@@ -181,6 +183,19 @@ async def ended(stage: RealStage, job: str, phase: str, reason: str | None = Non
     recovery = await stage.until(f"{phase} of {job}", found)
     assert reason is None or recovery["status"].get("reason") == reason, recovery["status"]
     return recovery
+
+
+async def goes_on(stage: RealStage, resource: Resource, job: str) -> None:
+    """The job's operator says Running and nothing else, or at least no end. Under load it may wait for the
+    event of a pod that is gone, and then writes no status for five minutes (its ExpectationsTimeout)."""
+    said: list[str] = []
+    for _ in range(_STATUS_WITHIN_S):
+        status = (await stage.get(resource, job, NAMESPACE)).get("status", {})
+        said = [c["type"] for c in status.get("conditions", []) if c["status"] == "True"]
+        if said == ["Created", "Running"]:
+            return
+        await asyncio.sleep(1)
+    assert not {"Failed", "Succeeded"} & set(said), said
 
 
 def starting_s(recovery: Any) -> float:

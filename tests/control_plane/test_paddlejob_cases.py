@@ -16,6 +16,7 @@ from recover.resources import CONFIGMAPS, NODES, PADDLEJOBS
 from tests.control_plane.cases import (
     cordons,
     ended,
+    goes_on,
     incident_of,
     living,
     no_trouble,
@@ -43,10 +44,6 @@ async def conditions_of(stage: RealStage, job: str) -> list[str]:
     return [c["type"] for c in status.get("conditions", []) if c["status"] == "True"]
 
 
-async def runs(stage: RealStage, job: str) -> bool:
-    return await conditions_of(stage, job) == ["Created", "Running"]
-
-
 async def has_failed(stage: RealStage, job: str) -> bool:
     return "Failed" in await conditions_of(stage, job)
 
@@ -68,7 +65,7 @@ async def test_an_xid_79_moves_a_paddlejob_off_that_node_and_its_new_ranks_read_
         told = (await stage.get(CONFIGMAPS, "llm-rekindle-paddlejob", NAMESPACE))["data"]
         assert told["REKINDLE_RECOVERY"] == recovery["metadata"]["name"]
         assert await cordons(stage) == {bad}
-        await stage.until("Running and nothing else", partial(runs, stage, "llm"))
+        await goes_on(stage, PADDLEJOBS, "llm")
         no_trouble(stage)
 
 
@@ -95,7 +92,7 @@ async def test_a_crashed_worker_is_recovered_unless_its_policy_has_failed_the_jo
 
         assert {recovery["spec"]["fault"] for recovery in found} == {"application"}
         for name in ends:
-            await stage.until(f"{name} Running and nothing else", partial(runs, stage, name))
+            await goes_on(stage, PADDLEJOBS, name)
             assert not set(uids(old[name])) & set(uids(await pods_of(stage, name)))
         assert await recoveries(stage, "never") == []
         assert writes_to(training, since, PADDLEJOBS, "never") == []
@@ -124,5 +121,5 @@ async def test_a_paddlejob_leaves_its_dead_node_once_a_person_has_proven_it_off(
 
         assert (await incident_of(stage, recovery))["status"]["blame"] == "node"
         assert dead not in nodes_of(await living(stage, "llm"))
-        await stage.until("Running and nothing else", partial(runs, stage, "llm"))
+        await goes_on(stage, PADDLEJOBS, "llm")
         no_trouble(stage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from recover.resources import PODS, PYTORCHJOBS
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
+    goes_on,
     no_trouble,
     patched,
     pods_of,
@@ -36,10 +36,6 @@ async def conditions_of(stage: RealStage, job: str) -> list[str]:
     return [c["type"] for c in status.get("conditions", []) if c["status"] == "True"]
 
 
-async def runs(stage: RealStage, job: str) -> bool:
-    return await conditions_of(stage, job) == ["Created", "Running"]
-
-
 async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_to_make_the_job_anew(
     training: ControlPlane,
 ) -> None:
@@ -62,7 +58,7 @@ async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_t
 
         assert {recovery["spec"]["fault"] for recovery in found} == {"application"}
         for name in policies:
-            await stage.until(f"{name} Running and nothing else", partial(runs, stage, name))
+            await goes_on(stage, PYTORCHJOBS, name)
         after = {name: await stage.get(PYTORCHJOBS, name, NAMESPACE) for name in policies}
         for name in ("onfailure", "exitcode"):
             assert uids([after[name]]) == uids([before[name]])
@@ -110,7 +106,7 @@ async def test_a_master_that_exits_with_0_when_it_is_stopped_does_not_complete_t
 
         await recovered(stage, "llm", old)
 
-        await stage.until("Running and nothing else", lambda: runs(stage, "llm"))
+        await goes_on(stage, PYTORCHJOBS, "llm")
         no_trouble(stage)
 
 
