@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS
+from chaos.simulate.haste import HasteChecks
 from chaos.simulate.lines import Harm
 from chaos.simulate.reading import OURS
 from chaos.simulate.rooms import RoomChecks
@@ -39,17 +40,23 @@ class StopChecks:
         self,
         truth: Truth,
         rooms: RoomChecks,
+        haste: HasteChecks,
         now: Callable[[], datetime],
         has_health: Callable[[str], bool],
     ) -> None:
         self._truth = truth
         self._rooms = rooms
+        self._haste = haste
         self._now = now
         self._has_health = has_health
 
-    def _is_read(self, life: Life) -> bool:
-        """Where nobody reads its steps, nobody can know that a gang trains again after it has lost a rank."""
-        return any(self._has_health(node) for node, _ in life.running.values())
+    def _may_be_lost(self, life: Life, resumed_at: datetime | None, now: datetime) -> bool:
+        """It has lost a rank since our last start, and the controller may not know that it trains again: its
+        view is old, or nobody reads the gang's steps."""
+        if life.lost_at is None or (resumed_at is not None and life.lost_at <= resumed_at):
+            return False
+        is_read = any(self._has_health(node) for node, _ in life.running.values())
+        return now - life.lost_at < _VIEW_MAX or not is_read
 
     def stopped(
         self, job: Object, nodes: list[Object], incidents: list[Object], settings: Settings
@@ -58,7 +65,7 @@ class StopChecks:
         life, now = self._truth.lives.get(job["metadata"]["uid"]), self._now()
         if life is None or not life.trains(now):
             return
-        if life.lost_at is not None and (now - life.lost_at < _VIEW_MAX or not self._is_read(life)):
+        if self._may_be_lost(life, self._haste.resumed_at.get(job["metadata"]["uid"]), now):
             return
         by_name = {node["metadata"]["name"]: node for node in nodes}
         harms = [

@@ -37,6 +37,8 @@ class Life(msgspec.Struct):
     gang: Gang
     running: dict[str, tuple[str, datetime]] = {}
     """Pod uid -> node and start, of the pods of which a container runs, on whatever machine."""
+    started: dict[str, datetime] = {}
+    """Pod uid -> the last start of a container, of all pods that it ever had."""
     stepped_at: datetime | None = None
     lost_at: datetime | None = None
     """When a container of it ended last, by whatever cause."""
@@ -75,6 +77,7 @@ class Truth:
     def started(self, run: ContainerRun, gang: Gang) -> None:
         life = self.lives.setdefault(owner(run.pod), Life(gang))
         life.running[run.uid] = (run.node, self._now())
+        life.started[run.uid] = self._now()
 
     def said(self, run: ContainerRun, text: str) -> None:
         if text.startswith("step "):

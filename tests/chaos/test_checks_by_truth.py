@@ -14,6 +14,7 @@ import pytest
 from chaos.cluster.containers import Exit
 from chaos.cluster.kinds import Object
 from chaos.simulate import lines
+from chaos.simulate.haste import HasteChecks
 from chaos.simulate.jobs import Gang, Job, Storage
 from chaos.simulate.liveness import left_in_service, wrongly_waiting
 from chaos.simulate.loops import LoopChecks
@@ -23,7 +24,7 @@ from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.api import Phase
 from recover.modes import Mode
 from recover.resources import INCIDENTS, NODES, PYTORCHJOBS, RECOVERIES
-from recover.settings import Budgets, Settings
+from recover.settings import Budgets, Settings, Timing
 
 Misdeed = Callable[[Simulation], Awaitable[Any]]
 WIDE = Settings(mode=Mode.RECOVER, budgets=Budgets(quarantined_percent_max=100.0, pool_percent_max=100.0))
@@ -168,6 +169,54 @@ def test_a_gang_that_has_lost_a_rank_may_be_stopped() -> None:
         await stopped(sim)
 
     assert said_of(act) == ""
+
+
+def test_a_gang_that_nobody_reads_may_be_stopped_for_a_lost_rank_but_not_again_after_its_start() -> None:
+    async def act(sim: Simulation, *, resumed: bool = False) -> None:
+        uid = sim.cluster.store.read(PYTORCHJOBS, "llm", "ml").body["metadata"]["uid"]
+        await sim.passes(300)
+        sim.truth.lives[uid].lost_at = sim.clock.now() - timedelta(seconds=250)
+        if resumed:
+            sim.invariants.haste.resumed_at[uid] = sim.clock.now() - timedelta(seconds=200)
+        await stopped(sim)
+
+    unread = Setup(without_agent=tuple(f"n{number}" for number in range(1, 9)))
+    assert said_of(act, unread) == ""
+    assert said_of(act) == SOUND
+    assert said_of(partial(act, resumed=True), unread) == SOUND
+
+
+# --- no verdict before time has told ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "text", "said"),
+    [
+        (2, "restarted in place", "a rank that restarts in place was called lost after 2 s"),
+        (5, "restarted in place", ""),
+        (2, "", ""),
+    ],
+)
+def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, said: str) -> None:
+    evidence = [{"at": START.isoformat(), "code": "exit-1", "text": text}]
+    incident: Object = {"spec": {"gang": {"name": "llm"}}, "status": {"evidence": evidence}}
+
+    found = HasteChecks(Truth(lambda: START)).blamed(incident, START + timedelta(seconds=waited_s), Timing())
+
+    assert "; ".join(found) == said
+
+
+def test_a_start_is_good_once_all_ranks_have_run_since() -> None:
+    truth = Truth(lambda: START)
+    life = truth.lives["uid"] = Life(Gang(Job(ranks=2)))
+    checks = HasteChecks(truth)
+    checks.resumed_at["uid"] = START
+    recovery: Object = {"spec": {"gang": {"uid": "uid"}}}
+    life.started = {"old": START - timedelta(seconds=60), "a": START + timedelta(seconds=1)}
+
+    assert list(checks.called_good(recovery)) == ["its start was called good after 1 of 2 ranks had run"]
+    life.started["b"] = START + timedelta(seconds=2)
+    assert list(checks.called_good(recovery)) == []
 
 
 # --- the chosen checkpoint --------------------------------------------------------------------------------
