@@ -81,7 +81,7 @@ class Invariants:
         self._seen = store.version
         self._acts: set[tuple[str, str, int, str]] = set()
         self._spares = SpareChecks()
-        self._starts = StartChecks()
+        self._starts = StartChecks(truth)
         self._rooms = RoomChecks(store)
         self.haste = HasteChecks(truth)
         self._stops = StopChecks(truth, self._rooms, self.haste, store.now, self._has_health)
@@ -264,6 +264,7 @@ class Invariants:
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
             parts = [job for job in self._store.objects(JOBS) if made_by_set(job) == new["metadata"]["uid"]]
             yield from self._starts.started(parts or [new], nodes, incidents, write.audit.at)
+            yield from self._starts.prefers(new, self._recovery_of(new), nodes, write.audit.at)
             yield from self._choices.started(new, self._recovery_of(new))
             yield from self._loops.started(new, self.settings.budgets)
             if (life := self._truth.lives.get(new["metadata"]["uid"])) is not None:

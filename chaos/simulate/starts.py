@@ -12,7 +12,16 @@ from datetime import datetime, timedelta
 import msgspec
 
 from chaos.cluster.kinds import Object
-from chaos.simulate.reading import OURS, hosts_avoided, is_cordoned, note, tolerates_all
+from chaos.simulate.reading import (
+    MARK,
+    OURS,
+    hosts_avoided,
+    is_cordoned,
+    note,
+    takes_pods,
+    tolerates_all,
+)
+from chaos.simulate.truth import Truth
 
 __all__ = ["StartChecks"]
 
@@ -20,6 +29,7 @@ _VIEW_MAX = timedelta(seconds=90)
 """How old the controller's view of a node may be: a partition, slow answers, and watches that lag."""
 _WRITES_MAX = timedelta(seconds=15)
 """How long the writes of one decision may take, which was made before that Incident was written."""
+_FRESH = timedelta(seconds=60)
 _NOT_THE_HARDWARE = ("application", "hang", "host", "straggler", "unknown")
 
 
@@ -32,7 +42,8 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class StartChecks:
-    def __init__(self) -> None:
+    def __init__(self, truth: Truth) -> None:
+        self._truth = truth
         self._reports: dict[str, dict[str, _Report]] = {}
         """By node and finding."""
 
@@ -63,6 +74,22 @@ class StartChecks:
             for code in self.shown(node, incidents, at):
                 yield f"started where {name} takes its pods, which has shown {code}"
 
+    def prefers(self, job: Object, recovery: Object, nodes: list[Object], at: datetime) -> Iterator[str]:
+        """What is wrong with what the first start of a recovery prefers: a cause of a moment ago suspects a
+        node. A job that is made anew prefers no nodes."""
+        status = recovery["status"]
+        if status.get("attempt", 1) != 1 or status.get("recreation"):
+            return
+        mark = msgspec.json.decode(job["metadata"]["annotations"][MARK])
+        left = {*mark.get("suspected", ()), *mark.get("avoided", ())}
+        open_ones = {n["metadata"]["name"]: n for n in nodes if takes_pods(n) and not _has_released(n)}
+        for cause in status.get("causes", []):
+            node, told_at = cause.get("node", ""), datetime.fromisoformat(cause["at"])
+            if node not in open_ones or node in left or told_at <= at - _FRESH:
+                continue
+            if not self._truth.has_trained(node, told_at):
+                yield f"started without a word of {node}, which its cause suspects"
+
     def shown(self, node: Object, incidents: list[Object], at: datetime) -> Iterator[str]:
         """Codes of the fatal faults that the controller knows this node to have."""
         name = node["metadata"]["name"]
@@ -88,6 +115,10 @@ def _tells_of_hardware(incident: Object, before: datetime) -> bool:
     made_at = datetime.fromisoformat(incident["metadata"]["creationTimestamp"])
     is_node = bool(incident["spec"].get("node")) and incident["spec"]["fault"] not in _NOT_THE_HARDWARE
     return is_node and status.get("phase", "Open") == "Open" and made_at <= before
+
+
+def _has_released(node: Object) -> bool:
+    return bool(node["metadata"].get("annotations", {}).get(OURS + "released-at"))
 
 
 def _is_let_go(node: Object) -> bool:

@@ -91,6 +91,14 @@ class Truth:
     def broke(self, node: str, fault: HardwareFault) -> None:
         self.faults.setdefault(node, []).append(fault)
 
+    def has_trained(self, node: str, since: datetime) -> bool:
+        """Whether a gang with a rank there has made a step since."""
+        return any(
+            life.stepped_at is not None and life.stepped_at > since
+            for life in self.lives.values()
+            if any(where == node for where, _ in life.running.values())
+        )
+
     def harms(self, node: str, boot_id: str, harm: Harm | None = None) -> list[HardwareFault]:
         """The hardware faults of that boot; with `harm` only those of that kind."""
         found = [fault for fault in self.faults.get(node, []) if fault.boot_id == boot_id]

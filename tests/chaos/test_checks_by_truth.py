@@ -19,6 +19,7 @@ from chaos.simulate.jobs import Gang, Job, Storage
 from chaos.simulate.liveness import left_in_service, wrongly_waiting
 from chaos.simulate.loops import LoopChecks
 from chaos.simulate.play import START, play
+from chaos.simulate.starts import StartChecks
 from chaos.simulate.truth import Life, Truth
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
 from recover.api import Phase
@@ -202,6 +203,29 @@ def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, s
     incident: Object = {"spec": {"gang": {"name": "llm"}}, "status": {"evidence": evidence}}
 
     found = HasteChecks(Truth(lambda: START)).blamed(incident, START + timedelta(seconds=waited_s), Timing())
+
+    assert "; ".join(found) == said
+
+
+@pytest.mark.parametrize(
+    ("suspected", "cause", "said"),
+    [
+        ([], {}, "started without a word of n2, which its cause suspects"),
+        (["n2"], {}, ""),
+        ([], {"node": ""}, ""),
+        ([], {"at": (START - timedelta(seconds=61)).isoformat()}, ""),
+    ],
+)
+def test_a_start_leaves_the_node_that_its_cause_suspects(
+    suspected: list[str], cause: dict[str, str], said: str
+) -> None:
+    mark = msgspec.json.encode({"suspected": suspected, "avoided": []}).decode()
+    job: Object = {"metadata": {"annotations": {"rekindle.dev/recovery": mark}}}
+    recovery: Object = {"status": {"causes": [{"node": "n2", "at": START.isoformat()} | cause]}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes: list[Object] = [{"metadata": {"name": "n2"}, "spec": {}, "status": ready}]
+
+    found = StartChecks(Truth(lambda: START)).prefers(job, recovery, nodes, START)
 
     assert "; ".join(found) == said
 
