@@ -317,3 +317,17 @@ def test_a_rank_that_is_replaced_within_the_second_in_which_its_peers_began_is_l
 )
 def test_a_gang_that_its_framework_has_made_anew_within_a_second_has_lost_nothing(world: Worlds) -> None:
     assert world.decide().restarts == []
+
+
+def test_ranks_that_fail_in_turn_leave_the_first_suspect_in_their_incident() -> None:
+    """A gang that nobody may restart can go on like this for days, with a write at each turn."""
+    world = cluster(nodes=8).running(gang(opted_in=False)).blind("n1").blind("n2")
+    recovering(world.restart_in_place(rank=1, ago_s=6).restart_in_place(rank=2, ago_s=5.5))
+    (before,) = world.incidents.values()
+
+    recovering(world.later(60).restart_in_place(rank=1, ago_s=6))
+
+    (after,) = world.incidents.values()
+    assert [s.node for s in before.status.suspects] == ["n1"]
+    assert after.status.suspects == before.status.suspects
+    assert after.status.summary == before.status.summary
