@@ -50,7 +50,6 @@ __all__ = [
     "writes_to",
 ]
 
-_STATUS_WITHIN_S = 30
 OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 SLOW = {"the lease was not renewed, reading it again", "API server overloaded, fewer writes at once"}
@@ -186,16 +185,15 @@ async def ended(stage: RealStage, job: str, phase: str, reason: str | None = Non
 
 
 async def goes_on(stage: RealStage, resource: Resource, job: str) -> None:
-    """The job's operator says Running and nothing else, or at least no end. Under load it may wait for the
-    event of a pod that is gone, and then writes no status for five minutes (its ExpectationsTimeout)."""
-    said: list[str] = []
-    for _ in range(_STATUS_WITHIN_S):
+    """The job's operator says Running and nothing else. Of its first two writes of a status the later one may
+    lose the condition Created."""
+
+    async def runs() -> bool:
         status = (await stage.get(resource, job, NAMESPACE)).get("status", {})
-        said = [c["type"] for c in status.get("conditions", []) if c["status"] == "True"]
-        if said == ["Created", "Running"]:
-            return
-        await asyncio.sleep(1)
-    assert not {"Failed", "Succeeded"} & set(said), said
+        said = {c["type"] for c in status.get("conditions", []) if c["status"] == "True"}
+        return said - {"Created"} == {"Running"}
+
+    await stage.until(f"{job} Running and nothing else", runs)
 
 
 def starting_s(recovery: Any) -> float:

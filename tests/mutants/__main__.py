@@ -23,7 +23,7 @@ from tests.mutants.reached_tests import FILE
 from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
-ALLOWED_S = 600.0
+ALLOWED_S = 1800.0
 """Of one program. A mutant that loops for ever is noticed by that."""
 _PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider")
 
