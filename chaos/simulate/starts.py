@@ -87,7 +87,8 @@ class StartChecks:
             node, told_at = cause.get("node", ""), datetime.fromisoformat(cause["at"])
             if node not in open_ones or node in left or told_at <= at - _FRESH:
                 continue
-            if not self._truth.has_trained(node, told_at):
+            # By a clock that is ahead the steps before the loss come after it.
+            if not self._truth.is_ahead(node) and not self._truth.has_trained(node, told_at):
                 yield f"started without a word of {node}, which its cause suspects"
 
     def shown(self, node: Object, incidents: list[Object], at: datetime) -> Iterator[str]:

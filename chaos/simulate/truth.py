@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -59,7 +59,7 @@ class Truth:
     """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
     people have suspended or started, which may end a Recovery for good. `acting_since`: when the
     controller started in the mode that people had raised, so that it may act on what comes since then.
-    `began_at`: when it started in its first mode."""
+    `began_at`: when it started in its first mode. `clock_leads_s`: by node."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -67,6 +67,7 @@ class Truth:
         self.lives: dict[str, Life] = {}
         self.decided_by_people: set[str] = set()
         self.began_at = now()
+        self.clock_leads_s: Mapping[str, float] = {}
         self.acting_since = datetime.min.replace(tzinfo=UTC)
 
     def running(self, gang_uid: str) -> set[str]:
@@ -90,6 +91,10 @@ class Truth:
 
     def broke(self, node: str, fault: HardwareFault) -> None:
         self.faults.setdefault(node, []).append(fault)
+
+    def is_ahead(self, node: str) -> bool:
+        """What its clock dates seems to happen later than it does."""
+        return self.clock_leads_s.get(node, 0.0) > 1.0
 
     def has_trained(self, node: str, since: datetime) -> bool:
         """Whether a gang with a rank there has made a step since."""

@@ -312,7 +312,9 @@ async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
     )
     before = random.getstate()
     random.seed(setup.seed)  # what the production code draws (jitter) belongs to the run
-    sim = Simulation(setup, clock, Truth(clock.now))
+    truth = Truth(clock.now)
+    truth.clock_leads_s = setup.clock_leads_s
+    sim = Simulation(setup, clock, truth)
     try:
         async with virtual_cluster(clock.now, sim.behaviour, shape) as cluster:
             sim.on(cluster)
