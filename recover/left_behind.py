@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from recover.actions import Action, ConfirmGone, Emit
+from recover.actions import Action, ConfirmGone, Emit, Ensure
 from recover.consent import OptIn, frozen_gang, in_force_for, opt_in
 from recover.left_stopped import TOLD, is_left_stopped, words
 from recover.model import Gang, Mark, World
@@ -41,7 +41,7 @@ def left_behind(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
         refusal = world.refused.get(f"{gang.ref.namespace}/{gang.ref.name}")
         if refusal is not None and refusal.pause_s(now):
             continue
-        acts = _lifted(gang, mark) if mark.did in (TOLD, _LEFT) else _told(gang, mark)
+        acts = _lifted(gang, mark) if mark.did in (TOLD, _LEFT) else _told(world, gang, mark)
         if acts:
             yield (_confirmed(gang, mark), *acts)
 
@@ -69,12 +69,14 @@ def _confirmed(gang: Gang, mark: Mark) -> ConfirmGone:
     )
 
 
-def _told(gang: Gang, mark: Mark) -> tuple[Action, ...]:
+def _told(world: World, gang: Gang, mark: Mark) -> tuple[Action, ...]:
+    """A ConfigMap that the API server refuses to change for good holds nothing up: the job is told anyway."""
     ref, is_stopped = gang.ref, is_left_stopped(gang)
+    undone = tuple(a for a in without_checkpoint(ref) if _may_pass(world, a))
     did = TOLD if is_stopped else _LEFT
     noted = marked(gang, f"mark-{did}", msgspec.structs.replace(mark, did=did))
     if not is_stopped:
-        return (*without_checkpoint(ref), noted)
+        return (*undone, noted)
     event = Emit(
         reason=EventReason.LEFT_STOPPED,
         message=f"{words(gang, mark)}: {started_by(ref)}",
@@ -82,7 +84,12 @@ def _told(gang: Gang, mark: Mark) -> tuple[Action, ...]:
         warning=True,
         key=mark.recovery,
     )
-    return (*without_checkpoint(ref), noted, event)
+    return (*undone, noted, event)
+
+
+def _may_pass(world: World, action: Ensure) -> bool:
+    refusal = world.refused.get(f"{action.namespace}/{action.name}")
+    return refusal is None or refusal.may_pass
 
 
 def _lifted(gang: Gang, mark: Mark) -> tuple[Action, ...]:

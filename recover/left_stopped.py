@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from recover.model import Gang, Mark
 
-__all__ = ["STOPPED", "TOLD", "is_left_stopped", "words"]
+__all__ = ["TOLD", "is_left_stopped", "words"]
 
-STOPPED, TOLD = "stopped", "left-stopped"
+_STOPPED, TOLD = "stopped", "left-stopped"
 """What the job's mark says: our stop, and that the job was told that nobody starts it again."""
 
 
 def is_left_stopped(gang: Gang) -> bool:
     """Its mark says so, if there is no such Recovery."""
     is_over = gang.deleting or gang.terminal is not None
-    return gang.suspended and not is_over and gang.mark is not None and gang.mark.did in (STOPPED, TOLD)
+    return gang.suspended and not is_over and gang.mark is not None and gang.mark.did in (_STOPPED, TOLD)
 
 
 def words(gang: Gang, mark: Mark) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from recover.actions import ConfirmGone, Emit, Ensure, Patch
 from recover.api import Phase
-from recover.model import Mark
+from recover.model import Mark, Refusal
 from recover.modes import Mode
 from recover.plan import plan
 from recover.reasons import EventReason, Reason
@@ -163,6 +163,17 @@ def test_a_job_that_is_left_stopped_keeps_its_mark_and_avoids_no_node() -> None:
 
     world.change_gang(suspended=False)
     assert written(world) == [("lift-start", None)], "a person has started it"
+
+
+def test_a_config_map_that_nobody_may_change_keeps_no_job_from_saying_that_it_is_left() -> None:
+    world = left()
+    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(at=world.now, words="immutable", may_pass=False)
+
+    assert [what for what, _ in written(world)] == ["take-checkpoint-back", "mark-left-stopped"]
+    assert len(told(world)) == 1
+
+    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(at=world.now, words="overloaded", may_pass=True)
+    assert [what for what, _ in written(world)] == ["take-checkpoint-back"] * 2 + ["mark-left-stopped"]
 
 
 def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_written() -> None:
