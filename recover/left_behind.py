@@ -14,11 +14,10 @@ from datetime import datetime
 import msgspec
 
 from recover.actions import Action, ConfirmGone, Emit, Ensure
-from recover.consent import OptIn, frozen_gang, in_force_for, opt_in
 from recover.left_stopped import TOLD, is_left_stopped, words
 from recover.model import Gang, Mark, World
-from recover.modes import Mode
 from recover.objects import regarding
+from recover.phases import may_write
 from recover.phases.environment import without_checkpoint
 from recover.reasons import EventReason
 from recover.resources import RECOVERIES
@@ -36,7 +35,7 @@ def left_behind(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
     """A live read first: the cache of Recoveries may lag behind that of jobs."""
     for gang in world.gangs.values():
         mark = gang.mark
-        if mark is None or _has_recovery(world, gang, mark) or not _may_write(world, gang, now):
+        if mark is None or _has_recovery(world, gang, mark) or not may_write(gang, world, now):
             continue
         refusal = world.refused.get(f"{gang.ref.namespace}/{gang.ref.name}")
         if refusal is not None and refusal.pause_s(now):
@@ -51,13 +50,6 @@ def _has_recovery(world: World, gang: Gang, mark: Mark) -> bool:
     is_there = f"{space}/{mark.recovery}" in world.recoveries
     is_unread = world.is_unread(RECOVERIES, space, mark.recovery)
     return is_there or is_unread or world.active_recovery(gang.ref.uid) is not None
-
-
-def _may_write(world: World, gang: Gang, now: datetime) -> bool:
-    namespace = world.namespaces.get(gang.ref.namespace)
-    is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
-    is_over = gang.deleting or gang.terminal is not None
-    return is_ours and not is_over and not frozen_gang(gang, namespace, now)
 
 
 def _confirmed(gang: Gang, mark: Mark) -> ConfirmGone:

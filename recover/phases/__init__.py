@@ -37,7 +37,7 @@ from recover.reasons import EventReason, Reason
 from recover.settings import Settings
 from recover.workloads import workload_of
 
-__all__ = ["advance"]
+__all__ = ["advance", "may_write"]
 
 _PHASES: Mapping[Phase, Callable[[Context], Step]] = {
     Phase.PLANNED: planned,
@@ -105,12 +105,12 @@ def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ..
         return ()
     if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
         return ()
-    lifts = tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()
+    lifts = tuple(workload_of(gang).lift(gang)) if may_write(gang, world, now) else ()
     # A version that took no checkpoint back may have ended it; with the mark it is known to be so no more.
     return (*lifts, *taken_back(recovery)) if lifts and may_read_old(world, gang) else lifts
 
 
-def _may_write(gang: Gang, world: World, now: datetime) -> bool:
+def may_write(gang: Gang, world: World, now: datetime) -> bool:
     """A job that has ended, or that its people have taken out of our hands since, is left as it is."""
     namespace = world.namespaces.get(gang.ref.namespace)
     is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE

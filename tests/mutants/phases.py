@@ -176,7 +176,7 @@ _LOOK = of(
     ),
     (
         "the affinity is not taken back",
-        "lifts = tuple(workload_of(gang).lift(gang)) if _may_write(gang, world, now) else ()",
+        "lifts = tuple(workload_of(gang).lift(gang)) if may_write(gang, world, now) else ()",
         "lifts: tuple[Action, ...] = ()",
         "a suspicion of long ago keeps a gang off a node",
     ),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from recover.api import Phase
 from recover.loading import unloadable
 from recover.model import Mount, Template, Volume, VolumeKind
-from tests.acting import only_recovery, recovering
+from tests.acting import advanced, only_recovery, recovering, scanned, step
 from tests.builders import Worlds, cluster, gang
 
 CLAIM = Volume(
@@ -36,3 +37,13 @@ def excluded_in(world: Worlds) -> list[int]:
     """The steps that the only recovery's next start does not begin from."""
     recovery = only_recovery(world)
     return unloadable(recovery, world.gangs[recovery.spec.gang.uid], world.world(), world.settings)
+
+
+def resumed() -> Worlds:
+    """Started from step 80, and every rank runs."""
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    scanned(world, choice(80))
+    advanced(world, Phase.VERIFYING)
+    return world

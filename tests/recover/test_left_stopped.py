@@ -13,9 +13,9 @@ from recover.plan import plan
 from recover.reasons import EventReason, Reason
 from recover.resources import RECOVERIES
 from recover.workloads.patches import MARK
-from tests.acting import advanced, recovering, scanned, step
+from tests.acting import advanced, recovering
 from tests.builders import Worlds, gang
-from tests.recover.phase_cases import choice, faulted
+from tests.recover.phase_cases import faulted, resumed
 
 
 def left(to: Phase = Phase.CHOOSING) -> Worlds:
@@ -109,13 +109,8 @@ def test_a_job_that_its_recovery_stops_right_now_is_not_left() -> None:
 # --- what its recovery has put into the job -----------------------------------------------------------------
 
 
-def running_again() -> Worlds:
-    """Started away from n1, from step 80; then its Recovery is deleted."""
-    world = faulted(checkpoint="/ckpt")
-    advanced(world, Phase.CHOOSING)
-    step(world)
-    scanned(world, choice(80))
-    advanced(world, Phase.VERIFYING)
+def deleted_after_its_start() -> Worlds:
+    world = resumed()
     world.recoveries.clear()
     return world
 
@@ -131,7 +126,7 @@ def written(world: Worlds) -> list[tuple[str, object]]:
 
 
 def test_a_job_that_runs_begins_at_its_newest_checkpoint_again_and_on_any_node() -> None:
-    world = running_again()
+    world = deleted_after_its_start()
     mark = world.gangs["llm-uid"].mark
     assert mark is not None
     mark = msgspec.structs.replace(mark, avoided=("n1",))
@@ -177,7 +172,7 @@ def test_a_config_map_that_nobody_may_change_keeps_no_job_from_saying_that_it_is
 
 
 def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_written() -> None:
-    world = running_again()
+    world = deleted_after_its_start()
 
     (chain,) = [
         chain

@@ -12,20 +12,11 @@ from recover.reasons import Reason
 from recover.workloads.patches import environment_of, old_environment_of
 from tests.acting import acts, advanced, apply, end_pods, look, only_recovery, scanned, start_pods, step
 from tests.builders import Worlds
-from tests.recover.phase_cases import choice, faulted
+from tests.recover.phase_cases import choice, faulted, resumed
 
 
 def handed(found: Plan) -> dict[str, dict[str, str | None]]:
     return {a.name: a.body["data"] for a in found.actions if isinstance(a, Ensure)}
-
-
-def resumed() -> Worlds:
-    world = faulted(checkpoint="/ckpt")
-    advanced(world, Phase.CHOOSING)
-    step(world)
-    scanned(world, choice(80))
-    advanced(world, Phase.VERIFYING)
-    return world
 
 
 def test_a_recovery_that_ends_without_steps_takes_its_checkpoint_back() -> None:
