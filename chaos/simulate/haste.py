@@ -18,11 +18,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class HasteChecks:
-    """`resumed_at`: when the controller has started a gang last, by the uid of its job."""
-
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
-        self.resumed_at: dict[str, datetime] = {}
 
     def called_good(self, recovery: Object) -> Iterator[str]:
         """What is wrong with this step from the start to its proof."""
@@ -30,7 +27,7 @@ class HasteChecks:
         life = self._truth.lives.get(uid)
         if life is None:
             return
-        since = self.resumed_at.get(uid, _LONG_AGO)
+        since = self._truth.resumed_at.get(uid, _LONG_AGO)
         have_run = sum(1 for at in life.started.values() if at >= since)
         if have_run < life.gang.job.ranks:
             yield f"its start was called good after {have_run} of {life.gang.job.ranks} ranks had run"

@@ -83,8 +83,8 @@ class Invariants:
         self._spares = SpareChecks()
         self._starts = StartChecks(truth)
         self._rooms = RoomChecks(store)
-        self.haste = HasteChecks(truth)
-        self._stops = StopChecks(truth, self._rooms, self.haste, store.now, self._has_health)
+        self._haste = HasteChecks(truth)
+        self._stops = StopChecks(truth, self._rooms, store.now, self._has_health)
         self._choices = ChoiceChecks(truth)
         self._freed = FreedChecks(store, truth)
         self._loops = LoopChecks(truth)
@@ -135,7 +135,7 @@ class Invariants:
             yield from self._repairs.incident(self.settings.repair)
             yield from self.budgets.refused(write.new, self._truth)
             if write.new is not None and not (write.old or {}).get("status", {}).get("evidence"):
-                yield from self.haste.blamed(write.new, write.audit.at, self.settings.timing)
+                yield from self._haste.blamed(write.new, write.audit.at, self.settings.timing)
         elif is_repair_job(write.new or write.old or {"metadata": {}}, self.settings.namespace):
             yield from self._repairs.job(write.old, write.new, write.audit.at)
         elif write.audit.resource in GANGS:
@@ -171,7 +171,7 @@ class Invariants:
         if old is not None and new is not None and phase(old) in OVER and phase(new) != phase(old):
             yield f"a recovery that had ended as {phase(old)} became {phase(new)}"
         if new is not None and phase(new) == "Verifying" and old is not None and phase(old) == "Resuming":
-            yield from self.haste.called_good(new)
+            yield from self._haste.called_good(new)
         is_given_up = new is not None and new.get("status", {}).get("reason") == Reason.CRASH_LOOP
         if old is not None and new is not None and phase(old) not in OVER and is_given_up:
             yield from self._loops.given_up(new, self.settings.budgets)
@@ -259,7 +259,7 @@ class Invariants:
         if old["metadata"].get("annotations", {}).get(OURS + "hold"):
             yield f"a held job was {did}"
         if did == "resumed":
-            self.haste.resumed_at[new["metadata"]["uid"]] = write.audit.at
+            self._truth.resumed_at[new["metadata"]["uid"]] = write.audit.at
             yield from self._nothing_old_lives(new)
             nodes, incidents = self._store.objects(NODES), self._store.objects(INCIDENTS)
             parts = [job for job in self._store.objects(JOBS) if made_by_set(job) == new["metadata"]["uid"]]

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS
-from chaos.simulate.haste import HasteChecks
 from chaos.simulate.lines import Harm
 from chaos.simulate.reading import OURS
 from chaos.simulate.rooms import RoomChecks
@@ -40,13 +39,11 @@ class StopChecks:
         self,
         truth: Truth,
         rooms: RoomChecks,
-        haste: HasteChecks,
         now: Callable[[], datetime],
         has_health: Callable[[str], bool],
     ) -> None:
         self._truth = truth
         self._rooms = rooms
-        self._haste = haste
         self._now = now
         self._has_health = has_health
 
@@ -65,7 +62,7 @@ class StopChecks:
         life, now = self._truth.lives.get(job["metadata"]["uid"]), self._now()
         if life is None or not life.trains(now):
             return
-        if self._may_be_lost(life, self._haste.resumed_at.get(job["metadata"]["uid"]), now):
+        if self._may_be_lost(life, self._truth.resumed_at.get(job["metadata"]["uid"]), now):
             return
         by_name = {node["metadata"]["name"]: node for node in nodes}
         harms = [

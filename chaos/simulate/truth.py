@@ -59,13 +59,15 @@ class Truth:
     """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
     people have suspended or started, which may end a Recovery for good. `acting_since`: when the
     controller started in the mode that people had raised, so that it may act on what comes since then.
-    `began_at`: when it started in its first mode. `clock_leads_s`: by node."""
+    `began_at`: when it started in its first mode. `clock_leads_s`: by node. `resumed_at`: when the controller
+    last started a gang, by the uid of its job."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self.faults: dict[str, list[HardwareFault]] = {}
         self.lives: dict[str, Life] = {}
         self.decided_by_people: set[str] = set()
+        self.resumed_at: dict[str, datetime] = {}
         self.began_at = now()
         self.clock_leads_s: Mapping[str, float] = {}
         self.acting_since = datetime.min.replace(tzinfo=UTC)

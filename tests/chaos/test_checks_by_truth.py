@@ -178,7 +178,7 @@ def test_a_gang_that_nobody_reads_may_be_stopped_for_a_lost_rank_but_not_again_a
         await sim.passes(300)
         sim.truth.lives[uid].lost_at = sim.clock.now() - timedelta(seconds=250)
         if resumed:
-            sim.invariants.haste.resumed_at[uid] = sim.clock.now() - timedelta(seconds=200)
+            sim.truth.resumed_at[uid] = sim.clock.now() - timedelta(seconds=200)
         await stopped(sim)
 
     unread = Setup(without_agent=tuple(f"n{number}" for number in range(1, 9)))
@@ -234,7 +234,7 @@ def test_a_start_is_good_once_all_ranks_have_run_since() -> None:
     truth = Truth(lambda: START)
     life = truth.lives["uid"] = Life(Gang(Job(ranks=2)))
     checks = HasteChecks(truth)
-    checks.resumed_at["uid"] = START
+    truth.resumed_at["uid"] = START
     recovery: Object = {"spec": {"gang": {"uid": "uid"}}}
     life.started = {"old": START - timedelta(seconds=60), "a": START + timedelta(seconds=1)}
 
