@@ -275,7 +275,7 @@ def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timin
         return False
     back = _made_for(gone, present.values())
     done = sum(1 for pod in pods if pod.phase is PodPhase.SUCCEEDED)
-    if len(back) < len(gone) or (gone and len(present) + done < gang.size):
+    if len(back) < _places(gone) or (gone and len(present) + done < gang.size):
         return False
     by_uid = {pod.uid: pod for pod in pods}
     told = [(p, 0) for p in back] + [(by_uid[o.pod_uid], o.restarts) for o in lost if o.in_place]
@@ -297,6 +297,12 @@ def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
     )
     made = ((pod, pod.created) for pod in present)
     return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
+
+
+def _places(gone: list[Loss]) -> int:
+    """How many ranks those pods were: one that was made after another was lost had come in its place, and was
+    lost in turn."""
+    return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))
 
 
 def _lingers(world: World, pod: Pod) -> bool:

@@ -34,6 +34,22 @@ def test_a_job_that_keeps_a_failed_pod_and_trains_with_its_replacement_is_not_st
     assert world.crash(rank=1, ago_s=120).decide().restarts == []
 
 
+def lost_in_turn(world: Worlds, rank: int, *, created_ago_s: float, ago_s: float) -> Worlds:
+    """A pod that had come in a lost one's place, was lost too, and stays."""
+    lost = world.crash(rank=rank, ago_s=ago_s).pods["llm-uid"][f"llm-{rank}-uid"]
+    created = world.now - timedelta(seconds=created_ago_s)
+    second = msgspec.structs.replace(lost, uid="second", name=f"llm-{rank}-second", created=created)
+    world.pods["llm-uid"]["second"] = second
+    return world
+
+
+def test_a_rank_that_was_lost_twice_is_back_with_one_replacement() -> None:
+    """As a Job does it while a quota refuses the Recovery: every failed pod stays."""
+    world = replaced(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=110, node="n4")
+
+    assert lost_in_turn(world, 1, created_ago_s=290, ago_s=120).crash(rank=1, ago_s=300).decide().restarts == []
+
+
 def test_a_replacement_that_makes_no_step_brings_no_gang_back() -> None:
     world = replaced(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=110, node="n4", steps=False)
 
