@@ -18,12 +18,13 @@ __all__ = ["BudgetChecks", "over_limit"]
 
 class BudgetChecks:
     def __init__(self) -> None:
-        self.taken: list[datetime] = []
-        """When nodes were taken out."""
+        self.taken: dict[tuple[str, str], datetime] = {}
+        """When each Incident took its node out. A person may uncordon the node, and another fault of the same
+        Incident takes it out once more: that is one node of the hour still."""
 
     def recent(self, at: datetime) -> int:
         """How many nodes were taken out in the hour before."""
-        return sum(1 for taken in self.taken if taken > at - timedelta(hours=1))
+        return sum(1 for taken in self.taken.values() if taken > at - timedelta(hours=1))
 
     def quarantined(
         self, node: Object, nodes: list[Object], incidents: list[Object], limits: Budgets, at: datetime
@@ -31,7 +32,7 @@ class BudgetChecks:
         """What is wrong with the controller's taint that is new on this node. `nodes` are as they are now."""
         if not is_closed(node):
             return
-        self.taken.append(at)
+        self.taken.setdefault((str(note(node).get("incident")), node["metadata"]["name"]), at)
         out = [n for n in nodes if is_closed(n)]
         yield from over_limit(node, nodes, out, limits)
         if (recent := self.recent(at)) > limits.quarantines_per_hour_max:

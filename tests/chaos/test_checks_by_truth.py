@@ -391,6 +391,16 @@ def test_a_quarantine_beyond_a_limit_is_caught(
     assert said_of(act, setup) == said
 
 
+def test_a_node_that_its_incident_takes_out_twice_is_one_of_the_hour() -> None:
+    async def act(sim: Simulation) -> None:
+        await taken_out(sim, "n1")
+        await sim.cluster.client("person").patch(NODES, "n1", {"spec": {"unschedulable": None, "taints": None}})
+        await taken_out(sim, "n1")
+
+    one = msgspec.structs.replace(WIDE.budgets, quarantines_per_hour_max=1)
+    assert said_of(act, Setup(nodes=8, settings=msgspec.structs.replace(WIDE, budgets=one))) == ""
+
+
 def test_a_soft_taint_takes_no_place_of_a_broken_node() -> None:
     async def act(sim: Simulation) -> None:
         await taken_out(sim, "n1", "PreferNoSchedule")
