@@ -394,7 +394,8 @@ def test_a_quarantine_beyond_a_limit_is_caught(
 def test_a_node_that_its_incident_takes_out_twice_is_one_of_the_hour() -> None:
     async def act(sim: Simulation) -> None:
         await taken_out(sim, "n1")
-        await sim.cluster.client("person").patch(NODES, "n1", {"spec": {"unschedulable": None, "taints": None}})
+        released: Object = {"spec": {"unschedulable": None, "taints": None}}
+        await sim.cluster.client("person").patch(NODES, "n1", released)
         await taken_out(sim, "n1")
 
     one = msgspec.structs.replace(WIDE.budgets, quarantines_per_hour_max=1)
