@@ -339,6 +339,23 @@ class PodProgress(_Wire, frozen=True, kw_only=True):
         bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
     ] = False
     median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
+    last_save_step: Annotated[
+        int | None, Meta(description="step of that checkpoint, where the log says it")
+    ] = None
+    last_save_at: Annotated[
+        datetime | None,
+        Meta(
+            description="when the log last showed that a checkpoint is complete, as known at this edge; "
+            "unset where the log does not show it, and for an older agent, which does not report it"
+        ),
+    ] = None
+    served_save: Annotated[
+        str,
+        Meta(
+            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
+            max_length=63,
+        ),
+    ] = ""
     first_error: LogError | None = None
     known_lines: Annotated[
         list[KnownLine],
@@ -395,11 +412,19 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
 
 
 class PodSettings(_Wire, frozen=True, kw_only=True):
-    """What a job's annotations say about reading one pod's log."""
+    """What a job's annotations say about reading one pod's log, and what the controller waits for in it."""
 
     uid: Annotated[str, Meta(max_length=64)]
     step_template: Annotated[str, Meta(description="literal, with {step} once", max_length=128)] = ""
     hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
+    awaits_save: Annotated[
+        str,
+        Meta(
+            description="id of a wait: the controller moves the job once its next checkpoint is complete, "
+            "and wants to hear of that at once",
+            max_length=63,
+        ),
+    ] = ""
 
 
 class Signature(_Wire, frozen=True, kw_only=True):

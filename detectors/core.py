@@ -259,11 +259,11 @@ class AgentCore:
         return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
-        """Finds stalls, and forgets containers that ended long ago where newer ones need the room. What the
-        last lines of `unread` say is not known yet."""
+        """Finds stalls and first checkpoints, and forgets containers that ended long ago where newer ones
+        need the room. What the last lines of `unread` say is not known yet."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
-        if self._pods.tidied(now):
+        if self._pods.tidied(now) | self._pods.begin_to_save():
             self._mark(Dirty.COARSE)
 
     def clock_set(self, by: timedelta, now: datetime) -> None:

@@ -79,6 +79,9 @@ class PodFolds:
     def job_settings(self, jobs: Iterable[PodSettings]) -> list[PodRef]:
         """Containers whose log must be read again from its start."""
         wanted = {job.uid: job for job in jobs}
+        for ref, fold in self._folds.items():
+            if ref.uid not in wanted:
+                fold.awaits_save("")
         return [
             ref
             for ref, fold in self._folds.items()
@@ -95,6 +98,10 @@ class PodFolds:
         stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
         waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
         return bool(stalled or waiting)
+
+    def begin_to_save(self) -> bool:
+        """True if the log of one has just shown its first complete checkpoint."""
+        return bool([fold for fold in self._folds.values() if fold.begins_to_save()])
 
     def tidied(self, now: datetime) -> bool:
         """Forgets containers that ended long ago where newer ones need the room. True if that changed

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from detectors.catalog.log_errors import LogErrorRow
-from detectors.contract import TAIL_BYTES_MAX, Edge, PodProgress, PodSettings
-from detectors.facts import PodRef, cut
+from detectors.contract import Edge, PodProgress, PodSettings
+from detectors.facts import PodRef
 from detectors.log_template import without_colours
-from detectors.rules import bars, logs, progress, signatures, step_lines, step_track
+from detectors.rules import bars, logs, progress, saves, signatures, step_lines, step_track
 from detectors.rules.signatures import Hit, Known, Signatures
 from detectors.rules.step_track import Track
 from detectors.settings import Logs
+from detectors.tail import Tail
 
 __all__ = ["PodFold"]
 
@@ -40,13 +40,15 @@ class PodFold:
         self._heard: tuple[int, datetime] | None = None
         """The last number that may be a step, before one is believed, and when another one came."""
         self._told_heard = False
+        self._saves = saves.Saves()
+        self._told_save = False
+        """That the log of this container tells of complete checkpoints."""
         self._sign: step_lines.Sign | step_lines.Candidate | None = None
         """The last sign of work that makes no step."""
         self._errors = logs.Errors()
         self._known = Known()
         self._free_device_bytes: int | None = None
-        self._tail: deque[str] = deque()
-        self._tail_bytes = 0
+        self._tail = Tail()
         self._edge: Edge | None = None
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
@@ -95,49 +97,64 @@ class PodFold:
         )
         if not is_stepping and published.last_step is not None and published.last_step_at is not None:
             self._heard, self._told_heard = (published.last_step, published.last_step_at), True
+        self._saves = saves.restored(
+            self._saves, published.last_save_step, published.last_save_at, published.served_save
+        )
+        self._told_save = published.last_save_at is not None
         self._was_away = True
         self._errors = logs.Errors(error=published.first_error)
         self._known = signatures.known_again(sought, published.known_lines)
         self._free_device_bytes = published.free_device_bytes
         if published.edge is not Edge.STARTED:
             self._known_until = max(published.last_step_at or published.at, published.at)
-        self._keep(published.tail)
+        self._tail.keep(published.tail)
 
     def job_settings(self, job: PodSettings) -> bool:
         """True if the step template changed: the log must then be read again from its start. That of a
         container that has ended is closed."""
         changed = job.step_template != self._job.step_template and self._edge is not Edge.ENDED
         self._job, self._named = job, True
+        self.awaits_save(job.awaits_save)
         if changed:
+            self._saves = saves.read_again(self._saves)
             self._steps, self._heard = step_track.Steps(), None
             self._progress, self._errors, self._known_until = progress.Progress(), logs.Errors(), None
-            self.drop_tail()
+            self._tail.drop()
             self._edge = self._edge_at = None
             self._started()
         return changed
+
+    def awaits_save(self, request: str) -> None:
+        """The controller waits for the next complete checkpoint; empty if it does not."""
+        self._saves = saves.asked(self._saves, request)
 
     def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:
         """True if this line was an edge. `hits` are what the recipes find in it.
 
         One that ends with a carriage return goes on: the runtime tells of such a line in large parts.
         """
-        knew = self._known.lines
+        knew, served = self._known.lines, self._saves.served
         if hits:
             self._known = signatures.observe(self._known, hits, at)
             if self._edge is None:
                 self._started()
-        return self._step(text, at) or self._known.lines != knew
+        return self._step(text, at) or self._known.lines != knew or self._saves.served != served
 
     def _step(self, text: str, at: datetime) -> bool:
         pieces = bars.pieces(without_colours(text))
         is_old = self._known_until is not None and at <= self._known_until
-        before, alive, pauses = self._steps.lead, False, False
+        before, alive = self._steps.lead, False
+        told: list[step_lines.Save] = []
+        evaluates = False
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
             for read in step_lines.read(piece, self._job.step_template):
-                if isinstance(read, step_lines.Save | step_lines.Sign):
-                    pauses = pauses or isinstance(read, step_lines.Save) or read.evaluates
-                    alive = alive or (isinstance(read, step_lines.Sign) and self._is_new(read))
+                if isinstance(read, step_lines.Save):
+                    told.append(read)
+                    continue
+                if isinstance(read, step_lines.Sign):
+                    evaluates = evaluates or read.evaluates
+                    alive = self._is_new(read) or alive
                     continue
                 was = self._steps
                 self._steps = step_track.observe(was, read, at)
@@ -150,11 +167,18 @@ class PodFold:
                         or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
                     )
                     self._hear(read, at)
-        self._keep(pieces[-1] if pieces else "")
+        self._tail.keep(pieces[-1] if pieces else "")
         self._progress = progress.began(self._progress, at)
+        self._saved(told, before, at)
         if is_old:
             return False
-        return self._moved(before, at, alive=alive, pauses=pauses)
+        return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)
+
+    def _saved(self, told: Sequence[step_lines.Save], before: Track | None, at: datetime) -> None:
+        """A rank may tell of checkpoints and of no step: another rank prints the steps."""
+        self._saves = saves.observe(self._saves, told, before, self._steps.lead, at)
+        if self._edge is None and self._saves.at is not None:
+            self._turn(Edge.STARTED, at)
 
     def _is_new(self, sign: step_lines.Sign | step_lines.Candidate) -> bool:
         """A bar that is drawn again as it was shows no life."""
@@ -195,6 +219,7 @@ class PodFold:
     def tick(self, now: datetime) -> bool:
         """True if the container has stalled just now."""
         self._is_fresh = False
+        self._saves = saves.ticked(self._saves, now)
         last_at = self._progress.alive_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
@@ -220,12 +245,20 @@ class PodFold:
         self._told_heard = (now - self._heard[1]).total_seconds() >= _HEARD_ALONE_S
         return self._told_heard
 
+    def begins_to_save(self) -> bool:
+        """True once, if its log has shown a complete checkpoint: the controller may wait for the next one."""
+        if self._told_save or self._saves.at is None:
+            return False
+        self._told_save = True
+        return True
+
     def clock_set(self, by: timedelta, now: datetime) -> None:
         """The node's clock was set: no more and no less time went by since the last step. Of a step since the
         last tick nobody knows by which time it was dated; it has only just come."""
         last_at = self._progress.alive_at
         self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
+        self._saves = saves.clock_set(self._saves, by)
 
     def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
         """True if this is news, and news that is published. The memory is as last read before now."""
@@ -237,10 +270,7 @@ class PodFold:
 
     def drop_tail(self) -> bool:
         """True if there was one. The room is for those that ended later."""
-        had = bool(self._tail)
-        self._tail.clear()
-        self._tail_bytes = 0
-        return had
+        return self._tail.drop()
 
     def published(self) -> PodProgress | None:
         if self._edge is None or self._edge_at is None:
@@ -248,7 +278,11 @@ class PodFold:
         ended = self._edge is Edge.ENDED
         steps, heard = self._progress, self._heard if self._progress.first_step is None else None
         if self._progress.first_step is None and not (
-            self._errors.error is not None or self._known.lines or self._named or self._heard is not None
+            self._errors.error is not None
+            or self._known.lines
+            or self._named
+            or self._heard is not None
+            or self._saves.at is not None
         ):
             return None
         return PodProgress(
@@ -265,10 +299,13 @@ class PodFold:
             last_step_at=steps.last_step_at if heard is None else heard[1],
             step_of_epoch=steps.of_epoch,
             median_step_s=progress.median_step_s(self._progress),
+            last_save_step=self._saves.step,
+            last_save_at=self._saves.at,
+            served_save=self._saves.served,
             first_error=self._errors.error,
             known_lines=list(self._known.lines),
             free_device_bytes=self._free_device_bytes if ended else None,
-            tail="\n".join(self._tail) if ended else "",
+            tail=self._tail.text if ended else "",
         )
 
     def _started(self) -> None:
@@ -278,13 +315,3 @@ class PodFold:
     def _turn(self, edge: Edge, at: datetime) -> bool:
         self._edge, self._edge_at = edge, at
         return True
-
-    def _keep(self, text: str) -> None:
-        """Holds the last lines, at most 2 KiB of UTF-8 with their newlines."""
-        if not text:
-            return
-        text = cut(text, TAIL_BYTES_MAX - 1)
-        self._tail.append(text)
-        self._tail_bytes += len(text.encode()) + 1
-        while self._tail_bytes > TAIL_BYTES_MAX:
-            self._tail_bytes -= len(self._tail.popleft().encode()) + 1

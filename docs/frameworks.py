@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detectors.catalog.steps import BarRow, StepCatalog, StepRow, packaged_steps
+from detectors.catalog.steps import BarRow, Complete, StepCatalog, StepRow, packaged_steps
 from docs.structs import one_line
 
 __all__ = ["frameworks_page"]
@@ -28,6 +28,16 @@ proves no recovery.
 - Every other log needs the annotation `rekindle.dev/step-template`, such as `it {step} of`.
 """
 
+_CHECKPOINTS = """\
+After such a line a pod is not called stalled for `logs.pause_s`, unless a step follows sooner. The last
+column says when Rekindle knows that all of the checkpoint is written. Where it says *unknown*, the framework
+may go on writing while the training makes steps, and prints the same line if it does not."""
+_COMPLETE: dict[Complete, str] = {
+    "at-once": "with this line",
+    "next-step": "with the next step",
+    "unknown": "unknown",
+}
+
 
 def frameworks_page() -> str:
     catalog = packaged_steps()
@@ -42,15 +52,16 @@ def frameworks_page() -> str:
         "",
         "## Checkpoints",
         "",
-        "After such a line a pod is not called stalled for `logs.pause_s`, unless a step follows sooner.",
+        _CHECKPOINTS,
         "",
-        "| framework | read from |",
-        "|---|---|",
-        *(f"| {row.framework} | {_code(row.example)} |" for row in catalog.saves),
+        "| framework | read from | the checkpoint is complete |",
+        "|---|---|---|",
+        *(f"| {row.framework} | {_code(row.example)} | {_COMPLETE[row.complete]} |" for row in catalog.saves),
         "",
         "## Evaluations",
         "",
-        "After such a line the same is true. A progress bar of another name that moves shows life as well.",
+        "After such a line a pod is not called stalled for as long. A progress bar of another name that",
+        "moves shows life as well.",
         "",
         "| framework | read from |",
         "|---|---|",

@@ -16,6 +16,7 @@ from detectors.catalog.load import packaged_rows
 
 __all__ = [
     "BarRow",
+    "Complete",
     "EvaluationRow",
     "MetricsRow",
     "SaveRow",
@@ -29,6 +30,8 @@ _FILE = "steps.toml"
 _Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 _Trigger = Annotated[str, Meta(min_length=1, max_length=40)]
 Scope = Literal["run", "epoch"]
+Complete = Literal["at-once", "next-step", "unknown"]
+"""When a checkpoint of which a line tells is all written."""
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,7 +82,7 @@ class MetricsRow(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class SaveRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
+    complete: Complete
 
 
 class EvaluationRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):

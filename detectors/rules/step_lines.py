@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from detectors.catalog.steps import StepCatalog, packaged_steps
+from detectors.catalog.steps import Complete, StepCatalog, packaged_steps
 from detectors.rules import bars, wordings
 
 __all__ = [
@@ -79,6 +79,7 @@ class Save(msgspec.Struct, frozen=True):
 
     name: str
     step: int | None = None
+    complete: Complete = "unknown"
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -199,7 +200,7 @@ def _saves(line: str, lower: str) -> tuple[Save, ...]:
     for row in packaged_steps().saves:
         if row.trigger in lower and (found := re.search(row.pattern, line)) is not None:
             step = found.groupdict().get("step")
-            return (Save(row.name, int(step[:18]) if step is not None else None),)
+            return (Save(row.name, int(step[:18]) if step is not None else None, row.complete),)
     return ()
 
 
