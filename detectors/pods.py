@@ -148,7 +148,7 @@ class PodFold:
         evaluates = False
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
-            for read in step_lines.read(piece, self._job.step_template):
+            for read in step_lines.read(piece, self._job.step_template, is_drawn=len(pieces) > 1):
                 if isinstance(read, step_lines.Save):
                     told.append(read)
                     continue

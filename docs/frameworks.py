@@ -24,7 +24,10 @@ proves no recovery.
   name it with `rekindle.dev/step-template`.
 - A log of a framework that is not listed is read where it says `step 12/100` or the like, with a figure of
   the training in the same line or with nothing else. Other lines with such words are believed after their
-  third rise.
+  third rise by the same number.
+- In such a line `epoch 3` before the step makes it a count within an epoch, and `'epoch': 0.25` does not.
+- A progress bar of tqdm that is not listed is read where it shows a loss, as a count within an epoch. One
+  that tells of an evaluation or a preparation, such as `Validation` or `Map`, is never a step.
 - Every other log needs the annotation `rekindle.dev/step-template`, such as `it {step} of`.
 """
 

@@ -75,10 +75,8 @@ class TotalRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     since: str
 
 
-class MetricsRow(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    literal: str
-    ends: str
-    """The line holds it behind `literal`."""
+class MetricsRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
 
 
 class SaveRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Progress bars, which write over their own line with carriage returns. Pure.
 
 One line of a log then holds many pieces, of which a terminal shows the last. tqdm writes
-`Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]`, and `<?, ?it/s` before its first count.
+`Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]`, and `<?, ?it/s` before its first count. In a
+terminal without width it leaves out what is between the `|`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import re
 
 import msgspec
 
-__all__ = ["Bar", "bar_in", "pieces", "without_rate"]
+__all__ = ["Bar", "bar_in", "gives_loss", "pieces", "without_rate"]
 
 _PIECES_MAX = 4
 _NAME_CHARS_MAX = 120
-_COUNT = re.compile(r"\|\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
+_COUNT = re.compile(r"[|%]\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
 _PERCENT = re.compile(r"\s*\d{1,3}%$")
+_LOSS = re.compile(
+    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:=] {0,4}-?(?:\d|nan)"
+)
 _RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
 """`[rank3]: ` of torch, `(TaskRunner pid=1234) ` of Ray, `3: ` of srun --label."""
 
@@ -43,6 +47,11 @@ def without_rate(piece: str) -> bool:
     return "<?, ?" in piece
 
 
+def gives_loss(bar: Bar) -> bool:
+    """Whether it shows a loss beside its count, or in its name."""
+    return _LOSS.search(bar.name.lower()) is not None or _LOSS.search(bar.behind.lower()) is not None
+
+
 def bar_in(piece: str) -> Bar | None:
     """The bar that a piece of a line draws.
 
@@ -54,7 +63,8 @@ def bar_in(piece: str) -> Bar | None:
     found = _COUNT.search(piece)
     if found is None:
         return None
-    head = _PERCENT.sub("", piece.partition("|")[0][:_NAME_CHARS_MAX])
-    name = _RANK.sub("", head).strip().rstrip(":").rstrip()
+    opening = piece.rfind("|", 0, found.start())
+    head = piece[: opening if opening >= 0 else found.start() + 1]
+    name = _RANK.sub("", _PERCENT.sub("", head[-_NAME_CHARS_MAX:])).strip().rstrip(": ")
     total = None if found["total"] == "?" else int(found["total"])
     return Bar(name=name, count=int(found["count"]), total=total, behind=piece[found.end() :])

@@ -17,7 +17,9 @@ from detectors.rules import bars, wordings
 __all__ = [
     "ANONYMOUS",
     "COMMON",
+    "LOSS_BAR",
     "PLAIN",
+    "PLAIN_OF_EPOCH",
     "TEMPLATE",
     "VAGUE",
     "Candidate",
@@ -32,9 +34,23 @@ __all__ = [
 TEMPLATE = "template"
 ANONYMOUS = "bar of "
 """The name of a bar without a name begins so, and ends with its total."""
+LOSS_BAR = "bar with a loss"
 PLAIN = "wording"
+PLAIN_OF_EPOCH = "wording with an epoch"
 VAGUE = "wording of "
-COMMON = ("step", "iter", "epoch", "train", "batch", "_updates", "loss", "logging_writer", "%")
+COMMON = (
+    "step",
+    "iter",
+    "epoch",
+    "train",
+    "batch",
+    "loss",
+    "_updates",
+    "logging_writer",
+    "kimg",
+    "up. ",
+    "%",
+)
 """Each trigger of the catalogue holds one of these, and most lines hold none."""
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
@@ -95,24 +111,27 @@ Read = Candidate | Total | Metrics | Save | Sign
 
 
 class _Compiled(msgspec.Struct, frozen=True):
-    """The rows by their triggers: most lines hold none."""
+    """The rows by what their triggers have in common: most lines hold none of it."""
 
-    by_trigger: tuple[tuple[str, tuple[int, ...]], ...]
+    by_common: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    """For each part of COMMON the triggers that hold it, and the number of the row."""
     patterns: tuple[re.Pattern[str], ...]
     catalog: StepCatalog
     bars: tuple[re.Pattern[str], ...]
 
 
-def read(piece: str, template: str = "") -> tuple[Read, ...]:
-    """What one piece of a line tells; nothing for most."""
+def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Read, ...]:
+    """What one piece of a line tells; nothing for most. `is_drawn`: others of the line are written over it,
+    or it over them."""
     line = piece[:_LINE_CHARS_MAX]
-    if template:
-        found = _by_template(line, template)
-        return (*((found,) if found is not None else ()), *_saves(line, line.lower()))
     lower = line.lower()
     saves = _saves(line, lower)
-    told = _step(line, lower, saves)
-    return (*((told,) if told is not None else ()), *saves)
+    told = _by_template(line, template) if template else _step(line, lower, saves)
+    if told is None:
+        return saves
+    if is_drawn and isinstance(told, Candidate):
+        told = msgspec.structs.replace(told, is_bar=True)
+    return (told, *saves)
 
 
 def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total | Metrics | Sign | None:
@@ -121,52 +140,55 @@ def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total |
     fits, found = _by_row(line, lower)
     if fits:
         return found
-    if "|" in line and "<" in line and (bar := bars.bar_in(line)) is not None:
+    if "<" in line and (bar := bars.bar_in(line)) is not None:
         return _by_bar(bar, saves)
-    compiled = _compiled()
-    for row in compiled.catalog.metrics:
-        at = line.find(row.literal)
-        if at >= 0 and row.ends in line[at:]:
-            return Metrics()
     if (evaluates := _evaluation(line, lower)) is not None:
         return evaluates
-    if "step" not in lower and "iter" not in lower:
-        return None
-    wording = wordings.wording_in(line, lower)
-    if wording is None:
-        return None
+    if "step" in lower or "iter" in lower or ("batch" in lower and "epoch" in lower):
+        wording = wordings.wording_in(line, lower)
+        if wording is not None:
+            return _by_wording(wording, lower)
+    for row in packaged_steps().metrics:
+        if row.trigger in lower and re.search(row.pattern, line) is not None:
+            return Metrics()
+    return None
+
+
+def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
+    step, total, of_epoch = wording.step, wording.total, wording.of_epoch
+    order = _EPOCH_ORDER if of_epoch else 0
     if wording.plain:
-        return Candidate(PLAIN, wording.step, _PLAIN_ORDER, wording.total)
-    skeleton = _DIGITS.sub("0", lower)[:_SKELETON_CHARS_MAX]
-    return Candidate(f"{VAGUE}{skeleton}", wording.step, _VAGUE_ORDER, wording.total, strong=False)
+        name = PLAIN_OF_EPOCH if of_epoch else PLAIN
+        return Candidate(name, step, _PLAIN_ORDER + order, total, of_epoch=of_epoch)
+    name = f"{VAGUE}{_DIGITS.sub('0', lower)[:_SKELETON_CHARS_MAX]}"
+    return Candidate(name, step, _VAGUE_ORDER + order, total, strong=False, of_epoch=of_epoch)
 
 
 def _by_row(line: str, lower: str) -> tuple[bool, Candidate | Total | None]:
     """Whether a row fits, and what it reads: a number that is no step is read by nobody else either."""
-    for part in COMMON:
-        if part in lower:
-            break
-    else:
-        return False, None
     compiled = _compiled()
+    near = [
+        number
+        for part, triggers in compiled.by_common
+        if part in lower
+        for trigger, number in triggers
+        if trigger in lower
+    ]
     rows = compiled.catalog.steps
-    for trigger, numbers in compiled.by_trigger:
-        if trigger not in lower:
+    for number in sorted(near):
+        found = compiled.patterns[number].search(line)
+        if found is None:
             continue
-        for number in numbers:
-            found = compiled.patterns[number].search(line)
-            if found is None:
-                continue
-            if number >= len(rows):
-                return True, Total(wordings.count_of(found["total"]))
-            row, groups = rows[number], found.groupdict()
-            step, total = int(groups["step"][:18]), groups.get("total")
-            if step < row.begins_at or (row.unfinished and total is not None and step >= int(total)):
-                return True, None
-            of_epoch = row.scope == "epoch"
-            order = 1 + number + (_EPOCH_ORDER if of_epoch else 0)
-            of = int(total[:18]) if total is not None else None
-            return True, Candidate(row.name, step, order, of, of_epoch=of_epoch)
+        if number >= len(rows):
+            return True, Total(wordings.count_of(found["total"]))
+        row, groups = rows[number], found.groupdict()
+        step, total = wordings.count_of(groups["step"][:18]), groups.get("total")
+        if step < row.begins_at or (row.unfinished and total is not None and step >= int(total)):
+            return True, None
+        of_epoch = row.scope == "epoch"
+        order = 1 + number + (_EPOCH_ORDER if of_epoch else 0)
+        of = int(total[:18]) if total is not None else None
+        return True, Candidate(row.name, step, order, of, of_epoch=of_epoch)
     return False, None
 
 
@@ -177,13 +199,24 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
         if bar.total is None:
             return Sign(f"{bar.count}")
         is_its = any(save.step == bar.count for save in saves)
-        return Candidate(f"{ANONYMOUS}{bar.total}", bar.count, 100, bar.total, strong=is_its, is_bar=True)
+        trains = not is_its and bars.gives_loss(bar)
+        return Candidate(
+            f"{ANONYMOUS}{bar.total}",
+            bar.count,
+            100 + (_EPOCH_ORDER if trains else 0),
+            bar.total,
+            strong=is_its or trains,
+            of_epoch=trains,
+            is_bar=True,
+        )
     for number, row in enumerate(compiled.catalog.bars):
         if compiled.bars[number].fullmatch(bar.name):
             of_epoch = row.scope == "epoch"
             order = 110 + number + (_EPOCH_ORDER if of_epoch else 0)
             name = f"bar {row.name}"
             return Candidate(name, bar.count, order, bar.total, of_epoch=of_epoch, is_bar=True)
+    if bars.gives_loss(bar) and wordings.is_of_training(bar.name.lower()):
+        return Candidate(LOSS_BAR, bar.count, 190 + _EPOCH_ORDER, bar.total, of_epoch=True, is_bar=True)
     return Sign(f"{bar.name} {bar.count}/{bar.total}")
 
 
@@ -207,11 +240,12 @@ def _saves(line: str, lower: str) -> tuple[Save, ...]:
 @lru_cache(maxsize=1)
 def _compiled() -> _Compiled:
     catalog = packaged_steps()
-    by_trigger: dict[str, list[int]] = {}
+    by_common: dict[str, list[tuple[str, int]]] = {part: [] for part in COMMON}
     for number, row in enumerate((*catalog.steps, *catalog.totals)):
-        by_trigger.setdefault(row.trigger, []).append(number)
+        part = next(part for part in COMMON if part in row.trigger)
+        by_common[part].append((row.trigger, number))
     return _Compiled(
-        by_trigger=tuple((trigger, tuple(numbers)) for trigger, numbers in by_trigger.items()),
+        by_common=tuple((part, tuple(triggers)) for part, triggers in by_common.items()),
         patterns=tuple(re.compile(row.pattern) for row in (*catalog.steps, *catalog.totals)),
         catalog=catalog,
         bars=tuple(re.compile(row.called) for row in catalog.bars),

@@ -29,6 +29,7 @@ TOGETHER_S = 0.005
 _TRACKS_MAX = 12
 _PACE_PER_S_MAX = 100_000.0
 _VAGUE_RISES = 3
+"""Each by the same: a rate or a duration rises now and then, too."""
 _VAGUE_TOTAL_MIN = 64
 """`step 3/20` of who knows what is set up, downloaded or sampled, and rises as well."""
 _METRICS_MIN = 2
@@ -49,6 +50,8 @@ class Track(msgspec.Struct, frozen=True):
     at: datetime
     heard_at: datetime
     rises: int = 0
+    stride: int = 0
+    """How far it rose last."""
     lowered: int | None = None
     """A number below the last one, which may begin another run."""
     believed: bool = False
@@ -134,7 +137,8 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
     before = _named(steps, candidate.name)
     track = _begun(candidate, at) if before is None else _moved(before, candidate, at)
     if is_anonymous and (_is_announced(steps, candidate) or candidate.strong):
-        track = msgspec.structs.replace(track, strong=True)
+        of_epoch = candidate.of_epoch and candidate.total != steps.total
+        track = msgspec.structs.replace(track, strong=True, of_epoch=of_epoch)
     if not track.believed and _is_believable(steps, track, candidate, at):
         track = msgspec.structs.replace(track, believed=True)
     others = tuple(one for one in steps.tracks if one.name != track.name)
@@ -185,21 +189,33 @@ def _risen(track: Track, candidate: Candidate, at: datetime) -> Track:
     first, first_at = track.first, track.first_at
     if track.rises == 1 and first == 0 and not track.believed and step - track.last != track.last:
         first, first_at = track.last, track.at  # the 0 was printed before the checkpoint was loaded
-    rises = track.rises + (not is_together)
+    stride = step - track.last
+    is_uneven = not track.strong and track.rises > 0 and stride != track.stride
     return msgspec.structs.replace(
-        track, first=first, first_at=first_at, last=step, at=at, heard_at=at, rises=rises, lowered=None
+        track,
+        first=first,
+        first_at=first_at,
+        last=step,
+        at=at,
+        heard_at=at,
+        rises=1 if is_uneven and _is_vague(track) else track.rises + (not is_together),
+        stride=stride,
+        lowered=None,
     )
 
 
 def _is_believable(steps: Steps, track: Track, candidate: Candidate, at: datetime) -> bool:
     if not track.strong:
         is_long = candidate.total is None or candidate.total >= _VAGUE_TOTAL_MIN
-        is_vague = not track.name.startswith(ANONYMOUS)
-        return is_vague and is_long and track.rises >= _VAGUE_RISES
+        return _is_vague(track) and is_long and track.rises >= _VAGUE_RISES
     if steps.known is not None and track.last > steps.known:
         return True
     # A program may print 0 when it starts, and then the step after its checkpoint's.
     return track.rises >= (2 if track.first == 0 and track.last > 1 else 1)
+
+
+def _is_vague(track: Track) -> bool:
+    return track.name.startswith(VAGUE)
 
 
 def _led(steps: Steps, before: Track | None, track: Track) -> Steps:

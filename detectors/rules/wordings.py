@@ -10,10 +10,17 @@ import re
 
 import msgspec
 
-__all__ = ["Wording", "count_of", "digits_at", "grouped_at", "wording_in"]
+__all__ = ["Wording", "count_of", "digits_at", "grouped_at", "is_of_training", "wording_in"]
 
-_WORDS = ("global_step", "global step", "train_step", "training_step", "iteration", "step", "iter")
+_ANCHORS = ("step", "iter", "batch")
+_PLACE = re.compile(r"(?:step|iteration|iter|batch)[ \t:=#\[(\"']{1,8}(?=\d)")
+_RANKS = {"iteration": 2, "step": 3, "iter": 4, "batch": 5}
+"""Of several numbers in a line the one with the lowest rank is read: `Step 5/100 | Global Step: 205`."""
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
+_PER = re.compile(r"(?:\b(?:[mun]?s|secs?|seconds?|time|words?|tok(?:en)?s?|samples?)|batch(?:es)?)/$")
+"""`ms/step 12` and `words/batch 906` are rates; `train/step 12` is a step."""
+_PREFIXES = (("global_", 0), ("global ", 0), ("train_", 1), ("training_", 1))
+"""Words that a step may be one with, and its rank then."""
 _NOT_AFTER = frozenset(
     {"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "max", "than"}
 )
@@ -50,17 +57,20 @@ _NOT_OF_TRAINING = (
 )
 """`Validation: iteration 1/32`, `Sampling step 20/50`, `warmup step: 2000`, `Checkpoint saved: step 40`."""
 _TOLD_BEFORE = frozenset(
-    {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "wandb", "starting", "continuing"}
+    {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "saving", "wandb", "starting"}
+    | {"continuing"}
     | {"parameters", "params", "config", "args", "trial"}
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
-_BETWEEN = " \t:=#[(\"'"
-_BETWEEN_CHARS_MAX = 8
 _BEFORE_CHARS = 20
 _AROUND_WORD = "()[]:,;.*"
 _DIGITS_MAX = 15
 _GROUP_DIGITS = 3
 _PLACES_MAX = 8
+_EPOCH = re.compile(r"epoch[\"']?[ :=\[(|#]{0,4}\d+(?![\d.]*\d)")
+"""A whole epoch, behind which a step counts within the epoch. `'epoch': 0.25` tells of the place itself."""
+_TIME = re.compile(r" ?(?:ms|[smhuµ]|secs?|seconds?|min(?:ute)?s?|hours?)\b(?! ?[:=])")
+"""`step 12 ms | loss 2.1` tells of a duration."""
 _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
 _FIGURE = re.compile(
     r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|tokens?|"
@@ -83,45 +93,64 @@ class Wording(msgspec.Struct, frozen=True):
     step: int
     total: int | None
     plain: bool
+    of_epoch: bool = False
+    """The line names the epoch before the step, which then begins again with each epoch, or may."""
 
 
 def wording_in(line: str, lower: str) -> Wording | None:
     """The step that a line names, `lower` being the same in lower case.
 
     >>> wording_in("Step 12/100", "step 12/100")
-    Wording(step=12, total=100, plain=True)
+    Wording(step=12, total=100, plain=True, of_epoch=False)
     >>> wording_in("[Step 2/5] Downloading", "[step 2/5] downloading").plain
     False
     """
-    return next((found for word in _WORDS if (found := _by_word(line, lower, word)) is not None), None)
+    if "' reached " in lower or "' was not in top " in lower:
+        return None  # Lightning: `Epoch 0, global step 40: 'val_loss' reached 0.3`, hours apart
+    best: tuple[int, int, int, str] | None = None
+    for anchor in _ANCHORS:
+        at = lower.find(anchor)
+        for _ in range(_PLACES_MAX):
+            if at < 0:
+                break
+            place = _place_at(lower, at)
+            if place is not None and (best is None or place[0] < best[0]):
+                best = place
+            at = lower.find(anchor, at + len(anchor))
+    return _wording(line, lower, *best) if best is not None else None
 
 
-def _by_word(line: str, lower: str, word: str) -> Wording | None:
-    at = 0
-    for _ in range(_PLACES_MAX):
-        at = lower.find(word, at)
-        if at < 0:
-            return None
-        start = at + len(word)
-        if _begins_word(lower, at) and not _only_told(lower, at):
-            while (
-                start < len(lower)
-                and lower[start] in _BETWEEN
-                and start < at + len(word) + _BETWEEN_CHARS_MAX
-            ):
-                start += 1
-            digits = grouped_at(lower, start) if start > at + len(word) else ""
-            end = start + len(digits)
-            if digits and _ends_number(lower, end) and not _is_listed(lower, at + len(word), start, end):
-                return _wording(line, lower, count_of(digits), end)
-        at += len(word)
-    return None
+def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
+    """The rank of the word that begins there, where it begins, where its number ends, and the digits."""
+    found = _PLACE.match(lower, at)
+    if found is None:
+        return None
+    word = found[0].rstrip(" \t:=#[(\"'")
+    rank, begin = _RANKS[word], at
+    if word == "step":
+        for prefix, of_prefix in _PREFIXES:
+            if lower.endswith(prefix, 0, at):
+                rank, begin = of_prefix, at - len(prefix)
+                break
+    if not _begins_word(lower, begin):
+        return None
+    digits = grouped_at(lower, found.end())
+    end = found.end() + len(digits)
+    if not digits or not _ends_number(lower, end) or _TIME.match(lower, end) is not None:
+        return None
+    if _is_listed(lower, at + len(word), found.end(), end) or _only_told(lower, begin):
+        return None
+    return rank, begin, end, digits
 
 
-def _wording(line: str, lower: str, step: int, end: int) -> Wording:
+def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str) -> Wording | None:
     found = _TOTAL.match(lower, end)
     total = count_of(found["total"]) if found is not None else None
-    return Wording(step, total, _FIGURE.search(lower) is not None or _says_no_more(line, lower, end))
+    of_epoch = rank > 0 and _EPOCH.search(lower, 0, begin) is not None
+    is_plain = _FIGURE.search(lower) is not None or _says_no_more(line, lower, end)
+    if rank == _RANKS["batch"] and not (of_epoch and is_plain):
+        return None
+    return Wording(count_of(digits), total, is_plain, of_epoch)
 
 
 def _says_no_more(line: str, lower: str, end: int) -> bool:
@@ -139,19 +168,21 @@ def _is_listed(lower: str, between: int, start: int, end: int) -> bool:
 
 
 def _begins_word(lower: str, at: int) -> bool:
-    """`--step` is an argument, `SGD(step=40)` an object, and `epoch=0-step=40.ckpt` a file of Lightning."""
+    """`--step` is an argument, `SGD(lr=0.1, step=40)` an object, and `epoch=0-step=40.ckpt` a file of
+    Lightning."""
     before = lower[max(0, at - _BEFORE_CHARS) : at]
     if before.endswith("-"):
         return not before[:-1].rstrip("0123456789").endswith(("-", "epoch="))
-    if before.endswith("(") and before[-2:-1].isalnum():
+    if before.endswith("/") and _PER.search(before) is not None:
+        return False
+    opened = lower.rfind("(", 0, at)
+    if opened > 0 and lower[opened - 1].isalnum() and lower.find(")", opened, at) < 0:
         return False
     return not (before[-1:].isalnum() or before[-1:] == "_")
 
 
 def _only_told(lower: str, at: int) -> bool:
     """Whether the step that may be named here was made earlier, or is none of the training."""
-    if lower.find("' reached ", at) >= 0 or lower.find("' was not in top ", at) >= 0:
-        return True  # Lightning: `Epoch 0, global step 40: 'val_loss' reached 0.3`, hours apart
     if at == 0:
         return False
     words = _PART.findall(lower[max(0, at - _BEFORE_CHARS) : at])
@@ -163,8 +194,15 @@ def _only_told(lower: str, at: int) -> bool:
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
-        or not _TOLD_BEFORE.isdisjoint([word.strip(_AROUND_WORD) for word in lower[:at].split()])
+        or not _TOLD_BEFORE.isdisjoint(
+            [word.strip(_AROUND_WORD) for word in lower[:at].replace(":", " ").split()]
+        )
     )
+
+
+def is_of_training(name: str) -> bool:
+    """Whether no word of a name, in lower case, tells of an evaluation, a preparation or the like."""
+    return not any(word.startswith(_NOT_OF_TRAINING) for word in _WORD.findall(name))
 
 
 def digits_at(text: str, start: int) -> str:

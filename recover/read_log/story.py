@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.catalog.steps import packaged_steps
+from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, TEMPLATE
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE
 from recover.read_log.reading import Reading
 from recover.stories.words import counted, duration, printable, some
@@ -12,6 +13,12 @@ from recover.stories.words import counted, duration, printable, some
 __all__ = ["told"]
 
 _CHARS_MAX = 120
+_NAMES = {
+    TEMPLATE: "the job's own template",
+    PLAIN: "the usual wording of a step",
+    PLAIN_OF_EPOCH: "the usual wording of a step behind an epoch",
+    LOSS_BAR: "a progress bar that shows a loss",
+}
 
 
 def told(reading: Reading) -> list[str]:
@@ -100,8 +107,6 @@ def _called(name: str) -> str:
         return f"the lines of {rows[name]}"
     if name.startswith("bar of "):
         return f"the progress bar that counts to {name.removeprefix('bar of ')}"
-    if name == "template":
-        return "the job's own template"
-    if name == "wording":
-        return "the usual wording of a step"
+    if name in _NAMES:
+        return _NAMES[name]
     return f"the line {name.removeprefix('wording of ')[:_CHARS_MAX]!r}"

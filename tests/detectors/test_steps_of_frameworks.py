@@ -47,6 +47,11 @@ def fold() -> PodFold:
         ("iter:1,200,lr:2e-04", 1200),
         ("iter 5,100,0.3", 5),
         ("step 12,loss 0.3", 12),
+        ("[INFO|trainer_tf.py:398] 2026-11-21 09:30:00,371 >> {'loss': 0.63, 'learning_rate': 4.8e-05, 'epoch': 0.08, 'step': 10}", 10),
+        ('{"loss": 6.1, "learning_rate": 4.9e-05, "epoch": 0.3, "step": 500}', 500),
+        ("| epoch 009 | loss 9.753 | ppl 565.41 | wps 24271 | num_updates 9909 | lr 0.000317 | gnorm 0.618", 9909),
+        ("{'train/step': 12, 'train/loss': 0.3}", 12),
+        ("step 12 seconds: 0.3 loss 2.1", 12),
     ],
 )  # fmt: skip
 def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
@@ -76,10 +81,57 @@ def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
         "--step 100",
         "100/100 ━━━━━━━━━━ 3s 20ms/step - loss: 0.5",
         "INFO:tensorflow:global_step/sec: 12.3",
+        "INFO:tensorflow:Saving dict for global step 32000: global_step = 32000, loss = 1.25",
+        "Epoch 0, global step 9000: 'val_loss' reached 7.04, saving model to '/ckpt/x--step=9000-consumed_samples=6.ckpt' as top 3",
+        "Namespace(batch_size=32, step=40, lr=0.1)",
+        "fwd 20 ms | bwd 40 ms | step 12 ms | loss 2.1",
+        "step 3s | loss 2.1",
+        "ms/step 12 | loss 2.1",
+        "| epoch 010 | train loss 1.44 | train ppl 2.72 | words/batch    906 | lr 0.001",
+        "| epoch 010 | valid on 'valid' subset  1000 / 1311 loss=1.60",
+        "Eval Epoch: 12 [784 / 4634]\tClip Loss: 6.919",
+        "2026-11-21 09:30:00,773 DEBUG CV Batch 4/100 loss 28.51 history loss 27.95 rank 2",
+        "Epoch 0, validation: loss=0.9, over 939074.00 frames.",
+        "training with batch 32 in epoch 3, loss 0.1",
     ],
 )
 def test_a_line_that_only_tells_of_a_step_makes_none(line: str) -> None:
     assert step_in(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("2026-11-21 09:30:00,333 epoch 1 - iter 122/1227 - loss 0.93 - samples/sec: 86.35 - lr: 0.000030", 122),
+        ("2026-11-21 09:30:00 | INFO | yolox.core.trainer:246 - epoch: 1/80, iter: 2/57, mem: 6736Mb, total_loss: 14.9", 2),
+        ("Epoch: 0, Step: 120, Rank: 0, loss = 1.90", 120),
+        ("Epoch: [9][80/588], Time: 3.65, Data: 0.14, lr_sound: 0.001, loss: 0.4716", 80),
+        ("[09:30:12.610] Epoch: [0]  [10/1504]  lr: 0.000000  closs: 1.5367 (1.5368)  time: 5.0133", 10),
+        ("Epoch  1, 12900/37527; acc:   4.48; ppl: 35173.75; xent:  10.47;   9861 s elapsed", 12900),
+        ("| epoch 010  2000 / 8223 loss=1.27 (1.50), wps=962, lr=0.001, clip=100%", 2000),
+        ("epoch [1/50] batch [5/100] time 0.5 (0.6) data 0.1 (0.2) loss 2.1 (2.2) lr 1e-3 eta 0:10:00", 5),
+        ("2026-11-21 09:30:00,000   INFO  Train:    1/80 (  1%) [  50/1856 (  3%)]  Loss: 5.9 (6.2)  LR: 1.0e-03", 50),
+        ("13184/60000 [=====>........................] - ETA: 3s - loss: 0.0952 - acc: 0.9743", 13184),
+        ("  13440/Unknown - 2s - loss: 0.8068 - acc: 0.7432", 13440),
+        ("epoch 3 batch 40 loss 0.3", 40),
+        ("Epoch 0:  97% 1651/1702 [13:00<00:24,  2.11it/s, loss=0.158, v_num=0]", 1651),
+        ("Epoch 0: :   3%|3         | 9000/301500 [1:42:42<55:37:46, v_num=0-56, reduced_train_loss=nan.0, global_step=9e+3]", 9000),
+        (" 12%|#         | 120/1000 [01:00<07:20,  2.00it/s, train_loss=3.21]", 120),
+        ("accuracy: 0.8120, loss: 0.4123 ||:  10%|#         | 100/1000 [00:50<07:30,  2.00it/s]", 100),
+        ("Training Epoch: 3/3, step 201/203 completed (loss: 0.76):  99%|##########| 202/203 [08:31<00:02,  2.52s/it]", 202),
+    ],
+)  # fmt: skip
+def test_a_step_behind_its_epoch_is_read_and_is_never_compared_with_a_checkpoints(
+    fold: PodFold, line: str, step: int
+) -> None:
+    assert step_in(line) == step
+
+    fold.line(line.replace(str(step), str(step - 1)), NOW)
+    fold.line(line, NOW + timedelta(seconds=10))
+
+    published = fold.published()
+    assert published is not None
+    assert (published.last_step, published.step_of_epoch) == (step, True)
 
 
 @pytest.mark.parametrize(
