@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
 from chaos.cluster.placement import GPU, devices_of_node, devices_of_pod
-from chaos.simulate.budgets import over_limit
+from chaos.simulate.checks.budgets import over_limit
 from chaos.simulate.jobs import Gang
 from chaos.simulate.lines import Harm
 from chaos.simulate.reading import (
-    OURS,
     RECREATES,
+    REPAIR_OVER,
     has_consented,
     has_failed,
     has_own_volume,
@@ -27,6 +27,8 @@ from chaos.simulate.reading import (
     is_suspended,
     lives,
     node_of,
+    released_at,
+    repair_phase,
     takes_pods,
 )
 from chaos.simulate.truth import HardwareFault, Life
@@ -37,9 +39,9 @@ from recover.goes_on import SETTLED
 from recover.guard import QUARANTINE_NODE
 from recover.modes import Mode
 from recover.reasons import Reason
-from recover.resources import NODES, PODS
+from recover.resources import INCIDENTS, NODES, PODS
 
-__all__ = ["is_unseen", "job_of", "left_in_service", "wrongly_waiting"]
+__all__ = ["is_unseen", "job_of", "left_in_service", "silent_repairs", "wrongly_waiting"]
 
 _NOTICED_S = 120.0
 _STEPS_THAT_PROVE = 2
@@ -116,16 +118,24 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         name = node["metadata"]["name"]
         if name not in sim.agents or is_cordoned(node) or is_closed(node):
             continue
-        released = node["metadata"].get("annotations", {}).get(OURS + "released-at")
+        released = released_at(node)
         found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
         behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
         # What the mode's beginning makes stale is told by the node's own clock.
         since = max(sim.truth.acting_since, sim.truth.began_at)
         faults = [fault for fault in found if fault.at + behind >= since]
-        if released:
-            faults = _after(datetime.fromisoformat(released), faults)
+        if released is not None:
+            faults = _after(released, faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):
             yield f"{name} takes new pods, and has had {faults[0].line[:40]!r} since {faults[0].at:%H:%M:%S}"
+
+
+def silent_repairs(sim: Simulation) -> Iterator[str]:
+    """Repairs that are not over and do not say what they wait for."""
+    for incident in sim.cluster.store.objects(INCIDENTS):
+        phase = repair_phase(incident)
+        if phase and phase not in REPAIR_OVER and not incident["status"]["repair"].get("reason"):
+            yield f"the repair of {incident['spec']['node']} is {phase} and says nothing"
 
 
 def _after(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
@@ -139,7 +149,7 @@ def _after(released: datetime, faults: list[HardwareFault]) -> list[HardwareFaul
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
     """A limit that it would break, or a brake or hold that an Incident names."""
     out = [n for n in nodes if is_closed(n)]
-    limits, recent = sim.settings.budgets, sim.invariants.budgets.recent(sim.clock.now())
+    limits, recent = sim.settings.budgets, sim.invariants.facts.taken_out_within_the_hour(sim.clock.now())
     if any(over_limit(node, nodes, [*out, node], limits)) or recent >= limits.quarantines_per_hour_max:
         return True
     name = node["metadata"]["name"]

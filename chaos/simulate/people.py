@@ -13,8 +13,7 @@ from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.kinds import Object
 from chaos.cluster.world import LocalCluster
 from chaos.simulate.jobs import Gang, Kind
-from chaos.simulate.reading import our_taint
-from chaos.simulate.spares import SPARE
+from chaos.simulate.reading import SPARE, our_taint
 from detectors.kubeapi import ApiError
 from detectors.resource import Resource
 from recover.api import Recovery

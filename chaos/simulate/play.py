@@ -16,12 +16,10 @@ import structlog
 from chaos.cluster.disturbance import ON_PURPOSE
 from chaos.cluster.virtual import Clock, run
 from chaos.simulate.leftovers import left_behind
-from chaos.simulate.liveness import is_unseen, left_in_service, wrongly_waiting
-from chaos.simulate.repairs import stuck
+from chaos.simulate.liveness import is_unseen, left_in_service, silent_repairs, wrongly_waiting
 from chaos.simulate.world import Setup, Simulation, simulation
 from detectors.kubeapi import ApiError
 from recover.api import Outcome, Phase
-from recover.resources import INCIDENTS
 
 __all__ = ["START", "Story", "comes_to_rest", "play"]
 
@@ -64,7 +62,7 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
         steps = {name: gang.step for name, gang in sim.gangs.items()}
         await sim.passes(_LOOK_EVERY_S)
     await sim.passes(max([_LOOK_EVERY_S, *(2 * gang.job.step_s for gang in sim.gangs.values())]))
-    wrong = [*left_in_service(sim), *left_behind(sim), *stuck(sim.cluster.store.objects(INCIDENTS))]
+    wrong = [*left_in_service(sim), *left_behind(sim), *silent_repairs(sim)]
     for name, gang in sim.gangs.items():
         if gang.step == steps[name]:
             wrong.append(wrongly_waiting(sim, name))

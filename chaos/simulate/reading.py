@@ -4,6 +4,7 @@ the controller makes of the same objects.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -22,13 +23,21 @@ from recover.resources import (
 
 __all__ = [
     "GANGS",
+    "HOLD",
     "MARK",
     "OURS",
     "OVER",
     "OWN_KINDS",
     "QUARANTINED",
     "RECREATES",
+    "REPAIR_OF",
+    "REPAIR_OVER",
     "SCAN_OF",
+    "SPARE",
+    "SPARE_FOR",
+    "SPARE_KEPT",
+    "TAINT",
+    "VIEW_MAX",
     "gang_uid",
     "has_consented",
     "has_failed",
@@ -37,6 +46,7 @@ __all__ = [
     "is_closed",
     "is_cordoned",
     "is_fenced",
+    "is_of_repair",
     "is_over",
     "is_ready",
     "is_suspended",
@@ -50,6 +60,8 @@ __all__ = [
     "owner",
     "phase",
     "ready_condition",
+    "released_at",
+    "repair_phase",
     "spare_taint",
     "takes_pods",
     "templates",
@@ -58,13 +70,21 @@ __all__ = [
 ]
 
 OURS = "rekindle.dev/"
-TAINT, QUARANTINED, SPARE_TAINT = OURS + "unhealthy", OURS + "quarantined-by", OURS + "spare"
+TAINT, QUARANTINED = OURS + "unhealthy", OURS + "quarantined-by"
+RELEASED, HOLD = OURS + "released-at", OURS + "hold"
+SPARE, SPARE_FOR, SPARE_KEPT = OURS + "spare", OURS + "spare-for", OURS + "spare-kept"
 MARK, SCAN_OF, RECREATES = OURS + "recovery", OURS + "scan-of", OURS + "on-terminal"
+REPAIR_OF = OURS + "repair"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 GANGS = (JOBS, PYTORCHJOBS, JOBSETS)
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
 OVER = ("Succeeded", "Escalated", "Failed")
+"""Phases in which a recovery has ended."""
+REPAIR_OVER = ("Returned", "HandedOver")
+"""Phases in which a repair has ended."""
+VIEW_MAX = timedelta(seconds=90)
+"""How old the controller's view of an object may be: a partition, slow answers, and watches that lag."""
 
 
 def is_suspended(gang: Object) -> bool:
@@ -151,9 +171,27 @@ def phase(recovery: Object) -> str:
     return str(recovery.get("status", {}).get("phase", "Planned"))
 
 
+def repair_phase(incident: Object) -> str:
+    """Empty where no repair of its node has begun."""
+    repair = incident.get("status", {}).get("repair")
+    return str(repair.get("phase", "Waiting")) if repair else ""
+
+
+def is_of_repair(body: Object, namespace: str) -> bool:
+    """The Job of a repair's step in the controller's namespace, or its pod."""
+    meta = body["metadata"]
+    return REPAIR_OF in meta.get("labels", {}) and meta.get("namespace") == namespace
+
+
 def note(node: Object) -> dict[str, Any]:
     note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
     return note
+
+
+def released_at(node: Object) -> datetime | None:
+    """When a person has released it, as the controller has written that."""
+    released = node["metadata"].get("annotations", {}).get(RELEASED)
+    return datetime.fromisoformat(released) if released else None
 
 
 def is_cordoned(node: Object) -> bool:
@@ -171,11 +209,11 @@ def is_closed(node: Object) -> bool:
 
 
 def others_taints(node: Object) -> list[Object]:
-    return [taint for taint in node["spec"].get("taints", []) if taint["key"] not in (TAINT, SPARE_TAINT)]
+    return [taint for taint in node["spec"].get("taints", []) if taint["key"] not in (TAINT, SPARE)]
 
 
 def spare_taint(node: Object) -> Object | None:
-    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == SPARE_TAINT), None)
+    return next((taint for taint in node["spec"].get("taints", []) if taint["key"] == SPARE), None)
 
 
 def is_ready(node: Object) -> bool:

@@ -9,10 +9,10 @@ from collections import Counter
 import msgspec
 
 from chaos.simulate.acts import AnyAct
+from chaos.simulate.checks.spares import not_given_back
 from chaos.simulate.jobs import Job
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.setup import Setup
-from chaos.simulate.spares import not_given_back
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.modes import Mode

@@ -1,7 +1,7 @@
 """The simulation put together: cluster, agents, gangs, the production controller, and the faults.
 
 Everything runs on one virtual clock and draws from one seed, so the same calls give the same run. Stories
-and scripts act by the methods here; invariants.py looks at every write.
+and scripts act by the methods here; invariants.py shows every write to the checks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from chaos.simulate.invariants import Invariants
 from chaos.simulate.jobs import NAMESPACE, OTHER_NAMESPACE, OWNERS_ISSUE, Gang, Job, Kind, Scan, manifest
 from chaos.simulate.machines import Machines
 from chaos.simulate.people import PERSON, Person
-from chaos.simulate.reading import is_closed
-from chaos.simulate.repairs import REPAIR_OF, VISITOR, StepPod, Visitor
+from chaos.simulate.reading import REPAIR_OF, is_closed
+from chaos.simulate.repairs import VISITOR, StepPod, Visitor
 from chaos.simulate.setup import Setup
 from chaos.simulate.truth import Truth
 from detectors.facts import PodRef
@@ -117,7 +117,7 @@ class Simulation(Machines):
         """What the next controller is started with."""
         if self.settings.mode is Mode.OBSERVE and settings.mode is not Mode.OBSERVE:
             self._is_promoted = True
-        self.settings = self.invariants.settings = settings
+        self.settings = self.invariants.facts.settings = settings
 
     # --- jobs and pods ------------------------------------------------------------------------------------
 

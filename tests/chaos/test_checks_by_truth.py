@@ -13,19 +13,24 @@ import pytest
 
 from chaos.cluster.containers import Exit
 from chaos.cluster.kinds import Object
+from chaos.cluster.store import Audit, MemoryCluster
 from chaos.simulate import lines
-from chaos.simulate.haste import HasteChecks
+from chaos.simulate.checks.base import Check
+from chaos.simulate.checks.facts import Facts
+from chaos.simulate.checks.haste import AllRanksRunBeforeProof, GraceInPlace
+from chaos.simulate.checks.loops import CrashLoopsEnd
+from chaos.simulate.checks.starts import OffSuspects
+from chaos.simulate.checks.write import Write
 from chaos.simulate.jobs import Gang, Job, Storage
 from chaos.simulate.liveness import left_in_service, wrongly_waiting
-from chaos.simulate.loops import LoopChecks
 from chaos.simulate.play import START, play
-from chaos.simulate.starts import StartChecks
 from chaos.simulate.truth import Life, Truth
 from chaos.simulate.world import CONTROLLER, Setup, Simulation
+from detectors.kubeapi import Resource
 from recover.api import Phase
 from recover.modes import Mode
-from recover.resources import INCIDENTS, NODES, PYTORCHJOBS, RECOVERIES
-from recover.settings import Budgets, Settings, Timing
+from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODES, PYTORCHJOBS, RECOVERIES
+from recover.settings import Budgets, Settings
 
 Misdeed = Callable[[Simulation], Awaitable[Any]]
 WIDE = Settings(mode=Mode.RECOVER, budgets=Budgets(quarantined_percent_max=100.0, pool_percent_max=100.0))
@@ -45,6 +50,29 @@ def said_of(act: Misdeed, setup: Setup | None = None, job: Job | None = None) ->
 
     play(story, setup)
     return "; ".join(said)
+
+
+def written(resource: Resource, new: Object, *, old: Object | None = None, after_s: float = 0) -> Write:
+    """A write of the controller on an object, so many seconds after the start."""
+    at = START + timedelta(seconds=after_s)
+    audit = Audit(at, CONTROLLER, "patch", resource, "", "any", "", 200, changed=True)
+    return Write(audit=audit, old=old, new=new, by_controller=True, of_repair=False)
+
+
+def found_by(check: Check, write: Write) -> str:
+    return "; ".join(check.violations(write))
+
+
+def facts() -> Facts:
+    """Of an empty cluster."""
+    return Facts(MemoryCluster(lambda: START), Truth(lambda: START), WIDE)
+
+
+def start_of(uid: str, **annotations: str) -> Write:
+    """The write by which the controller starts that job."""
+    meta = {"uid": uid, "name": "llm", "namespace": "ml", "annotations": annotations}
+    old, new = ({"metadata": meta, "spec": {"suspend": suspend}} for suspend in (True, False))
+    return written(JOBS, new, old=old)
 
 
 # --- a gang that trains is not stopped --------------------------------------------------------------------
@@ -202,9 +230,7 @@ def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, s
     evidence = [{"at": START.isoformat(), "code": "exit-1", "text": text}]
     incident: Object = {"spec": {"gang": {"name": "llm"}}, "status": {"evidence": evidence}}
 
-    found = HasteChecks(Truth(lambda: START)).blamed(incident, START + timedelta(seconds=waited_s), Timing())
-
-    assert "; ".join(found) == said
+    assert found_by(GraceInPlace(facts()), written(INCIDENTS, incident, after_s=waited_s)) == said
 
 
 @pytest.mark.parametrize(
@@ -219,28 +245,33 @@ def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, s
 def test_a_start_leaves_the_node_that_its_cause_suspects(
     suspected: list[str], cause: dict[str, str], said: str
 ) -> None:
-    mark = msgspec.json.encode({"suspected": suspected, "avoided": []}).decode()
-    job: Object = {"metadata": {"annotations": {"rekindle.dev/recovery": mark}}}
-    recovery: Object = {"status": {"causes": [{"node": "n2", "at": START.isoformat()} | cause]}}
+    laid = facts()
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    nodes: list[Object] = [{"metadata": {"name": "n2"}, "spec": {}, "status": ready}]
+    laid.store.create(NODES, {"metadata": {"name": "n2"}, "status": ready})
+    laid.store.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    status = {"causes": [{"node": "n2", "at": START.isoformat()} | cause]}
+    kind = {"apiVersion": RECOVERIES.api_version, "kind": RECOVERIES.kind}
+    laid.store.create(RECOVERIES, {**kind, "metadata": {"name": "r"}, "spec": {}}, "ml")
+    laid.store.patch(RECOVERIES, "r", {"status": status}, namespace="ml", subresource="status")
+    mark = msgspec.json.encode({"recovery": "r", "suspected": suspected, "avoided": []}).decode()
 
-    found = StartChecks(Truth(lambda: START)).prefers(job, recovery, nodes, START)
-
-    assert "; ".join(found) == said
+    assert found_by(OffSuspects(laid), start_of("uid", **{"rekindle.dev/recovery": mark})) == said
 
 
 def test_a_start_is_good_once_all_ranks_have_run_since() -> None:
-    truth = Truth(lambda: START)
-    life = truth.lives["uid"] = Life(Gang(Job(ranks=2)))
-    checks = HasteChecks(truth)
-    truth.resumed_at["uid"] = START
-    recovery: Object = {"spec": {"gang": {"uid": "uid"}}}
+    laid = facts()
+    life = laid.truth.lives["uid"] = Life(Gang(Job(ranks=2)))
+    laid.truth.resumed_at["uid"] = START
+    old, new = (
+        {"spec": {"gang": {"uid": "uid"}}, "status": {"phase": phase}} for phase in ("Resuming", "Verifying")
+    )
+    step = written(RECOVERIES, new, old=old)
     life.started = {"old": START - timedelta(seconds=60), "a": START + timedelta(seconds=1)}
 
-    assert list(checks.called_good(recovery)) == ["its start was called good after 1 of 2 ranks had run"]
+    check = AllRanksRunBeforeProof(laid)
+    assert found_by(check, step) == "its start was called good after 1 of 2 ranks had run"
     life.started["b"] = START + timedelta(seconds=2)
-    assert list(checks.called_good(recovery)) == []
+    assert found_by(check, step) == ""
 
 
 # --- the chosen checkpoint --------------------------------------------------------------------------------
@@ -322,19 +353,18 @@ def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
 def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_all_its_restarts_again() -> (
     None
 ):
-    truth = Truth(lambda: START)
-    program = Gang(Job())
-    truth.lives["uid"] = Life(program)
-    checks, job = LoopChecks(truth), {"metadata": {"uid": "uid"}}
+    laid, program = facts(), Gang(Job())
+    laid.truth.lives["uid"] = Life(program)
+    check = CrashLoopsEnd(laid)
     program.crashes_at_start = True
 
-    said = [list(checks.started(job, Budgets())) for _ in range(7)]
+    said = [found_by(check, start_of("uid")) for _ in range(7)]
     program.training.furthest += 1
-    again = list(checks.started(job, Budgets()))
+    again = found_by(check, start_of("uid"))
 
-    assert said[:6] == [[]] * 6
-    assert said[6] == ["started once more, although 6 starts in a row were in vain"]
-    assert again == []
+    assert said[:6] == [""] * 6
+    assert said[6] == "started once more, although 6 starts in a row were in vain"
+    assert again == ""
 
 
 # --- limits of every level --------------------------------------------------------------------------------

@@ -1,29 +1,30 @@
-"""The safety invariant of a chosen checkpoint, a part of invariants.py: it is complete, and no newer one
-that is complete was passed over, unless it does not load or was tried again and again.
-"""
+"""A gang starts from a complete checkpoint, and from an older one only where the newer one does not load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chaos.cluster.kinds import Object
-from chaos.simulate.truth import Truth
+from chaos.simulate.checks.base import Check
+from chaos.simulate.checks.write import Write
 
-__all__ = ["ChoiceChecks"]
+__all__ = ["NewestCheckpointThatLoads"]
 
 _ATTEMPTS_MIN = 2
-"""One attempt that fails by itself says nothing of its checkpoint, unless the loader does."""
+"""One failed attempt does not prove that a checkpoint does not load, unless the loader says so."""
 
 
-class ChoiceChecks:
-    def __init__(self, truth: Truth) -> None:
-        self._truth = truth
+class NewestCheckpointThatLoads(Check):
+    """A complete newer checkpoint is passed over only once it was tried: again and again, or once where it
+    does not load. Where the controller has verified no checkpoint, the framework chooses.
 
-    def started(self, job: Object, recovery: Object) -> Iterator[str]:
-        """What is wrong with the controller's start of this gang. Where nothing was verified the framework
-        chooses."""
-        life = self._truth.lives.get(job["metadata"]["uid"])
-        choice = recovery.get("status", {}).get("checkpoint") or {}
+    Harm if missed: a gang that cannot load its checkpoint never trains again, or hours of training are lost.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.starts_gang:
+            return
+        choice = self.facts.recovery_of(write.body).get("status", {}).get("checkpoint") or {}
+        life = self.facts.truth.lives.get(write.body["metadata"]["uid"])
         if life is None or not choice.get("verified"):
             return
         checkpoints, chosen = life.gang.training.checkpoints, choice["step"]

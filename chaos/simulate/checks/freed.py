@@ -1,5 +1,5 @@
-"""The safety invariant of pods that the controller frees, a part of invariants.py: only those of a gang that
-is being recovered, and only where nothing of the pod can still run or write.
+"""The controller frees a pod only for a gang that is being recovered, and only where nothing of the pod can
+still run or write.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from chaos.cluster.kinds import Object
-from chaos.cluster.store import Audit, MemoryCluster
+from chaos.simulate.checks.base import Check
+from chaos.simulate.checks.write import Write
 from chaos.simulate.reading import (
     GANGS,
     OVER,
@@ -23,38 +24,37 @@ from chaos.simulate.reading import (
     phase,
     ready_condition,
 )
-from chaos.simulate.truth import Truth
-from recover.resources import NODES, RECOVERIES
-from recover.settings import Timing
+from recover.resources import PODS, RECOVERIES
 
-__all__ = ["FreedChecks"]
+__all__ = ["FreedPodsAreDead"]
 
 
-class FreedChecks:
-    def __init__(self, store: MemoryCluster, truth: Truth) -> None:
-        self._store = store
-        self._truth = truth
+class FreedPodsAreDead(Check):
+    """The controller's own pods, of scans and repairs, are left out.
 
-    def wrote(self, audit: Audit, old: Object | None, new: Object | None, timing: Timing) -> Iterator[str]:
-        """What is wrong with the controller's write on a pod. Its own scan pods are left out."""
-        body = new or old
-        assert body is not None
-        if SCAN_OF in body["metadata"].get("labels", {}):
+    Harm if missed: a rank on a silent node still writes to the volume on which its successor trains.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.by_controller or write.resource != PODS or write.of_repair:
             return
-        active = [r for r in self._store.objects(RECOVERIES) if phase(r) not in OVER]
-        if not any(gang_uid(r) == owner(body) for r in active):
+        pod = write.body
+        if SCAN_OF in pod["metadata"].get("labels", {}):
+            return
+        active = [r for r in self.facts.store.objects(RECOVERIES) if phase(r) not in OVER]
+        if not any(gang_uid(recovery) == owner(pod) for recovery in active):
             yield "a pod was written whose gang is not being recovered"
-        if self._clears_what_is_left(new) or _had_ended(body):
+        if self._clears_what_is_left(write.new) or _had_ended(pod):
             return
-        if body["metadata"]["uid"] in self._truth.running(owner(body)):
+        if pod["metadata"]["uid"] in self.facts.truth.running(owner(pod)):
             yield "a pod was freed while its containers ran"
-        node = next((n for n in self._store.objects(NODES) if n["metadata"]["name"] == node_of(body)), None)
-        if node is None or is_fenced(node, body):
+        node, wait_s = self.facts.node(node_of(pod)), self.facts.settings.timing.fence_wait_s
+        if node is None or is_fenced(node, pod):
             return
-        if has_own_volume(body):
+        if has_own_volume(pod):
             yield "a pod with a volume of its own was freed without a proof that its node is off"
-        elif (silent_s := _silent_s(node, audit.at)) < timing.fence_wait_s:
-            yield f"a pod was freed {silent_s:.0f} s after its node fell silent, of {timing.fence_wait_s:g} s"
+        elif (silent_s := _silent_s(node, write.at)) < wait_s:
+            yield f"a pod was freed {silent_s:.0f} s after its node fell silent, of {wait_s:g} s"
 
     def _clears_what_is_left(self, pod: Object | None) -> bool:
         """A job that has failed for good cannot be suspended. The controller deletes its pods before it
@@ -66,7 +66,7 @@ class FreedChecks:
             and gang["metadata"].get("annotations", {}).get(RECREATES) == "recreate"
             and has_failed(gang)
             for kind in GANGS
-            for gang in self._store.objects(kind)
+            for gang in self.facts.store.objects(kind)
         )
 
 
