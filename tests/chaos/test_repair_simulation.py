@@ -1,22 +1,18 @@
-"""Random scripts in mode repair, in virtual time, and the checks of repairs: each must be able to fail."""
+"""Random scripts of mode repair in virtual time, and a controller that is killed at any write of a repair."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from chaos.simulate import lines
 from chaos.simulate.drawing import repair_script_of, run_seed
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.world import CONTROLLER, Setup, Simulation
+from chaos.simulate.world import Setup, Simulation
 from recover.decode import QUARANTINE
 from recover.modes import Mode
 from recover.repair.state import RepairPhase
-from recover.resources import INCIDENTS, JOBS, NODES
 from recover.settings import Settings
 from tests.chaos.seeds import asked_or
 
@@ -27,95 +23,6 @@ SEEDS = range(12)
 @pytest.mark.parametrize("seed", asked_or(SEEDS))
 def test_no_script_of_faults_breaks_an_invariant_of_repairs_and_every_run_comes_to_rest(seed: int) -> None:
     run_seed(seed, repair_script_of)
-
-
-# --- the checks see what they are for ---------------------------------------------------------------------
-
-
-async def quarantined(sim: Simulation) -> str:
-    """A node whose reset is awaited: a pod with a GPU is in its way. Returns its Incident's name."""
-    await sim.submit(Job(ranks=1, opted_in=False))
-    await sim.passes(65)
-    node = sim.pods()[0]["spec"]["nodeName"]
-    sim.kernel(node, lines.DOUBLE_BIT_ERROR)
-    await sim.until(lambda: any(i.status.repair is not None for i in sim.incidents()), within_s=60)
-    (incident,) = sim.incidents()
-    return incident.metadata.name
-
-
-def misdeed(act: Callable[[Simulation, str], Awaitable[Any]]) -> str:
-    """What is said of a write in the controller's name, after the begin of a repair."""
-    said: list[str] = []
-
-    async def story(sim: Simulation) -> None:
-        name = await quarantined(sim)
-        sim.kill_controller()
-        assert sim.invariants.violations == []
-        await act(sim, name)
-        said.extend(sim.invariants.violations)
-        sim.invariants.violations.clear()
-
-    play(story, Setup(settings=Settings(mode=Mode.REPAIR)))
-    return "; ".join(said)
-
-
-async def _job(sim: Simulation, incident: str, name: str) -> None:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "x", "image": "none"}]}
-    labels = {"rekindle.dev/repair": incident}
-    body = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"template": {"metadata": {"labels": labels}, "spec": pod}},
-    }
-    await sim.cluster.client(CONTROLLER).create(JOBS, body, "rekindle-system")
-
-
-def test_a_reset_over_a_pod_that_holds_a_gpu_is_seen() -> None:
-    async def act(sim: Simulation, incident: str) -> None:
-        await sim.passes(100)
-        await _job(sim, incident, "repair-1-reset-1")
-
-    said = misdeed(act)
-
-    assert "made before its step was written" in said
-    assert "ran on its node" in said
-
-
-def test_the_return_of_a_node_that_nobody_has_validated_is_seen() -> None:
-    async def act(sim: Simulation, incident: str) -> None:
-        body = {
-            "metadata": {
-                "annotations": {"rekindle.dev/quarantined-by": None},
-                "labels": {"rekindle.dev/health": None},
-            },
-            "spec": {"taints": None, "unschedulable": None},
-        }
-        await sim.cluster.client(CONTROLLER).patch(NODES, sim.incidents()[0].spec.node, body)
-
-    assert "given back without a validation" in misdeed(act)
-
-
-def test_a_return_that_leaves_our_taint_behind_is_seen() -> None:
-    async def act(sim: Simulation, incident: str) -> None:
-        body = {"metadata": {"annotations": {"rekindle.dev/quarantined-by": None}}}
-        await sim.cluster.client(CONTROLLER).patch(NODES, sim.incidents()[0].spec.node, body)
-
-    assert "was not given back as it was" in misdeed(act)
-
-
-def test_more_nodes_under_repair_than_the_limit_are_seen() -> None:
-    async def act(sim: Simulation, incident: str) -> None:
-        api = sim.cluster.client(CONTROLLER)
-        for number in (1, 2):
-            name = f"copy-{number}"
-            spec = {"fault": "driver", "node": f"n{number}", "detectedAt": "2026-11-21T09:00:00Z"}
-            kind = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
-            await api.create(INCIDENTS, {**kind, "metadata": {"name": name}, "spec": spec})
-            working = {"status": {"repair": {"phase": "Validating"}}}
-            await api.patch(INCIDENTS, name, working, subresource="status")
-
-    assert "2 nodes are under repair, the limit is 1" in misdeed(act)
 
 
 # --- killed at any instant --------------------------------------------------------------------------------

@@ -196,3 +196,19 @@ def test_a_controller_that_dies_at_any_write_forgets_nothing_and_repeats_nothing
         assert gang.step > 300
 
     play(story)
+
+
+def test_a_recovery_runs_the_real_scan_and_begins_from_what_is_complete() -> None:
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job(ranks=2, scanned=True, storage=Storage.CLAIM))
+        await sim.passes(190)
+        complete = gang.training.checkpoints.newest
+        gang.training.checkpoints.complete[complete] = False
+        sim.crash_rank(1, Exit(1))
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        choice = sim.recovery().status.checkpoint
+        assert choice is not None
+        assert (choice.verified, choice.step) == (True, complete - 10)
+        assert [rejected.step for rejected in choice.rejected][-1] == complete
+
+    play(story)
