@@ -141,7 +141,7 @@ class PodFold:
         return self._step(text, at) or self._known.lines != knew or self._saves.served != served
 
     def _step(self, text: str, at: datetime) -> bool:
-        pieces = bars.pieces(without_colours(text))
+        pieces = bars.pieces(text)
         is_old = self._known_until is not None and at <= self._known_until
         before, alive = self._steps.lead, False
         told: list[step_lines.Save] = []
@@ -167,7 +167,7 @@ class PodFold:
                         or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
                     )
                     self._hear(read, at)
-        self._tail.keep(pieces[-1] if pieces else "")
+        self._tail.keep(without_colours(pieces[-1]) if pieces else "")
         self._progress = progress.began(self._progress, at)
         self._saved(told, before, at)
         if is_old:

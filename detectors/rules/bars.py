@@ -2,7 +2,8 @@
 
 One line of a log then holds many pieces, of which a terminal shows the last. tqdm writes
 `Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]`, and `<?, ?it/s` before its first count. In a
-terminal without width it leaves out what is between the `|`.
+terminal without width it leaves out what is between the `|`. A bar that is drawn below another one moves the
+cursor up again behind itself.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import re
 
 import msgspec
 
+from detectors.log_template import without_colours
+
 __all__ = ["Bar", "bar_in", "gives_loss", "pieces", "without_rate"]
 
 _PIECES_MAX = 4
 _NAME_CHARS_MAX = 120
+_CURSOR_UP = "\x1b[A"
 _COUNT = re.compile(r"[|%]\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
 _PERCENT = re.compile(r"\s*\d{1,3}%$")
 _LOSS = re.compile(
@@ -32,14 +36,23 @@ class Bar(msgspec.Struct, frozen=True):
     total: int | None
     behind: str
     """What the line holds behind the count."""
+    is_inner: bool = False
+    """It is drawn below another bar."""
 
 
 def pieces(text: str) -> list[str]:
-    """The first and the last ones, in their order; a line without a carriage return is one piece."""
+    """The first and the last ones, in their order; a line without a carriage return is one piece. Of the
+    terminal's codes only one that moves the cursor up is kept, at the end of its piece."""
     if "\r" not in text:
-        return [text]
+        return [_plain(text)]
     found = [piece for piece in text.split("\r") if piece]
-    return found if len(found) <= 2 * _PIECES_MAX else found[:_PIECES_MAX] + found[-_PIECES_MAX:]
+    kept = found if len(found) <= 2 * _PIECES_MAX else found[:_PIECES_MAX] + found[-_PIECES_MAX:]
+    return [_plain(piece) for piece in kept]
+
+
+def _plain(piece: str) -> str:
+    plain = without_colours(piece)
+    return f"{plain}{_CURSOR_UP}" if _CURSOR_UP in piece else plain
 
 
 def without_rate(piece: str) -> bool:
@@ -56,7 +69,7 @@ def bar_in(piece: str) -> Bar | None:
     """The bar that a piece of a line draws.
 
     >>> bar_in("(Runner pid=7) Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s]")
-    Bar(name='Steps', count=12, total=100, behind='01:15,  1.17it/s]')
+    Bar(name='Steps', count=12, total=100, behind='01:15,  1.17it/s]', is_inner=False)
     >>> bar_in(" 12%|#2   | 12/100 [00:10<01:15,  1.17it/s]").name
     ''
     """
@@ -67,4 +80,5 @@ def bar_in(piece: str) -> Bar | None:
     head = piece[: opening if opening >= 0 else found.start() + 1]
     name = _RANK.sub("", _PERCENT.sub("", head[-_NAME_CHARS_MAX:])).strip().rstrip(": ")
     total = None if found["total"] == "?" else int(found["total"])
-    return Bar(name=name, count=int(found["count"]), total=total, behind=piece[found.end() :])
+    behind, up, _ = piece[found.end() :].partition(_CURSOR_UP)
+    return Bar(name=name, count=int(found["count"]), total=total, behind=behind, is_inner=bool(up))

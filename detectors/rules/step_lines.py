@@ -78,6 +78,8 @@ class Candidate(msgspec.Struct, frozen=True):
     """It begins again with each epoch."""
     is_bar: bool = False
     """Bars are drawn some time apart, however many of them the runtime hands on at once."""
+    is_inner: bool = False
+    """It is a bar below another one."""
 
 
 class Total(msgspec.Struct, frozen=True):
@@ -208,6 +210,7 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
             strong=is_its or trains,
             of_epoch=trains,
             is_bar=True,
+            is_inner=bar.is_inner,
         )
     for number, row in enumerate(compiled.catalog.bars):
         if compiled.bars[number].fullmatch(bar.name):

@@ -11,7 +11,9 @@ never. Several tracks may rise together; one of them leads.
 - Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. One
   lower number does not: the ranks of a container print in any order.
 - A bar without a name is the training's where the log names its total, or a checkpoint has its count, or the
-  training's own figures come between its counts. Evaluations and the reading of data draw such bars, too.
+  training's own figures come between its counts. Evaluations and the reading of data draw such bars, too. The
+  figures may come late, since a program holds its standard output back and a runtime holds back a line that
+  goes on: they count only for a bar that is no inner one, and that rises after them.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _VAGUE_RISES = 3
 """Each by the same: a rate or a duration rises now and then, too."""
 _VAGUE_TOTAL_MIN = 64
 """`step 3/20` of who knows what is set up, downloaded or sampled, and rises as well."""
-_METRICS_MIN = 2
+_FIGURES_MIN = 2
 _SILENT_RISES = 4
 
 
@@ -66,9 +68,11 @@ class Steps(msgspec.Struct, frozen=True):
     total: int | None = None
     """As the training announced it."""
     bar: str = ""
-    """The bar without a name that was drawn last."""
-    metrics: tuple[tuple[str, int], ...] = ()
-    """How often the training's figures came behind each bar without a name."""
+    """The bar without a name that was drawn last, and is no inner one."""
+    waiting: str = ""
+    """That bar, if the training's figures have come since and it has not moved."""
+    figures: tuple[tuple[str, int], ...] = ()
+    """How often the training's figures came between two rising counts of each bar without a name."""
     silent_rises: int = 0
     """Rises of other tracks since the leading one rose."""
     known: int | None = None
@@ -90,7 +94,7 @@ def observe(steps: Steps, read: Read, at: datetime) -> Steps:
         case Total():
             return msgspec.structs.replace(steps, total=read.steps)
         case Metrics():
-            return _figures(steps) if steps.bar else steps
+            return msgspec.structs.replace(steps, waiting=steps.bar)
         case Candidate():
             return _numbered(steps, read, at)
     return steps
@@ -113,11 +117,21 @@ def _named(steps: Steps, name: str) -> Track | None:
     return None
 
 
-def _figures(steps: Steps) -> Steps:
-    """The bar that was drawn last may be the training's, if it has moved since the last figures."""
-    times = dict(steps.metrics)
-    times[steps.bar] = times.get(steps.bar, 0) + 1
-    return msgspec.structs.replace(steps, metrics=tuple(times.items())[-_TRACKS_MAX:])
+def _drawn(steps: Steps, bar: Candidate, before: Track | None) -> Steps:
+    """Whether the training's figures came between two counts of this bar. One that begins again had none."""
+    steps = msgspec.structs.replace(steps, bar=bar.name)
+    if before is None or bar.step == before.last:
+        return steps
+    figures, waiting = dict(steps.figures), steps.waiting
+    if bar.step < before.last:
+        figures.pop(bar.name, None)
+    elif waiting == bar.name:
+        figures[bar.name] = figures.get(bar.name, 0) + 1
+    return msgspec.structs.replace(
+        steps,
+        waiting="" if waiting == bar.name else waiting,
+        figures=tuple(figures.items())[-_TRACKS_MAX:],
+    )
 
 
 def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
@@ -131,9 +145,10 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
         candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words
     is_anonymous = candidate.name.startswith(ANONYMOUS)
     if is_anonymous:
-        steps = msgspec.structs.replace(steps, bar=candidate.name)
-        if steps.total is not None and candidate.total != steps.total:
+        is_inner = candidate.is_inner and not candidate.strong
+        if is_inner if steps.total is None else candidate.total != steps.total:
             return steps
+        steps = _drawn(steps, candidate, _named(steps, candidate.name))
     before = _named(steps, candidate.name)
     track = _begun(candidate, at) if before is None else _moved(before, candidate, at)
     if is_anonymous and (_is_announced(steps, candidate) or candidate.strong):
@@ -148,8 +163,8 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
 
 
 def _is_announced(steps: Steps, candidate: Candidate) -> bool:
-    times = dict(steps.metrics).get(candidate.name, 0)
-    return (steps.total is not None and candidate.total == steps.total) or times >= _METRICS_MIN
+    times = dict(steps.figures).get(candidate.name, 0)
+    return (steps.total is not None and candidate.total == steps.total) or times >= _FIGURES_MIN
 
 
 def _begun(candidate: Candidate, at: datetime) -> Track:

@@ -14,7 +14,6 @@ from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.signatures import packaged_signatures
 from detectors.contract import PodSettings
 from detectors.facts import PodRef
-from detectors.log_template import without_colours
 from detectors.pods import PodFold
 from detectors.rules import bars, signatures
 from detectors.rules.progress import median_step_s
@@ -141,7 +140,7 @@ class _Reader:
         """Which numbers the line names. Of a line that is written over a terminal shows the last piece."""
         named: _Named | None = None
         save: Marked | None = None
-        for piece in bars.pieces(without_colours(line.text)):
+        for piece in bars.pieces(line.text):
             for one in read(piece, self._template):
                 if isinstance(one, Candidate):
                     named = _Named(line.number, one.step, one.name, line.at, one.strong)

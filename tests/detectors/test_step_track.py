@@ -119,6 +119,33 @@ def test_the_bar_without_a_name_is_the_trainings_where_its_figures_come_between_
     assert steps_of(fold)[0] == 10
 
 
+def test_the_inner_bar_of_an_evaluation_is_not_the_trainings_where_figures_come_late() -> None:
+    """As transformers 5.23 prints in a pod, logging warnings only: the program holds its figures back until a
+    bar begins, and the runtime holds the training's bar back until its line ends at the next evaluation."""
+    figures = "{'loss': '3.9', 'grad_norm': '0.9', 'learning_rate': '4e-05', 'epoch': '0.62'}"
+    fold = pod()
+    for number in range(1, 6):
+        begins = 3600.0 * number
+        for line in (figures, figures, bar(20 * number, 1000)):
+            fold.line(line, at(begins))
+        for batch in (2, 4, 6, 7 + number % 3):
+            fold.line(f"{bar(batch, 10)}\x1b[A", at(begins + batch))
+        assert told(fold).last_step == 20 * number if number > 2 else fold.published() is None
+        assert not fold.tick(at(begins + 3590)), f"after evaluation {number}"
+
+    assert steps_of(fold) == (20, 100)
+
+
+def test_a_bar_that_begins_again_after_figures_is_not_the_trainings() -> None:
+    """It is no inner one where the training draws none. The last count of each evaluation differs a bit."""
+    figures = "{'loss': '3.9', 'grad_norm': '0.9', 'learning_rate': '4e-05', 'epoch': '0.62'}"
+    lines: list[str] = []
+    for number in range(1, 6):
+        lines += [figures, figures, *(bar(batch, 100) for batch in (20, 50, 90 + number))]
+
+    assert steps_of(played(*lines)) == (None, None)
+
+
 def test_the_bar_of_an_evaluation_neither_moves_the_step_nor_hides_a_hang() -> None:
     training = [bar(step, 100) for step in range(1, 40)]
     fold = played("  Total optimization steps = 100", *training)
