@@ -32,7 +32,7 @@ class PodFold:
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
         self.ref = ref
         self._settings = settings
-        self._rows = rows
+        self._rows = logs.compiled(rows)
         self._job = PodSettings(uid=ref.uid)
         self._named = False
         self._steps = step_track.Steps()
@@ -102,7 +102,7 @@ class PodFold:
         )
         self._told_save = published.last_save_at is not None
         self._was_away = True
-        self._errors = logs.Errors(error=published.first_error)
+        self._errors = logs.restored(published.first_error, self._rows)
         self._known = signatures.known_again(sought, published.known_lines)
         self._free_device_bytes = published.free_device_bytes
         if published.edge is not Edge.STARTED:

@@ -22,6 +22,7 @@ import recover.telemetry
 from docs import admission, chart
 from docs.catalogue import catalogue_page
 from docs.dashboard import dashboard
+from docs.first_errors import first_errors_page
 from docs.frameworks import frameworks_page
 from docs.recipes import recipes_page
 from docs.shipped import shipped_file
@@ -68,6 +69,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "xid.md": catalogue_page(),
         REFERENCE / "frameworks.md": frameworks_page(),
+        REFERENCE / "first-errors.md": first_errors_page(),
         CATALOGUE / "signatures.toml": signatures_file(),
         DOCTOR / "shipped.yaml": shipped_file(),
         chart.CHART / "README.md": chart.readme(),

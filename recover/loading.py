@@ -24,12 +24,20 @@ _NOT_THE_CHECKPOINT = frozenset(
         "log-cuda-driver-old",
         "log-cuda-ecc",
         "log-cuda-error",
+        "log-cuda-fabric",
         "log-cuda-no-device",
         "log-cuda-oom",
+        "log-cudnn",
+        "log-download",
+        "log-hip-error",
+        "log-host-oom",
         "log-ib-completion",
+        "log-ib-retry",
         "log-no-space",
+        "log-not-started",
         "log-rendezvous-closed",
         "log-shm",
+        "log-usage",
     }
 )
 """Errors of the same file that name another cause. A traceback or a signal may come from any loader."""

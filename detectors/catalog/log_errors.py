@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,35 @@ from msgspec import Meta
 
 from detectors.catalog.load import packaged_rows
 
-__all__ = ["LogErrorRow", "packaged_log_errors"]
+__all__ = ["Implies", "LogErrorRow", "Traceback", "packaged_log_errors"]
+
+
+class Implies(StrEnum):
+    """What a line says of the process that printed it; log_errors.toml explains each."""
+
+    NOTHING = "nothing"
+    OWN_FAULT = "own-fault"
+    OWN_END = "own-end"
+    MAYBE_OWN = "maybe-own"
+    PEER_LOST = "peer-lost"
+    TIMED_OUT = "timed-out-waiting"
+    TOLD_TO_END = "told-to-end"
+    SAID_ELSEWHERE = "said-elsewhere"
+
+    @property
+    def propagated(self) -> bool:
+        """The cause is elsewhere."""
+        return self in _PROPAGATED
+
+
+_PROPAGATED = frozenset({Implies.PEER_LOST, Implies.TIMED_OUT, Implies.TOLD_TO_END, Implies.SAID_ELSEWHERE})
+
+
+class Traceback(StrEnum):
+    """Where the Python exception was raised that a row names whatever it is called."""
+
+    MAIN = "main"
+    THREAD = "thread"
 
 
 class LogErrorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -18,10 +47,14 @@ class LogErrorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     patterns: tuple[Annotated[str, Meta(min_length=4, max_length=200)], ...]
     """Literal and case-sensitive; any one matches."""
     meaning: str
-    propagated: bool
-    traceback: bool = False
-    """True for the one row that names the end of a Python traceback."""
+    implies: Implies
+    traceback: Traceback | None = None
+    """For the rows that name the end of a Python traceback."""
     source: str
+
+    @property
+    def propagated(self) -> bool:
+        return self.implies.propagated
 
 
 def packaged_log_errors(extra: Iterable[LogErrorRow] = ()) -> tuple[LogErrorRow, ...]:

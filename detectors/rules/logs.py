@@ -1,83 +1,193 @@
 """The first error of a container's log. Pure.
 
+Each line that a row of log_errors.toml names implies something of the process that printed it: its own
+fault, a peer that was gone first, a wait in vain, an end that somebody asked for. An own fault is the
+container's first error, though others may have printed earlier that they lost a peer; the rest are its
+consequences. recover/diagnose/ranks.py compares what the containers of a gang told.
+
 Whatever it finds is the tenant's own word, and never takes a node out.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 import msgspec
 
-from detectors.catalog.log_errors import LogErrorRow
+from detectors.catalog.log_errors import Implies
 from detectors.contract import EVIDENCE_BYTES_MAX, LogError
 from detectors.facts import cut
+from detectors.rules.error_lines import Mark, Rows, compiled, is_exception, mark_in, row_in
+from detectors.rules.launchers import without_prefix
 
-__all__ = ["Errors", "observe", "survived"]
+__all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
 
-_TRACEBACK = "Traceback (most recent call last):"
-_EXCEPTION = re.compile(r"[^\W\d][\w.]*(?::|$)")
-"""How the line begins that ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`."""
 _LINE_CHARS_MAX = 4096
-_RANKS_MAX = 2
 _SURVIVED = timedelta(seconds=60)
 """Within that, the other ranks of a container may print what they had done before one of them failed."""
+_GOES_ON_LINES = 100
+"""A program that prints so many lines without an error, after that time, has survived its last one. Where
+steps are unread, nothing else tells."""
+_MESSAGE_LINES = 8
+"""The message of an exception may go on for so many lines: NCCL's last error stands in its third one."""
+_TOGETHER = timedelta(seconds=10)
+"""A rank that fails first may print why only once it has closed its connections, after its peers."""
+_WEIGHT = {
+    Implies.MAYBE_OWN: 0,
+    Implies.SAID_ELSEWHERE: 1,
+    Implies.PEER_LOST: 2,
+    Implies.TIMED_OUT: 2,
+    Implies.TOLD_TO_END: 2,
+    Implies.OWN_END: 3,
+    Implies.OWN_FAULT: 4,
+}
+"""The more a line tells of why the process ended. Of two that tell as much, the first one counts."""
+
+
+class _In(Enum):
+    """Which traceback the next lines belong to."""
+
+    NONE = auto()
+    MAIN = auto()
+    THREAD = auto()
+    IGNORED = auto()
+    BEFORE_THREAD = auto()
+    BEFORE_IGNORED = auto()
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """`error` is the one to publish; a propagated one gives way to the first that is not."""
+    """`error` is the one to publish; it gives way to a line that tells more of why the process ended."""
 
     error: LogError | None = None
-    propagated: bool = False
-    in_traceback: bool = False
+    place: int = -1
+    """Of its row, in order of precedence."""
+    implies: Implies = Implies.NOTHING
+    inside: _In = _In.NONE
+    chained: bool = False
+    """The next exception was raised because of this error, or while it was handled."""
+    prefix: str = ""
+    """Of the rank that printed the error."""
+    open_lines: int = 0
+    """So many more lines of that rank may belong to the error's message."""
+    heard_at: datetime | None = None
+    """When the last line came that tells of any error."""
+    quiet_lines: int = 0
+    """Lines since `_SURVIVED` after that."""
+
+    @property
+    def propagated(self) -> bool:
+        return self.implies.propagated
 
 
-def observe(errors: Errors, line: str, at: datetime, rows: tuple[LogErrorRow, ...]) -> Errors:
-    """Reads one line. `rows` in order of precedence."""
-    if errors.error is not None and not errors.propagated:
-        return errors
+def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
+    """Reads one line."""
     line = line[:_LINE_CHARS_MAX]
-    if _TRACEBACK in line:
-        return msgspec.structs.replace(errors, in_traceback=True)
-    # Standard output may come in between: a step line ends no traceback.
-    ends_traceback = errors.in_traceback and _EXCEPTION.match(_without_rank(line)) is not None
-    row = _row_of(line, rows, ends_traceback=ends_traceback)
-    in_traceback = errors.in_traceback and not ends_traceback
-    if row is None or (errors.error is not None and row.propagated):
-        return errors if in_traceback == errors.in_traceback else Errors(errors.error, errors.propagated)
-    found = LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX))
-    return Errors(error=found, propagated=row.propagated, in_traceback=in_traceback)
+    mark = mark_in(line)
+    if mark is not None:
+        return _marked(errors, mark, line, at)
+    place = row_in(rows, line)
+    if place is None and errors.inside is _In.NONE and errors.error is None:
+        return errors
+    prefix, text = without_prefix(line)
+    inside = errors.inside
+    ends = False
+    if inside in (_In.BEFORE_THREAD, _In.BEFORE_IGNORED):
+        errors = msgspec.structs.replace(errors, inside=_In.NONE)
+    elif inside is not _In.NONE:
+        if not text or text[0] in " \t│╭╰":
+            return errors  # the program's own source, which may hold any words
+        ends = is_exception(text)
+        if ends:
+            errors = msgspec.structs.replace(errors, inside=_In.NONE)
+            if inside is _In.IGNORED:
+                return errors
+            if place is None:
+                place = rows.thread if inside is _In.THREAD else rows.main
+    if place is None:
+        return _quiet(errors, prefix, text, at)
+    row = rows.rows[place]
+    if row.implies is Implies.NOTHING:
+        return errors
+    if not _tells_more(errors, place, prefix, at, rows):
+        return msgspec.structs.replace(
+            errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
+        )
+    return Errors(
+        error=LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX)),
+        place=place,
+        implies=row.implies,
+        inside=errors.inside,
+        prefix=prefix,
+        open_lines=_MESSAGE_LINES,
+        heard_at=at,
+    )
 
 
 def survived(errors: Errors, at: datetime) -> Errors:
     """A new step was made. An error that lies so far back has ended nothing: a program may print a traceback
     and go on."""
-    is_over = errors.error is not None and at - errors.error.at > _SURVIVED
-    return Errors() if is_over else errors
+    since = errors.error.at if errors.error is not None else errors.heard_at
+    return Errors() if since is not None and at - since > _SURVIVED else errors
 
 
-def _row_of(line: str, rows: tuple[LogErrorRow, ...], *, ends_traceback: bool) -> LogErrorRow | None:
-    for row in rows:
-        if row.traceback and ends_traceback:
-            return row
-        for pattern in row.patterns:  # any() would cost more than the search, for each line of each pod
-            if pattern in line:
-                return row
-    return None
+def restored(error: LogError | None, rows: Rows) -> Errors:
+    """What an earlier run of the agent published."""
+    if error is None:
+        return Errors()
+    place = rows.place_of(error.code)
+    implies = rows.rows[place].implies if place is not None else Implies.OWN_FAULT
+    place = place if place is not None else -1
+    return Errors(error=error, place=place, implies=implies, heard_at=error.at)
 
 
-def _without_rank(line: str) -> str:
-    """What launchers put before each line: `[rank3]: ` of torch, `[default3]:` of torchrun --tee,
-    `[1,3]<stderr>:` of mpirun --tag-output, `(TaskRunner pid=1234, ip=10.0.0.1) ` of Ray."""
-    for _ in range(_RANKS_MAX):
-        if line.startswith("["):
-            rank, closed, rest = line.partition(":")
-            is_rank = bool(closed) and "]" in rank and " " not in rank and any(map(str.isdigit, rank))
-        else:
-            rank, closed, rest = line.partition(") ")
-            is_rank = bool(closed) and rank.startswith("(") and "pid=" in rank
-        if not is_rank:
-            return line
-        line = rest.removeprefix(" ")
-    return line
+def _tells_more(errors: Errors, place: int, prefix: str, at: datetime, rows: Rows) -> bool:
+    """Whether a line tells more of why the process ended than the error that is known."""
+    row = rows.rows[place]
+    if errors.error is None:
+        return True
+    of_one_rank = prefix == errors.prefix
+    goes_on = of_one_rank and (errors.open_lines > 0 or errors.chained)
+    old, new = errors.implies, row.implies
+    if old is Implies.OWN_END:
+        if of_one_rank and errors.open_lines > 0 and place < errors.place:
+            return new not in (Implies.MAYBE_OWN, Implies.SAID_ELSEWHERE, Implies.OWN_END)
+        return new is Implies.OWN_FAULT and goes_on
+    if old is Implies.OWN_FAULT:
+        return new is Implies.OWN_FAULT and goes_on and place < errors.place
+    if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
+        # What follows a wait in vain is how the process took it. A lost peer may be another rank here.
+        is_another = bool(prefix) and bool(errors.prefix) and not of_one_rank
+        return old is Implies.PEER_LOST and is_another and at - errors.error.at <= _TOGETHER
+    return _WEIGHT[new] > _WEIGHT[old]
+
+
+def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
+    if mark is Mark.CHAINED:
+        is_same = without_prefix(line)[0] == errors.prefix
+        return msgspec.structs.replace(errors, chained=is_same) if errors.error is not None else errors
+    before = errors.inside
+    if mark is Mark.TRACEBACK:
+        follows = {_In.BEFORE_THREAD: _In.THREAD, _In.BEFORE_IGNORED: _In.IGNORED}
+        inside = follows.get(before, _In.MAIN)
+    else:
+        inside = _In.BEFORE_THREAD if mark is Mark.IN_THREAD else _In.BEFORE_IGNORED
+    return msgspec.structs.replace(errors, inside=inside, open_lines=0, heard_at=at, quiet_lines=0)
+
+
+def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:
+    """A line that tells of no error: the message of one may go on, or the program does."""
+    if errors.error is None:
+        return errors
+    if errors.heard_at is not None and at - errors.heard_at > _SURVIVED:
+        if text[:1].isspace() or text.startswith("frame #"):
+            return errors
+        is_over = errors.quiet_lines + 1 >= _GOES_ON_LINES
+        return (
+            Errors(inside=errors.inside)
+            if is_over
+            else msgspec.structs.replace(errors, quiet_lines=errors.quiet_lines + 1, open_lines=0)
+        )
+    if errors.open_lines and prefix == errors.prefix:
+        return msgspec.structs.replace(errors, open_lines=errors.open_lines - 1)
+    return errors

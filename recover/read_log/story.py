@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from detectors.catalog.log_errors import Implies, packaged_log_errors
 from detectors.catalog.steps import packaged_steps
 from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, TEMPLATE
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE
@@ -18,6 +19,13 @@ _NAMES = {
     PLAIN: "the usual wording of a step",
     PLAIN_OF_EPOCH: "the usual wording of a step behind an epoch",
     LOSS_BAR: "a progress bar that shows a loss",
+}
+_IMPLIED = {
+    Implies.MAYBE_OWN: "a failure of this rank, if the program ended there",
+    Implies.PEER_LOST: "a consequence: another rank was gone first",
+    Implies.TIMED_OUT: "a consequence: another rank did not come in time",
+    Implies.TOLD_TO_END: "no failure of this rank: something asked it to end",
+    Implies.SAID_ELSEWHERE: "a launcher's word: why a process failed stands in another line or log",
 }
 
 
@@ -93,10 +101,14 @@ def _errors(reading: Reading) -> Iterator[str]:
     if error is None:
         yield "First error: none."
     else:
-        kind = "the line tells of a failure elsewhere" if error.propagated else "a failure of this rank"
+        kind = _IMPLIED.get(_implies(error.code), "a failure of this rank")
         yield f"First error: {error.code} in line {error.line}, {kind}: {error.text[:_CHARS_MAX]}"
     for issue in reading.answer.known_issues:
         yield f"Known issue: {issue.recipe} in line {issue.line}. See: rekindle recipes show {issue.recipe}"
+
+
+def _implies(code: str) -> Implies:
+    return next((row.implies for row in packaged_log_errors() if row.code == code), Implies.OWN_FAULT)
 
 
 def _called(name: str) -> str:

@@ -13,6 +13,7 @@ from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.xid import XidCatalog, XidRow
 from detectors.contract import Fault, Origin, Remedy, Severity
 from detectors.extra import Catalogues
+from detectors.rules.error_lines import compiled, row_in
 from detectors.settings import Catalogue
 
 ROWS = {row.code: row for row in packaged_rows("xid.toml", "xid", XidRow)}
@@ -96,7 +97,23 @@ def test_the_log_patterns_load_and_name_codes_once() -> None:
     rows = packaged_log_errors()
 
     assert len({row.code for row in rows}) == len(rows)
-    assert [row.code for row in rows if row.traceback] == ["log-traceback"]
+    assert [row.code for row in rows if row.traceback] == ["log-thread-traceback", "log-traceback"]
+
+
+def test_no_pattern_of_the_packaged_rows_is_searched_in_each_line() -> None:
+    read = compiled(packaged_log_errors())
+
+    patterns = [pattern for row in read.rows for pattern in row.patterns]
+    alone = [trigger for trigger, _ in read.by_trigger if trigger in patterns]
+    assert not alone, "it would cost a search in each line: give error_lines.py a trigger for it"
+    assert len(read.by_trigger) < 70
+
+
+def test_each_pattern_is_found_and_none_is_hidden_by_a_row_before_its_own() -> None:
+    read = compiled(packaged_log_errors())
+
+    for place, row in enumerate(read.rows):
+        assert [p for p in row.patterns if row_in(read, f"before {p} behind") != place] == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +163,7 @@ mnemonic = "HALF"
 code = "log-ours"
 patterns = ["ours: fatal"]
 meaning = "ours"
-propagated = false
+implies = "own-fault"
 source = "ours"
 """
     )

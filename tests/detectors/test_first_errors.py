@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from detectors.pods import PodFold
 from detectors.rules import logs
+from detectors.rules.signatures import Signatures
 from tests.detectors.folds import ERRORS, START, at, pod
+
+ROWS = logs.compiled(ERRORS)
+
+
+def first(lines: Iterable[str], every_s: float = 0.01) -> logs.Errors:
+    errors = logs.Errors()
+    for n, line in enumerate(lines):
+        errors = logs.observe(errors, line, at(n * every_s), ROWS)
+    return errors
+
+
+def code(lines: Iterable[str], every_s: float = 0.01) -> str:
+    error = first(lines, every_s).error
+    return error.code if error is not None else ""
 
 
 def test_the_first_error_that_is_no_echo_wins() -> None:
@@ -19,12 +36,13 @@ def test_the_first_error_that_is_no_echo_wins() -> None:
             "OSError: [Errno 28] No space left on device",
         ]
     ):
-        errors = logs.observe(errors, line, at(n), ERRORS)
+        errors = logs.observe(errors, line, at(n), ROWS)
 
     assert errors.error is not None
     assert (errors.error.code, errors.error.at) == ("log-cuda-oom", at(2))
 
 
+TRACEBACK = "Traceback (most recent call last):"
 TORCHRUN = [
     "Traceback (most recent call last):",
     '  File "torch/distributed/launcher/api.py", line 386, in launch_agent',
@@ -75,8 +93,7 @@ NO_ROOM = [
 def test_who_waited_in_vain_for_another_rank_is_not_taken_for_the_one_that_failed(
     line: str, code: str
 ) -> None:
-    errors = logs.Errors(in_traceback=True)
-    errors = logs.observe(errors, line, START, ERRORS)
+    errors = first([TRACEBACK, line])
 
     assert errors.error is not None
     assert (errors.error.code, errors.propagated) == (code, True)
@@ -89,13 +106,13 @@ def test_who_waited_in_vain_for_another_rank_is_not_taken_for_the_one_that_faile
         ([*TORCHRUN, "  traceback : Signal 9 (SIGKILL) received by PID 10959"], "log-rank-killed"),
         ([*NO_ROOM, *TORCHRUN], "log-no-space"),
         ([*REMOTE, *TORCHRUN], "log-nccl-remote"),
-        ([*REMOTE, "NET/IB : Got completion from peer 10.0.0.2<39138> with error 12"], "log-ib-completion"),
+        ([*REMOTE, "NET/IB : Got async event : port error"], "log-ib-completion"),
     ],
 )
 def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], code: str) -> None:
     errors = logs.Errors()
     for line in lines:
-        errors = logs.observe(errors, line, START, ERRORS)
+        errors = logs.observe(errors, line, START, ROWS)
 
     assert errors.error is not None
     assert errors.error.code == code
@@ -145,7 +162,7 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
         "[09:30:00]: ok",
         "torch.OutOfMemoryError: no room",
     ]:
-        errors = logs.observe(errors, line, START, ERRORS)
+        errors = logs.observe(errors, line, START, ROWS)
 
     assert errors.error is not None
     assert errors.error.text == "torch.OutOfMemoryError: no room"
@@ -155,13 +172,36 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
     "rank",
     [
         "",
+        "3: ",
+        "worker-1: ",
+        "10.0.0.1: ",
+        "node03: ",
+        "llm-worker-0  | ",
+        "[pod/llm-worker-0/main] ",
+        "2026-11-21T09:30:00.123456789Z ",
+        "2026-11-21T09:30:00.123456789Z stderr F [rank3]: ",
         "[rank3]: ",
         "[default3]:",
         "[default3]:[rank3]: ",
         "[1,3]<stderr>:",
         "(TaskRunner pid=1234, ip=10.0.0.1) ",
     ],
-    ids=["none", "torch", "torchrun --tee", "both", "mpirun --tag-output", "Ray"],
+    ids=[
+        "none",
+        "srun --label",
+        "pdsh",
+        "pdsh by address",
+        "pdsh by short name",
+        "compose",
+        "kubectl --prefix",
+        "kubectl --timestamps",
+        "runtime",
+        "torch",
+        "torchrun --tee",
+        "both",
+        "mpirun --tag-output",
+        "Ray",
+    ],
 )
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
     errors = logs.Errors()
@@ -172,7 +212,232 @@ def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
         "ValueError: bad shape",
         "KeyError: later",
     ]:
-        errors = logs.observe(errors, rank + line, START, ERRORS)
+        errors = logs.observe(errors, rank + line, START, ROWS)
 
     assert errors.error is not None
     assert (errors.error.code, errors.error.text) == ("log-traceback", rank + "ValueError: bad shape")
+
+
+OWN = [TRACEBACK, '  File "train.py", line 3, in <module>', "ValueError: bad shape"]
+BAR = " 12%|#2   | 12/100 [00:10<01:15,  1.17it/s]"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train.py: error: unrecognized arguments: --lrr 0.1", "log-usage"),
+        ("Error: No such option: --lrr", "log-usage"),
+        ("Could not override 'trainer.lrr'.", "log-usage"),
+        ("python3: can't open file '/app/trian.py': [Errno 2] No such file or directory", "log-not-started"),
+        ("/usr/bin/python3: No module named train", "log-not-started"),
+        ("SyntaxError: invalid syntax", "log-not-started"),
+        ("exec /app/run.sh: exec format error", "log-not-started"),
+        ("python: error while loading shared libraries: libfoo.so.1: cannot open", "log-not-started"),
+        ("/bin/bash: line 1: torchrunn: command not found", "log-shell"),
+        ("sh: 1: torchrunn: not found", "log-shell"),
+        ("Error executing job with overrides: ['lr=0.1']", "log-shell"),
+        ("Segmentation fault (core dumped)", "log-crash"),
+        ("Fatal Python error: Segmentation fault", "log-crash"),
+        ("free(): invalid pointer", "log-crash"),
+        ("F1121 09:30:00.000000    77 service.cc:12] Check failed: ok", "log-check-failed"),
+        ("terminate called after throwing an instance of 'std::out_of_range'", "log-aborted"),
+        ("Aborted (core dumped)", "log-aborted"),
+        ("run.sh: line 5:    77 Killed                  python train.py", "log-aborted"),
+    ],
+)
+def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line: str, expected: str) -> None:
+    errors = first(["starting", line, "done"])
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.error.text, errors.propagated) == (expected, line, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.", "log-host-oom"),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "log-host-oom"),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB", "log-host-oom"),
+        ("RuntimeError: NPU out of memory. Tried to allocate 2 GiB", "log-cuda-oom"),
+        ("CUDA error: uncorrectable ECC error encountered", "log-cuda-ecc"),
+        ("RuntimeError: CUDA error: system not yet initialized", "log-cuda-fabric"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "log-cuda-no-device"),
+        ("RuntimeError: HIP error: unspecified launch failure", "log-hip-error"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "log-cudnn"),
+        ("OSError: (External) CUBLAS error(13)", "log-cuda-error"),
+        ("NET/IB : mlx5_0:1 Got async event : port error", "log-ib-completion"),
+        ("OSError: [Errno 122] Disk quota exceeded: '/data/x'", "log-no-space"),
+        ("EOFError: Ran out of input", "log-checkpoint"),
+        ("FloatingPointError: Loss became infinite or NaN at iteration=7!", "log-nan"),
+        ("EZ9999: Inner Error!", "log-ascend"),
+        ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened", "log-download"),
+        ("exits with return code = -9", "log-rank-killed"),
+    ],
+)
+def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
+    for lines in ([line], [TRACEBACK, "    raise it", line]):
+        errors = first(lines)
+        assert errors.error is not None
+        assert (errors.error.code, errors.propagated) == (expected, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Heartbeat monitor timed out!",
+        "RuntimeError: Rank 3 successfully reached monitoredBarrier, but received errors while waiting",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection failed",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15",
+        "lightning.pytorch.utilities.exceptions.SIGTERMException",
+        "KeyboardInterrupt",
+        "NET/IB : Got completion from peer 10.0.0.2<39138> with status=12 opcode=0 len=0 vendor err 129",
+        "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1)",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "TimeoutError: no answer",
+        "EI0006: Getting socket times out.",
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: x",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.",
+        "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: x",
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T09:30:00 ***",
+    ],
+)
+def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: str) -> None:
+    for lines in ([line], [TRACEBACK, "    raise it", line], [TRACEBACK, line, *OWN, "Aborted"]):
+        errors = first(lines)
+        assert errors.error is not None
+        assert errors.propagated, errors.error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E cuda_driver.cc:268] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device",
+        "W Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared",
+        "NCCL INFO Call to connect returned Connection refused, retrying",
+        "wandb: Network error (ConnectionResetError), entering retry loop.",
+        "WARNING:urllib3.connectionpool:Retrying (Retry(total=4)) after 'Connection reset by peer'",
+        BAR,
+        "step 7 loss nan grad_norm inf",
+    ],
+)
+def test_a_line_after_which_programs_go_on_is_no_error(line: str) -> None:
+    assert code([line]) == ""
+
+
+@pytest.mark.parametrize("before", ["Exception ignored in: <function f at 0x7f>", "--- Logging error ---"])
+def test_an_exception_that_python_ignores_is_no_error(before: str) -> None:
+    assert code([before, *OWN]) == ""
+    assert code([before, *OWN, *OWN]) == "log-traceback"
+
+
+def test_an_exception_in_a_thread_counts_only_where_nothing_else_is_known() -> None:
+    in_thread = ["Exception in thread Thread-7 (run):", *OWN]
+
+    assert code(in_thread) == "log-thread-traceback"
+    assert code([*in_thread, "ncclRemoteError: A call failed"]) == "log-nccl-remote"
+    assert code([*in_thread, *OWN]) == "log-traceback"
+
+
+def test_of_chained_exceptions_the_first_one_counts_unless_a_later_one_says_what_broke() -> None:
+    during = "During handling of the above exception, another exception occurred:"
+    full = [TRACEBACK, "    save()", "OSError: [Errno 28] No space left on device"]
+    lost = [TRACEBACK, "    destroy()", "RuntimeError: NCCL communicator was aborted on rank 1."]
+    empty = [TRACEBACK, "    get()", "_queue.Empty"]
+    killed = [TRACEBACK, "    get()", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."]
+
+    assert code([*OWN, during, *lost]) == "log-traceback"
+    assert code([*OWN, during, *full]) == "log-no-space"
+    assert code([*full, during, *OWN]) == "log-no-space"
+    assert code([*empty, during, *killed]) == "log-host-oom"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.",
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with exit code 1",
+        "ray.exceptions.RayTaskError(ValueError): ray::train() (pid=7, ip=10.0.0.1)",
+    ],
+)
+def test_what_repeats_that_something_failed_gives_way_to_what_says_why(line: str) -> None:
+    assert first([TRACEBACK, line]).propagated
+    assert code([TRACEBACK, line, *OWN]) == "log-traceback"
+    assert code([TRACEBACK, line, "Connection reset by peer"]) == "log-connection-reset"
+
+
+def test_a_message_that_goes_on_names_the_error_more_closely() -> None:
+    nccl = "[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:77, unhandled cuda error"
+    last = ["[rank0]: Last error:", "[rank0]: Cuda failure 'out of memory'"]
+    paddle = ["C++ Traceback (most recent call last):", "0   paddle::f()", "ResourceExhaustedError: ", ""]
+    internal = "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, internal error"
+
+    assert code([TRACEBACK, nccl, *last]) == "log-cuda-oom"
+    assert code([*paddle, "Out of memory error on GPU 0."]) == "log-cuda-oom"
+    assert code([TRACEBACK, internal, "Last error:", "socketPollConnect: returned"]) == "log-nccl-system"
+
+
+def test_a_members_exception_of_a_group_is_the_error() -> None:
+    lines = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "a.py", line 1, in <module>',
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+        "  +-+---------------- 1 ----------------",
+        "    | Traceback (most recent call last):",
+        '    |   File "a.py", line 3, in f',
+        "    | ValueError: bad shape",
+    ]
+    error = first(lines).error
+
+    assert error is not None
+    assert (error.code, error.text.strip()) == ("log-traceback", "| ValueError: bad shape")
+
+
+def test_source_code_in_a_traceback_is_no_error() -> None:
+    assert (
+        code([TRACEBACK, '    raise RuntimeError("Connection refused")', "KeyError: 'x'"]) == "log-traceback"
+    )
+
+
+def test_after_a_wait_in_vain_an_exception_is_how_the_process_took_it() -> None:
+    waited = "[rank0]:[E ProcessGroupNCCL.cpp:1] Watchdog caught collective operation timeout"
+    lost = "[rank0]: Connection reset by peer"
+    other = [f"[rank1]: {line}" for line in OWN]
+
+    assert code([waited, *other]) == "log-nccl-timeout"
+    assert code([lost, *(f"[rank0]: {line}" for line in OWN)]) == "log-connection-reset"
+    assert code([lost, *other]) == "log-traceback", "another rank went first, and printed later"
+    assert code([lost, *other], every_s=20) == "log-connection-reset"
+    assert code([waited, "[rank1]: torch.OutOfMemoryError: CUDA out of memory"]) == "log-cuda-oom"
+
+
+def test_a_handled_traceback_does_not_mask_what_ended_a_program_whose_steps_are_unread() -> None:
+    goes_on = [f"epoch done, accuracy 0.{n}" for n in range(300)]
+    remote = "ncclRemoteError: A call failed"
+
+    assert code([*HANDLED, *goes_on, remote], every_s=1) == "log-nccl-remote"
+    assert code([*HANDLED, *goes_on], every_s=1) == ""
+    assert code([*HANDLED, *goes_on[:50], remote], every_s=1) == "log-traceback", (
+        "it may be the end of a rank"
+    )
+    assert code([*HANDLED, *goes_on, remote]) == "log-traceback", "within a moment nothing has been survived"
+
+
+@pytest.mark.parametrize("line", ["loss: 0.5", "INFO: saved", "Epoch: 3", "step: 7", "WARNING: slow"])
+def test_what_looks_like_a_name_and_a_colon_is_no_exception(line: str) -> None:
+    assert code([TRACEBACK, '  File "train.py"', line]) == ""
+
+
+def test_a_restarted_agent_goes_on_from_the_error_that_it_published() -> None:
+    fold = pod()
+    fold.line("step 1", START)
+    fold.line("ncclRemoteError: A call failed", at(1))
+    published = fold.published()
+    assert published is not None
+
+    again = pod()
+    again.restore(published, Signatures())
+    again.line("torch.OutOfMemoryError: CUDA out of memory.", at(2))
+
+    assert first_error_code(again) == "log-cuda-oom"
