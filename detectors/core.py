@@ -219,7 +219,8 @@ class AgentCore:
         return signatures.shown_by(hits)
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
-        if self._pod(pod).end(at, self._free_device_bytes):
+        holds_devices = pod.uid in self._holders.uids
+        if self._pod(pod).end(at, self._free_device_bytes, holds_devices=holds_devices):
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:

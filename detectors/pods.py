@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from detectors.catalog.log_errors import LogErrorRow
+from detectors.catalog.log_errors import Implies, LogErrorRow
 from detectors.contract import Edge, PodProgress, PodSettings
 from detectors.facts import PodRef
 from detectors.log_template import without_colours
@@ -25,8 +25,9 @@ class PodFold:
     """Where one container instance stands, and its last edge.
 
     A container is published once it has printed a step or a line that a recipe looks for, or once it has
-    ended if it printed an error or the controller has named its pod: everything else on the node is none of
-    our business.
+    ended if it printed an error, its pod was given devices, or the controller has named its pod: everything
+    else on the node is none of our business. A rank may end without a word that anybody knows, and then its
+    last lines are all that tells why.
     """
 
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -35,6 +36,7 @@ class PodFold:
         self._rows = logs.compiled(rows)
         self._job = PodSettings(uid=ref.uid)
         self._named = False
+        self._holds_devices = False
         self._steps = step_track.Steps()
         self._progress = progress.Progress()
         self._heard: tuple[int, datetime] | None = None
@@ -260,11 +262,11 @@ class PodFold:
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
         self._saves = saves.clock_set(self._saves, by)
 
-    def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
+    def end(self, at: datetime, free_device_bytes: int | None = None, *, holds_devices: bool = False) -> bool:
         """True if this is news, and news that is published. The memory is as last read before now."""
         if self._edge is Edge.ENDED:
             return False
-        self._free_device_bytes = free_device_bytes
+        self._free_device_bytes, self._holds_devices = free_device_bytes, holds_devices
         self._turn(Edge.ENDED, at)
         return self.published() is not None
 
@@ -277,13 +279,7 @@ class PodFold:
             return None
         ended = self._edge is Edge.ENDED
         steps, heard = self._progress, self._heard if self._progress.first_step is None else None
-        if self._progress.first_step is None and not (
-            self._errors.error is not None
-            or self._known.lines
-            or self._named
-            or self._heard is not None
-            or self._saves.at is not None
-        ):
+        if steps.first_step is None and not self._is_of_a_training():
             return None
         return PodProgress(
             uid=self.ref.uid,
@@ -307,6 +303,13 @@ class PodFold:
             free_device_bytes=self._free_device_bytes if ended else None,
             tail=self._tail.text if ended else "",
         )
+
+    def _is_of_a_training(self) -> bool:
+        """It may be, though no step is known. Many a healthy script prints that a command was not found."""
+        has_failed = self._errors.error is not None and self._errors.implies is not Implies.MAYBE_OWN
+        is_known = self._named or self._holds_devices
+        tells = self._heard is not None or self._saves.at is not None or bool(self._known.lines)
+        return has_failed or is_known or tells
 
     def _started(self) -> None:
         if self._known.lines:
