@@ -62,7 +62,7 @@ def without_rate(piece: str) -> bool:
 
 def gives_loss(bar: Bar) -> bool:
     """Whether it shows a loss beside its count, or in its name."""
-    return _LOSS.search(bar.name.lower()) is not None or _LOSS.search(bar.behind.lower()) is not None
+    return any("loss" in part and _LOSS.search(part) for part in (bar.name.lower(), bar.behind.lower()))
 
 
 def bar_in(piece: str) -> Bar | None:

@@ -100,16 +100,20 @@ def _heard(progress: Progress, step: int, at: datetime) -> Progress:
         return progress
     pauses_s, durations_s = progress.pauses_s, progress.durations_s
     pause_s = (at - progress.heard_at).total_seconds() if progress.heard_at is not None else -1.0
-    before = progress.heard_step
+    before, longest_s = progress.heard_step, progress.longest_s
     if pause_s >= 0:
         pauses_s = (*pauses_s[1 - _DURATIONS_MAX :], pause_s)
         if before is not None:
-            longest_s = max(progress.longest_s, min(pause_s, _LONGEST_S_MAX))
-            progress = msgspec.structs.replace(progress, longest_s=longest_s)
+            longest_s = max(longest_s, min(pause_s, _LONGEST_S_MAX))
             if step > before:
                 durations_s = (*durations_s[1 - _DURATIONS_MAX :], pause_s / (step - before))
     return msgspec.structs.replace(
-        progress, pauses_s=pauses_s, durations_s=durations_s, heard_at=at, heard_step=step
+        progress,
+        pauses_s=pauses_s,
+        durations_s=durations_s,
+        longest_s=longest_s,
+        heard_at=at,
+        heard_step=step,
     )
 
 

@@ -120,6 +120,10 @@ class _Compiled(msgspec.Struct, frozen=True):
     patterns: tuple[re.Pattern[str], ...]
     catalog: StepCatalog
     bars: tuple[re.Pattern[str], ...]
+    metrics: tuple[tuple[str, re.Pattern[str]], ...]
+    """Triggers and patterns, as of the next ones."""
+    saves: tuple[tuple[str, re.Pattern[str]], ...]
+    evaluations: tuple[tuple[str, re.Pattern[str]], ...]
 
 
 def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Read, ...]:
@@ -150,8 +154,8 @@ def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total |
         wording = wordings.wording_in(line, lower)
         if wording is not None:
             return _by_wording(wording, lower)
-    for row in packaged_steps().metrics:
-        if row.trigger in lower and re.search(row.pattern, line) is not None:
+    for trigger, pattern in _compiled().metrics:
+        if trigger in lower and pattern.search(line) is not None:
             return Metrics()
     return None
 
@@ -224,8 +228,8 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
 
 
 def _evaluation(line: str, lower: str) -> Sign | None:
-    for row in packaged_steps().evaluations:
-        if row.trigger in lower and re.search(row.pattern, line) is not None:
+    for trigger, pattern in _compiled().evaluations:
+        if trigger in lower and pattern.search(line) is not None:
             return Sign(line[:_SKELETON_CHARS_MAX], evaluates=True)
     return None
 
@@ -233,8 +237,9 @@ def _evaluation(line: str, lower: str) -> Sign | None:
 def _saves(line: str, lower: str) -> tuple[Save, ...]:
     if "sav" not in lower and "checkpoint" not in lower and "global_step_" not in lower:
         return ()
-    for row in packaged_steps().saves:
-        if row.trigger in lower and (found := re.search(row.pattern, line)) is not None:
+    compiled = _compiled()
+    for row, (trigger, pattern) in zip(compiled.catalog.saves, compiled.saves, strict=True):
+        if trigger in lower and (found := pattern.search(line)) is not None:
             step = found.groupdict().get("step")
             return (Save(row.name, int(step[:18]) if step is not None else None, row.complete),)
     return ()
@@ -252,6 +257,9 @@ def _compiled() -> _Compiled:
         patterns=tuple(re.compile(row.pattern) for row in (*catalog.steps, *catalog.totals)),
         catalog=catalog,
         bars=tuple(re.compile(row.called) for row in catalog.bars),
+        metrics=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.metrics),
+        saves=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.saves),
+        evaluations=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.evaluations),
     )
 
 

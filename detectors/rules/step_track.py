@@ -135,14 +135,10 @@ def _drawn(steps: Steps, bar: Candidate, before: Track | None) -> Steps:
 
 
 def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
-    lead = steps.lead
-    if (
-        candidate.name == PLAIN
-        and lead is not None
-        and lead.name.startswith(VAGUE)
-        and candidate.step > lead.last
-    ):
-        candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words
+    if candidate.name == PLAIN and steps.leading.startswith(VAGUE):
+        lead = steps.lead
+        if lead is not None and candidate.step > lead.last:
+            candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words
     is_anonymous = candidate.name.startswith(ANONYMOUS)
     if is_anonymous:
         is_inner = candidate.is_inner and not candidate.strong
@@ -156,7 +152,7 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
         track = msgspec.structs.replace(track, strong=True, of_epoch=of_epoch)
     if not track.believed and _is_believable(steps, track, candidate, at):
         track = msgspec.structs.replace(track, believed=True)
-    others = tuple(one for one in steps.tracks if one.name != track.name)
+    others = [one for one in steps.tracks if one is not before]
     if len(others) >= _TRACKS_MAX:
         others = _without_oldest(others)
     return _led(msgspec.structs.replace(steps, tracks=(*others, track)), before, track)
@@ -237,6 +233,8 @@ def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
     """Which track leads now. The leading one gives way to one that says more, or when it alone is silent."""
     if not track.believed:
         return steps
+    if track.name == steps.leading and not steps.silent_rises:
+        return steps
     lead = steps.lead
     if lead is None:
         return msgspec.structs.replace(steps, leading=track.name, silent_rises=0)
@@ -249,7 +247,7 @@ def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
     return msgspec.structs.replace(steps, silent_rises=silent)
 
 
-def _without_oldest(tracks: tuple[Track, ...]) -> tuple[Track, ...]:
+def _without_oldest(tracks: list[Track]) -> list[Track]:
     """Room for another one: a believed track is kept longest."""
     oldest = min(tracks, key=lambda track: (track.believed, track.heard_at))
-    return tuple(track for track in tracks if track is not oldest)
+    return [track for track in tracks if track is not oldest]

@@ -13,7 +13,9 @@ import msgspec
 __all__ = ["Wording", "count_of", "digits_at", "grouped_at", "is_of_training", "wording_in"]
 
 _ANCHORS = ("step", "iter", "batch")
-_PLACE = re.compile(r"(?:step|iteration|iter|batch)[ \t:=#\[(\"']{1,8}(?=\d)")
+_PLACE = re.compile(
+    r"(?P<word>step|iteration|iter|batch)(?P<between>[ \t:=#\[(\"']{1,8})(?P<digits>\d{1,16})"
+)
 _RANKS = {"iteration": 2, "step": 3, "iter": 4, "batch": 5}
 """Of several numbers in a line the one with the lowest rank is read: `Step 5/100 | Global Step: 205`."""
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
@@ -62,8 +64,9 @@ _TOLD_BEFORE = frozenset(
     | {"parameters", "params", "config", "args", "trial"}
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
+_TOLD_PART = re.compile("|".join(sorted(_TOLD_BEFORE)))
 _BEFORE_CHARS = 20
-_AROUND_WORD = "()[]:,;.*"
+_AROUND_WORD = str.maketrans("()[]:,;*", "        ")
 _DIGITS_MAX = 15
 _GROUP_DIGITS = 3
 _PLACES_MAX = 8
@@ -125,20 +128,19 @@ def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
     found = _PLACE.match(lower, at)
     if found is None:
         return None
-    word = found[0].rstrip(" \t:=#[(\"'")
-    rank, begin = _RANKS[word], at
-    if word == "step":
+    word, between, digits = found.groups()
+    rank, begin, end = _RANKS[word], at, found.end()
+    if word == "step" and lower[at - 1 : at] in ("_", " "):
         for prefix, of_prefix in _PREFIXES:
             if lower.endswith(prefix, 0, at):
                 rank, begin = of_prefix, at - len(prefix)
                 break
-    if not _begins_word(lower, begin):
+    if lower.startswith(",", end):
+        digits = grouped_at(lower, found.start("digits"))
+        end = found.start("digits") + len(digits)
+    if len(digits) > _DIGITS_MAX or not _ends_number(lower, end) or _TIME.match(lower, end) is not None:
         return None
-    digits = grouped_at(lower, found.end())
-    end = found.end() + len(digits)
-    if not digits or not _ends_number(lower, end) or _TIME.match(lower, end) is not None:
-        return None
-    if _is_listed(lower, at + len(word), found.end(), end) or _only_told(lower, begin):
+    if _is_listed(lower, between, end) or not _begins_word(lower, begin) or _only_told(lower, begin):
         return None
     return rank, begin, end, digits
 
@@ -161,15 +163,17 @@ def _says_no_more(line: str, lower: str, end: int) -> bool:
     return set(_WORD.findall(tail)) <= {"of"} and _SAYS_NOTHING.issuperset(_WORD.findall(head))
 
 
-def _is_listed(lower: str, between: int, start: int, end: int) -> bool:
+def _is_listed(lower: str, between: str, end: int) -> bool:
     """`step=[8, 11]` is a list; `[12/100]` and `(12)` are not."""
-    opened = lower[between:start].lstrip(" \t:=#")[:1]
+    opened = between.lstrip(" \t:=#")[:1]
     return opened in ("[", "(") and lower[end:].lstrip()[:1] == ","
 
 
 def _begins_word(lower: str, at: int) -> bool:
     """`--step` is an argument, `SGD(lr=0.1, step=40)` an object, and `epoch=0-step=40.ckpt` a file of
     Lightning."""
+    if at == 0:
+        return True
     before = lower[max(0, at - _BEFORE_CHARS) : at]
     if before.endswith("-"):
         return not before[:-1].rstrip("0123456789").endswith(("-", "epoch="))
@@ -190,12 +194,13 @@ def _only_told(lower: str, at: int) -> bool:
         words.pop()
     if words[-2:-1] == ["epoch"] and words[-1].isdigit():
         del words[-2:]
-    before = words[-1] if words else ""
+    before, head = words[-1] if words else "", lower[:at]
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
-        or not _TOLD_BEFORE.isdisjoint(
-            [word.strip(_AROUND_WORD) for word in lower[:at].replace(":", " ").split()]
+        or (
+            _TOLD_PART.search(head) is not None
+            and not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
         )
     )
 
