@@ -26,6 +26,7 @@ from detectors.kubeapi import Credentials, KubeApi
 from detectors.metrics import Metrics
 from detectors.publish import Publisher
 from detectors.recipe_lines import RecipeLines
+from detectors.seldom import Seldom
 from detectors.settings import AgentSettings
 from detectors.sources import inventory, kmsg
 from detectors.sources.nvml import Nvml
@@ -192,6 +193,7 @@ class _KernelEvents:
     def __init__(self, agent: _Agent, host_root: Path) -> None:
         self._agent = agent
         self._host_root = host_root
+        self._told_bad, self._told_lost = Seldom(), Seldom()
 
     def line(self, line: KernelLine) -> None:
         if self._agent.core.kernel_line(line):
@@ -205,12 +207,18 @@ class _KernelEvents:
     def lost(self, count: int, why: str) -> None:
         """Covered again from now on; what was lost is lost."""
         self._agent.metrics.kernel_records_lost.inc(count)
-        _log.warning("kernel records lost", count=count, why=why)
+        if self._told_lost.may_tell(time.monotonic()):
+            before = self._told_lost.held_back()
+            _log.warning("kernel records lost", count=count, why=why, further_since_last=before)
         self._agent.cover(Source.KMSG, CoverageState.COVERED, why)
 
     def bad(self, text: str) -> None:
         self._agent.metrics.kernel_records_bad.inc()
-        _log.warning("not a kernel record; skipped", text=text, expected="prio,seq,usec,flags;text")
+        if self._told_bad.may_tell(time.monotonic()):
+            before, expected = self._told_bad.held_back(), "prio,seq,usec,flags;text"
+            _log.warning(
+                "not a kernel record; skipped", text=text, expected=expected, further_since_last=before
+            )
 
     def restarted(self) -> int:
         """Another file: of the same boot its sequences go on, of another they start anew."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from detectors.agent import AgentOptions, run
 from detectors.contract import CoverageState, Edge, Fault, Source
@@ -105,6 +106,22 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
         await api.until(lambda status: any(pod.last_step == 3 for pod in status.pods))
 
     assert [found.code for found in status.findings] == ["xid-79"]
+
+
+async def test_junk_in_the_kernel_log_is_counted_and_does_not_fill_the_agents_own_log(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        await api.until(lambda status: len(status.coverage) == 4)
+        with capture_logs() as said, (host.root / "dev/kmsg").open("ab") as file:
+            file.write(b"this is no record of a kernel\n" * 5000)
+            file.write(b"".join(b"4,%d,1,-;a record after a gap\n" % (20 * n) for n in range(1, 500)))
+            file.flush()
+            host.sequence = 10_000
+            host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
+            await api.until(lambda status: bool(status.findings))
+
+    warnings = [entry["event"] for entry in said if entry["log_level"] == "warning"]
+    assert warnings.count("not a kernel record; skipped") == 1
+    assert warnings.count("kernel records lost") == 1
 
 
 async def test_a_training_container_is_followed_from_its_first_step_to_its_end(host: Host) -> None:

@@ -1,0 +1,13 @@
+"""A message that each line of a source could cause comes seldom, and tells how many were held back."""
+
+from __future__ import annotations
+
+from detectors.seldom import Seldom
+
+
+def test_one_message_a_minute_tells_how_many_were_held_back() -> None:
+    seldom = Seldom(every_s=60)
+
+    told = [(now_s, seldom.held_back()) for now_s in range(181) if seldom.may_tell(now_s)]
+
+    assert told == [(0, 0), (60, 59), (120, 59), (180, 59)]
