@@ -20,7 +20,7 @@ from recover.model import Gang, Pod, PodPhase, World
 from recover.nodehealths import HANG_TIMEOUT
 from recover.settings import Timing
 
-__all__ = ["first_step_due", "limit_of", "shows_no_step", "steps_are_readable", "steps_were_read"]
+__all__ = ["first_step_due", "is_read", "limit_of", "shows_no_step", "steps_are_readable", "steps_were_read"]
 
 
 def first_step_due(
@@ -80,8 +80,14 @@ def _runs(pod: Pod) -> bool:
 
 def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
     """Whether its agent lives, reads logs, and has read no step in the log of this pod."""
+    progress = world.progress(pod)
+    return is_read(world, pod, now) and (progress is None or progress.first_step is None)
+
+
+def is_read(world: World, pod: Pod, now: datetime) -> bool:
+    """Whether the agent of its node lives and reads the logs of pods."""
     health = world.health.get(pod.node)
-    covered = (
+    return (
         health is not None
         and silence(world, pod.node, now) is None
         and (world.agents_are_pods or _has_written_since(health, pod))
@@ -89,8 +95,6 @@ def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
             row.source is Source.LOGS and row.state is CoverageState.COVERED for row in health.status.coverage
         )
     )
-    progress = world.progress(pod)
-    return covered and (progress is None or progress.first_step is None)
 
 
 def _has_written_since(health: NodeHealth, pod: Pod) -> bool:

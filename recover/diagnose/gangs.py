@@ -16,6 +16,7 @@ from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.first_step import first_step_due, steps_are_readable
+from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.ranks import (
     departed,
@@ -25,7 +26,6 @@ from recover.diagnose.ranks import (
     new_pods,
     since,
     stalled_at,
-    trains_on,
 )
 from recover.model import Gang, Pod, PodPhase, World
 from recover.settings import Timing
@@ -83,7 +83,7 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
     lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
-    if trains_on(world, gang, pods, lost, timing):
+    if trains_on(world, gang, pods, lost, timing) or trains_without(world, gang, pods, lost, now):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
     due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None

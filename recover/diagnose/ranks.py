@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import zip_longest
@@ -21,13 +21,14 @@ __all__ = [
     "is_down",
     "is_surplus",
     "leftover",
+    "lingers",
     "losses",
+    "makes_steps",
     "new_pods",
     "ranks",
     "resumed_at",
     "since",
     "stalled_at",
-    "trains_on",
 ]
 
 _SIGTERM = 143
@@ -258,54 +259,15 @@ def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now
     (only,) = lost
     pod = next(p for p in pods if p.uid == only.pod_uid)
     progress = world.progress(pod)
-    goes_on = progress is not None and progress.instance >= only.restarts and _steps(progress)
+    goes_on = progress is not None and progress.instance >= only.restarts and makes_steps(progress)
     return not goes_on and not _is_fresh(only, timing.in_place_grace_s, now)
 
 
-def _steps(progress: PodProgress) -> bool:
+def makes_steps(progress: PodProgress) -> bool:
     return progress.edge in (Edge.STEPPING, Edge.RESUMED)
 
 
-def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
-    """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
-    may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
-    present = {pod.uid: pod for pod in pods if not pod.ended and not _lingers(world, pod)}
-    gone = [loss for loss in lost if not loss.in_place]
-    if not lost or any(loss.pod_uid in present for loss in gone):
-        return False
-    back = _made_for(gone, present.values())
-    done = sum(1 for pod in pods if pod.phase is PodPhase.SUCCEEDED)
-    if len(back) < _places(gone) or (gone and len(present) + done < gang.size):
-        return False
-    by_uid = {pod.uid: pod for pod in pods}
-    told = [(p, 0) for p in back] + [(by_uid[o.pod_uid], o.restarts) for o in lost if o.in_place]
-    read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
-    if not all(_steps(progress) and progress.instance >= restarts for progress, restarts in read):
-        return False
-    after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
-    return any((progress.first_step_at or progress.at) > after for progress, _ in read)
-
-
-def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
-    """The pods that came in the place of those: made after the first of them was lost, and younger than all,
-    since the clock that tells of a loss may be behind."""
-    if not gone:
-        return []
-    lost_at, born_at = (
-        min(loss.at for loss in gone),
-        [loss.created for loss in gone if loss.created is not None],
-    )
-    made = ((pod, pod.created) for pod in present)
-    return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
-
-
-def _places(gone: list[Loss]) -> int:
-    """How many ranks those pods were: one that was made after another was lost had come in its place, and was
-    lost in turn."""
-    return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))
-
-
-def _lingers(world: World, pod: Pod) -> bool:
+def lingers(world: World, pod: Pod) -> bool:
     """It was told to go, and nobody on its silent node can end it: its rank may be back elsewhere."""
     node = world.nodes.get(pod.node)
     return pod.deleting_since is not None and node is not None and not node.ready

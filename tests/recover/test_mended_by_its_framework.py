@@ -74,6 +74,47 @@ def test_a_pod_that_lingers_on_a_silent_node_does_not_stop_the_gang_that_trains_
     assert world.decide().restarts == []
 
 
+# --- an elastic gang ---------------------------------------------------------------------------------------
+
+
+def elastic(*, may_lack: int = 1) -> Worlds:
+    return cluster(nodes=8).running(gang(ranks=4)).change_gang(may_lack=may_lack)
+
+
+def test_an_elastic_gang_that_lost_a_rank_trains_on_without_it() -> None:
+    assert elastic().crash(rank=1).decide().restarts == []
+
+
+def test_an_elastic_gang_that_lost_more_ranks_than_it_may_lack_is_started_again() -> None:
+    assert elastic().crash(rank=1).crash(rank=2).decide().restarts == ["llm"]
+
+
+def test_an_elastic_gang_whose_other_ranks_stall_is_started_again() -> None:
+    assert elastic().stall().crash(rank=1).decide().restarts == ["llm"]
+
+
+def test_an_elastic_gang_whose_steps_nobody_reads_is_started_again() -> None:
+    unread = cluster(nodes=8).running(gang(ranks=4), stepping=False).change_gang(may_lack=1)
+    without_agents = elastic()
+    without_agents.health.clear()
+
+    assert unread.crash(rank=1).decide().restarts == ["llm"]
+    assert without_agents.crash(rank=1).decide().restarts == ["llm"]
+
+
+def test_a_gang_that_is_not_elastic_is_started_again() -> None:
+    assert elastic(may_lack=0).crash(rank=1).decide().restarts == ["llm"]
+
+
+def test_a_node_that_breaks_under_an_elastic_gang_is_taken_out_and_its_gang_trains_on() -> None:
+    decision = elastic().finding(on="n1").crash(rank=1).decide()
+
+    assert (decision.cordons, decision.restarts) == (["n1"], [])
+
+
+# --- pods that were told to end ---------------------------------------------------------------------------
+
+
 def told_to_end(world: Worlds, *ranks: int, ago_s: float) -> Worlds:
     """Somebody else deletes these pods, and they use their grace."""
     at = world.now - timedelta(seconds=ago_s)

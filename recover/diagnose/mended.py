@@ -1,0 +1,68 @@
+"""A gang that goes on although ranks of it were lost, as its framework may arrange by itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from recover.diagnose.first_step import is_read
+from recover.diagnose.model import Loss
+from recover.diagnose.ranks import lingers, makes_steps
+from recover.model import Gang, Pod, PodPhase, World
+from recover.settings import Timing
+
+__all__ = ["trains_on", "trains_without"]
+
+
+def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
+    """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
+    may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
+    present = {pod.uid: pod for pod in pods if not pod.ended and not lingers(world, pod)}
+    gone = [loss for loss in lost if not loss.in_place]
+    if not lost or any(loss.pod_uid in present for loss in gone):
+        return False
+    back = _made_for(gone, present.values())
+    done = sum(1 for pod in pods if pod.phase is PodPhase.SUCCEEDED)
+    if len(back) < _places(gone) or (gone and len(present) + done < gang.size):
+        return False
+    by_uid = {pod.uid: pod for pod in pods}
+    told = [(p, 0) for p in back] + [(by_uid[o.pod_uid], o.restarts) for o in lost if o.in_place]
+    read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
+    if not all(makes_steps(progress) and progress.instance >= restarts for progress, restarts in read):
+        return False
+    after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
+    return any((progress.first_step_at or progress.at) > after for progress, _ in read)
+
+
+def trains_without(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], now: datetime) -> bool:
+    """An elastic gang has lost no more ranks than it may lack, and another one makes steps: its framework
+    goes on with those, and makes the lost ones anew. That counts only where an agent reads those steps: it
+    sees the stall if the others wait for the lost ranks in vain."""
+    if not lost or _places(lost) > gang.may_lack:
+        return False
+    uids = {loss.pod_uid for loss in lost}
+    running = [pod for pod in pods if pod.phase is PodPhase.RUNNING and not lingers(world, pod)]
+    others = [pod for pod in running if pod.uid not in uids]
+    if len(others) < gang.size - gang.may_lack:
+        return False
+    read = [world.progress(pod) for pod in others if is_read(world, pod, now)]
+    return any(progress is not None and makes_steps(progress) for progress in read)
+
+
+def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
+    """The pods that came in the place of those: made after the first of them was lost, and younger than all,
+    since the clock that tells of a loss may be behind."""
+    if not gone:
+        return []
+    lost_at, born_at = (
+        min(loss.at for loss in gone),
+        [loss.created for loss in gone if loss.created is not None],
+    )
+    made = ((pod, pod.created) for pod in present)
+    return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
+
+
+def _places(gone: list[Loss]) -> int:
+    """How many ranks those pods were: one that was made after another was lost had come in its place, and was
+    lost in turn."""
+    return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))
