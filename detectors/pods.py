@@ -227,14 +227,13 @@ class PodFold:
             return False
         if self._was_away:
             self._clock_set, self._was_away = now - last_at, False  # what it did not hear was no silence
-        if self._held_back and self._job.hang_timeout_s is None:
-            return False  # the next part may take hours to fill: only the job can say what is too long
         limit_s = progress.stall_limit_s(
             self._progress,
             stall_min_s=self._settings.stall_min_s,
             stall_factor=self._settings.stall_factor,
             announced_s=self._settings.pause_s,
             hang_timeout_s=self._job.hang_timeout_s,
+            held_back=self._held_back,
         )
         if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
             return False

@@ -57,7 +57,9 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the logs of training pods are followed."""
 
     stall_min_s: PositiveSeconds = 600.0
-    """No pod is called stalled before this: evaluation and checkpoints take minutes."""
+    """No pod is called stalled before this: evaluation and checkpoints take minutes. Where a first one is
+    likely due that nothing announces, it is three times as long: at the end of an epoch or of the run, and
+    after 500, 1000, 2500 or another usual number of steps."""
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
     """... nor before this many times the median step, nor before one and a half times the longest pause that
     the job has made between two lines with a step. Where a line tells of many steps, the usual pause between

@@ -2,7 +2,7 @@
 
 step_track.py says which number is the step. The limit follows the job's own pace: the median of its last
 steps, the usual pause between two lines, the longest pause that it has made, and more while it writes a
-checkpoint."""
+checkpoint, or where its first one is likely due."""
 
 from __future__ import annotations
 
@@ -13,11 +13,32 @@ import msgspec
 
 from detectors.rules.step_track import Track
 
-__all__ = ["Progress", "began", "clock_set", "heard", "median_step_s", "observe", "pausing", "stall_limit_s"]
+__all__ = [
+    "Progress",
+    "began",
+    "clock_set",
+    "heard",
+    "is_milestone",
+    "median_step_s",
+    "observe",
+    "pausing",
+    "stall_limit_s",
+]
 
 _DURATIONS_MAX = 32
 _TOGETHER_S = 0.005
 _LONGEST_FACTOR = 1.5
+_MILESTONE_FACTOR = 3.0
+_INTERVAL_MIN = 50
+"""Fewer steps take so long each that ten of them are a longer limit."""
+_INTERVAL_LINES_MIN = 10
+"""Where fewer lines tell of so many steps, most of them do."""
+_INTERVALS = frozenset({12, 15, 25, 75})
+"""Beside numbers of one digit, what an interval of checkpoints is once its zeros are left out."""
+_PARTS_MIN = 4
+"""The time before the first of them is no pause between two."""
+_PARTS_FACTOR = 4.0
+"""A step may come to take longer, and the next part of a line then takes as much longer to fill."""
 _LONGEST_S_MAX = 3600.0
 """A longer pause was no habit of the job: its storage was away, or it had hung."""
 
@@ -32,6 +53,10 @@ class Progress(msgspec.Struct, frozen=True):
     last_step_at: datetime | None = None
     of_epoch: bool = False
     """The numbers begin again with each epoch."""
+    stride: int = 1
+    """By how much the last number was higher than the one before."""
+    total: int | None = None
+    """How many steps the epoch or the run has, where the log tells."""
     alive_at: datetime | None = None
     """The last sign that the training goes on: a step, another number of it, or a checkpoint that is
     written."""
@@ -61,7 +86,13 @@ def observe(progress: Progress, track: Track, at: datetime, *, is_new: bool = Fa
         )
     progress = _heard(progress, track.last, at)
     return msgspec.structs.replace(
-        progress, last_step=track.last, last_step_at=at, alive_at=at, pausing_at=None
+        progress,
+        last_step=track.last,
+        last_step_at=at,
+        stride=track.stride or progress.stride,
+        total=track.total,
+        alive_at=at,
+        pausing_at=None,
     )
 
 
@@ -128,15 +159,51 @@ def stall_limit_s(
     stall_factor: float,
     announced_s: float,
     hang_timeout_s: float | None,
+    held_back: bool = False,
 ) -> float | None:
-    """How long no step may come before the container counts as stalled; None where the job wants no limit.
+    """How long no step may come before the container counts as stalled; None where the job wants no limit,
+    or none can be known.
 
-    Many steps may go by between two lines that tell of one: so long no line is due.
+    Many steps may go by between two lines that tell of one: so long no line is due. `held_back`: the steps
+    stand in a line that does not end, of which the runtime tells in large parts.
     """
     if hang_timeout_s is not None:
         return hang_timeout_s if hang_timeout_s > 0 else None
+    if held_back and len(progress.pauses_s) < _PARTS_MIN:
+        return None
     step_s = median_step_s(progress) or 0.0
     pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
     limit_s = max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
     limit_s = max(limit_s, _LONGEST_FACTOR * progress.longest_s)
+    if held_back:
+        limit_s = max(limit_s, stall_min_s + _PARTS_FACTOR * pause_s)
+    if is_milestone(progress):
+        limit_s = max(limit_s, _MILESTONE_FACTOR * stall_min_s)
     return max(limit_s, announced_s) if progress.pausing_at is not None else limit_s
+
+
+def is_milestone(progress: Progress) -> bool:
+    """Whether a checkpoint or an evaluation that nothing announces is likely due where it stands: at the end
+    of an epoch or of the run, or where as many steps are made as people choose for the interval, counted
+    from 0 or from where it began. Once the first one has gone by, its pause is known.
+
+    >>> [is_milestone(Progress(first_step=1, last_step=step)) for step in (999, 1000, 1234, 2500)]
+    [True, True, False, True]
+    """
+    if progress.first_step is None or progress.last_step is None:
+        return False
+    last, stride = progress.last_step, progress.stride
+    if progress.total is not None and last + stride > progress.total:
+        return True
+    begin = progress.first_step - stride
+    least = max(_INTERVAL_MIN, _INTERVAL_LINES_MIN * stride)
+    made = (last, last + stride, last - begin, last - begin + stride)
+    return any(steps >= least and _is_interval(steps) for steps in made)
+
+
+def _is_interval(steps: int) -> bool:
+    """500, 1000, 2500 or 1024, and neither 510 nor 1234. The next line may tell of the step only after it."""
+    is_power_of_two = steps & (steps - 1) == 0
+    while steps % 10 == 0:
+        steps //= 10
+    return is_power_of_two or steps < 10 or steps in _INTERVALS

@@ -54,6 +54,8 @@ class Track(msgspec.Struct, frozen=True):
     rises: int = 0
     stride: int = 0
     """How far it rose last."""
+    total: int | None = None
+    """What it counts to, as the last line told."""
     lowered: int | None = None
     """A number below the last one, which may begin another run."""
     believed: bool = False
@@ -174,6 +176,7 @@ def _begun(candidate: Candidate, at: datetime) -> Track:
         last=candidate.step,
         at=at,
         heard_at=at,
+        total=candidate.total,
     )
 
 
@@ -211,6 +214,7 @@ def _risen(track: Track, candidate: Candidate, at: datetime) -> Track:
         heard_at=at,
         rises=1 if is_uneven and _is_vague(track) else track.rises + (not is_together),
         stride=stride,
+        total=candidate.total,
         lowered=None,
     )
 

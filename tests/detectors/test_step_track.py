@@ -282,7 +282,7 @@ def test_a_program_that_fails_to_save_again_and_again_shows_no_life_by_that() ->
 def test_a_pause_that_the_job_has_made_before_is_no_stall() -> None:
     fold = pod()
     seconds = 0.0
-    for step in range(400):
+    for step in range(414):
         fold.line(f"step {step} loss 0.3", at(seconds))
         seconds += 580.0 if step == 100 else 1.0
     quiet = seconds
