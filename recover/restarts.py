@@ -18,7 +18,8 @@ from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoveryS
 from recover.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
 from recover.diagnose.apart import about_gang
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
-from recover.diagnose.ranks import is_down, ranks, resumed_at
+from recover.diagnose.ranks import is_down, resumed_at
+from recover.diagnose.starts import ranks
 from recover.guard import RESTART_GANG, Allowed, Denied, Guard
 from recover.model import Gang, Refusal, World
 from recover.objects import body, builtins, shortened

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from detectors.contract import PodProgress
 from recover.api import Witness
-from recover.diagnose.ranks import ranks
+from recover.diagnose.starts import ranks
 from recover.model import Gang, World
 
 __all__ = ["told", "witnesses"]

@@ -18,15 +18,8 @@ from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.first_step import first_step_due, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
-from recover.diagnose.ranks import (
-    departed,
-    is_dead,
-    is_surplus,
-    losses,
-    new_pods,
-    since,
-    stalled_at,
-)
+from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
+from recover.diagnose.starts import departed, new_pods
 from recover.model import Gang, Pod, PodPhase, World
 from recover.settings import Timing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from detectors.contract import Finding, NodeHealth, SubjectKind
-from recover.diagnose.ranks import ranks
+from recover.diagnose.starts import ranks
 from recover.model import Gang, Node, World
 
 __all__ = ["devices_by_pod", "harming"]

@@ -15,7 +15,8 @@ from recover.consent import saves_on_sigterm
 from recover.diagnose.apart import Apart, about_node
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
-from recover.diagnose.ranks import is_down, ranks
+from recover.diagnose.ranks import is_down
+from recover.diagnose.starts import ranks
 from recover.evidence import incidents_by_node, is_proof, open_findings, strength
 from recover.goes_on import shown_at
 from recover.model import Gang, Node, World

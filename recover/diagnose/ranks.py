@@ -16,16 +16,12 @@ from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.settings import Timing
 
 __all__ = [
-    "departed",
     "is_dead",
     "is_down",
     "is_surplus",
-    "leftover",
     "lingers",
     "losses",
     "makes_steps",
-    "new_pods",
-    "ranks",
     "resumed_at",
     "since",
     "stalled_at",
@@ -74,77 +70,6 @@ def is_down(recovery: Recovery, gang: Gang) -> bool:
     return recovery.active and (mark is None or (mark.recovery, mark.attempt, mark.did) != attempt)
 
 
-def new_pods(world: World, gang: Gang) -> list[Pod]:
-    """The pods of the present attempt, by name: all but those that the job kept from earlier ones.
-
-    Told by uid and not by time: the controller's clock and the API server's need not agree.
-    """
-    kept = _leftovers(world, gang)
-    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]
-    pods = [pod for pod in pods if not _is_of_before(world, pod, gang)]
-    replaced = _told_to_end_together(world, pods)
-    return sorted((pod for pod in pods if pod.uid not in replaced), key=lambda pod: pod.name)
-
-
-def _told_to_end_together(world: World, pods: list[Pod]) -> set[str]:
-    """Uids of pods that no rank has outlived: their framework has started the gang again."""
-    stay = (pod for pod in pods if not pod.ended and pod.deleting_since is None)
-    staying = min((pod.created for pod in stay if pod.created), default=None)
-    if staying is None:
-        return set()
-    before = [pod for pod in pods if pod.created and pod.created < staying]
-    for pod in before:
-        if pod.deleting_since is None or pod.deleting_since > staying or not _may_end(world, pod):
-            return set()
-    return {pod.uid for pod in before}
-
-
-def _may_end(world: World, pod: Pod) -> bool:
-    """Somebody can end it. A pod on a silent node may stay for good, and so may its place in the gang."""
-    node = world.nodes.get(pod.node)
-    return not pod.node or (node is not None and node.ready)
-
-
-def _is_of_before(world: World, pod: Pod, gang: Gang) -> bool:
-    """It had ended, or was told to, and its job was resumed since, by whomever. A large job makes its first
-    pods some seconds before its status tells of the start."""
-    if pod.deleting_since is not None and not pod.ended:
-        resumed = gang.is_resuming or (gang.resumed_at is not None and pod.deleting_since <= gang.resumed_at)
-        return resumed and _may_end(world, pod)
-    if not pod.ended or pod.created is None or gang.started_at is None:
-        return False
-    return pod.created < gang.started_at - CLOCKS_APART
-
-
-def ranks(world: World, gang: Gang) -> list[Pod]:
-    """The pods of the present attempt, those that went away from it included."""
-    pods = new_pods(world, gang)
-    return [*pods, *departed(world, gang, pods)]
-
-
-def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
-    """Deleted pods that are gone, while peers of theirs among `pods` are still there. Where none is, the
-    framework has made the whole gang anew by itself."""
-    kept = _leftovers(world, gang)
-    oldest = min((p.created for p in pods if p.created and not p.ended), default=None)
-    if oldest is None:
-        return []
-    gone = [
-        pod
-        for pod in world.departed.get(gang.ref.uid, {}).values()
-        if pod.namespace == gang.ref.namespace
-        and leftover(pod) not in kept
-        and pod.deleting_since is not None
-        and oldest <= pod.deleting_since
-    ]
-    # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
-    # peer was created is a rank of that gang, unless so many were that the whole gang was made anew.
-    in_one_second = [pod for pod in gone if pod.deleting_since == oldest]
-    is_whole = len(in_one_second) >= gang.size
-    no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
-    return [pod for pod in gone if pod.uid not in no_peers]
-
-
 def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
     """It was told to go, and as many older peers stay as the gang is to have: people have scaled it down."""
     at = pod.deleting_since
@@ -152,15 +77,6 @@ def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
         return False
     peers = [p for p in pods if p.deleting_since is None and not p.ended and p.created and p.created < at]
     return len(peers) >= gang.size
-
-
-def _leftovers(world: World, gang: Gang) -> set[str]:
-    return {left for r in world.history(gang.ref.uid) for left in r.status.leftovers}
-
-
-def leftover(pod: Pod) -> str:
-    """How a recovery remembers an ended pod that its job keeps."""
-    return pod.uid[:8]
 
 
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:

@@ -18,7 +18,8 @@ from recover import scan_pod
 from recover.actions import Action, Plan
 from recover.api import ACTIVE_PHASES, Cause, Phase, Recovery
 from recover.consent import OptIn, frozen_gang, in_force_for, may_recreate, opt_in
-from recover.diagnose.ranks import losses, ranks
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
 from recover.model import Gang, Terminal, World
 from recover.modes import Mode
 from recover.phases.again import has_run

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from recover.api import Phase, RecoveryStatus
 from recover.capacity import room
 from recover.diagnose.first_step import shows_no_step, steps_were_read
-from recover.diagnose.ranks import losses, ranks
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
 from recover.model import Pod, PodPhase
 from recover.phases import known
 from recover.phases.avoid import Avoidance, avoidance, host_of

@@ -7,7 +7,8 @@ import msgspec
 from recover import nodes
 from recover.answered import answered, answers
 from recover.api import Blame, Cause, Incident
-from recover.diagnose.ranks import losses, ranks
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
 from recover.phases.context import CAUSES_MAX, Context
 
 __all__ = ["are_gone", "are_placed", "corrected_causes", "first_cause", "fresh_causes", "harming"]

@@ -19,7 +19,8 @@ from recover.api import (
     RecoveryStatus,
     Requirement,
 )
-from recover.diagnose.ranks import leftover, losses, ranks
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import leftover, ranks
 from recover.loading import may_be_the_checkpoint
 from recover.model import REFUSED_AGAIN_S, Gang, Mark, Node, Pod, PodPhase, Refusal, World
 from recover.objects import builtins, merge_diff, regarding

@@ -10,7 +10,7 @@ from recover.actions import Action, ConfirmListed
 from recover.api import Phase, RecoveryStatus
 from recover.consent import frozen_gang
 from recover.diagnose.first_step import limit_of
-from recover.diagnose.ranks import new_pods
+from recover.diagnose.starts import new_pods
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.phases import known
 from recover.phases.again import placed_again

@@ -224,8 +224,8 @@ _GANGS = of(
     ),
 )
 
-_RANKS = of(
-    "recover/diagnose/ranks.py",
+_STARTS = of(
+    "recover/diagnose/starts.py",
     (
         "failed pods of before count as lost ranks",
         "return pod.created < gang.started_at - CLOCKS_APART",
@@ -234,8 +234,8 @@ _RANKS = of(
     ),
     (
         "leftovers of earlier attempts count as lost ranks",
-        "    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in kept]\n",
-        "    pods = [pod for pod in world.pods(gang.ref.uid) if kept or pod]\n",
+        "    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in noted]\n",
+        "    pods = [pod for pod in world.pods(gang.ref.uid) if noted or pod]\n",
         "a restarted job is stopped again for its old failed pods",
     ),
 )
@@ -305,7 +305,7 @@ TRIAGE: tuple[Mutant, ...] = (
     *_EVIDENCE,
     *_NODES,
     *_GANGS,
-    *_RANKS,
+    *_STARTS,
     *_PLAN,
     *_RESTARTS,
     *_INCIDENTS,

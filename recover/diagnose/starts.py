@@ -1,0 +1,104 @@
+"""Which pods are ranks of the gang's present start. Pure.
+
+A gang starts again when a recovery, a person or its own framework makes new pods. Pods of an earlier start
+may be there for a while beside the new pods, and are no lost ranks of the present start:
+
+| a pod that | belongs to an earlier start if |
+|---|---|
+| a recovery has noted | the job keeps it although it has ended (`leftovers`) |
+| has ended and is there | it was created before the present start (`_ended_before`) |
+| was told to end and has not | the job was resumed since then, by whomever (`_resumed_since`) |
+| was told to end and is there | all pods of its age were told so before the new ones came (`_replaced`) |
+| was deleted and is gone | it was deleted before the pods that run were created (`departed`) |
+
+A pod that nobody can end keeps its place in the gang: the third and the fourth rule do not apply to it.
+"""
+
+from __future__ import annotations
+
+from recover.goes_on import CLOCKS_APART
+from recover.model import Gang, Pod, World
+
+__all__ = ["departed", "leftover", "new_pods", "ranks"]
+
+
+def ranks(world: World, gang: Gang) -> list[Pod]:
+    """The pods of the present start, those that went away from it included."""
+    pods = new_pods(world, gang)
+    return [*pods, *departed(world, gang, pods)]
+
+
+def new_pods(world: World, gang: Gang) -> list[Pod]:
+    """The pods of the present start that are there, by name."""
+    noted = _noted(world, gang)
+    pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in noted]
+    pods = [pod for pod in pods if not (_ended_before(pod, gang) or _resumed_since(world, pod, gang))]
+    replaced = _replaced(world, pods)
+    return sorted((pod for pod in pods if pod.uid not in replaced), key=lambda pod: pod.name)
+
+
+def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
+    """Deleted pods of the present start that are gone. `pods` are those that are there; where none of them
+    runs, the framework has made the whole gang again by itself."""
+    noted = _noted(world, gang)
+    oldest = min((p.created for p in pods if p.created and not p.ended), default=None)
+    if oldest is None:
+        return []
+    gone = [
+        pod
+        for pod in world.departed.get(gang.ref.uid, {}).values()
+        if pod.namespace == gang.ref.namespace
+        and leftover(pod) not in noted
+        and pod.deleting_since is not None
+        and oldest <= pod.deleting_since
+    ]
+    # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
+    # peer was created is a rank of that gang, unless so many were that the whole gang was made anew.
+    in_one_second = [pod for pod in gone if pod.deleting_since == oldest]
+    is_whole = len(in_one_second) >= gang.size
+    no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
+    return [pod for pod in gone if pod.uid not in no_peers]
+
+
+def leftover(pod: Pod) -> str:
+    """How a recovery notes an ended pod that its job keeps: by uid, since clocks need not agree."""
+    return pod.uid[:8]
+
+
+def _noted(world: World, gang: Gang) -> set[str]:
+    return {left for r in world.history(gang.ref.uid) for left in r.status.leftovers}
+
+
+def _ended_before(pod: Pod, gang: Gang) -> bool:
+    """A large job makes its first pods some seconds before its status tells of the start."""
+    if not pod.ended or pod.created is None or gang.started_at is None:
+        return False
+    return pod.created < gang.started_at - CLOCKS_APART
+
+
+def _resumed_since(world: World, pod: Pod, gang: Gang) -> bool:
+    at = pod.deleting_since
+    if at is None or pod.ended or not _can_be_ended(world, pod):
+        return False
+    return gang.is_resuming or (gang.resumed_at is not None and at <= gang.resumed_at)
+
+
+def _replaced(world: World, pods: list[Pod]) -> set[str]:
+    """Uids of the pods that are older than all that stay, if every one of them was told to end before the
+    oldest that stays was created: no rank has outlived them, so their framework has started the gang
+    again."""
+    stay = (pod for pod in pods if not pod.ended and pod.deleting_since is None)
+    staying = min((pod.created for pod in stay if pod.created), default=None)
+    if staying is None:
+        return set()
+    older = [pod for pod in pods if pod.created and pod.created < staying]
+    for pod in older:
+        if pod.deleting_since is None or pod.deleting_since > staying or not _can_be_ended(world, pod):
+            return set()
+    return {pod.uid for pod in older}
+
+
+def _can_be_ended(world: World, pod: Pod) -> bool:
+    """Its kubelet can end it. A pod on a silent node may stay for good, and so may its place in the gang."""
+    node = world.nodes.get(pod.node)
+    return not pod.node or (node is not None and node.ready)
