@@ -11,7 +11,7 @@ import msgspec
 from chaos.cluster.kinds import Object
 from chaos.simulate.jobs import Kind
 from chaos.simulate.liveness import job_of
-from chaos.simulate.reading import HOLD, MARK, has_consented, has_failed, is_over
+from chaos.simulate.reading import HOLD, MARK, has_completed, has_consented, has_failed
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.modes import Mode
@@ -45,7 +45,7 @@ def _told_step(sim: Simulation, key: str) -> str:
 def _may_be_written(sim: Simulation, job: Object) -> bool:
     is_held = job["metadata"].get("annotations", {}).get(HOLD)
     is_ours = has_consented(job) and sim.settings.mode is not Mode.OBSERVE and not is_held
-    return is_ours and not is_over(job) and not has_failed(job)
+    return is_ours and not has_completed(job) and not has_failed(job)
 
 
 def _kept(sim: Simulation, key: str, job: Object) -> list[str]:

@@ -17,13 +17,13 @@ from chaos.simulate.lines import Harm
 from chaos.simulate.reading import (
     RECREATES,
     REPAIR_OVER,
+    has_completed,
     has_consented,
     has_failed,
     has_own_volume,
     is_closed,
     is_cordoned,
     is_fenced,
-    is_over,
     is_suspended,
     lives,
     node_of,
@@ -49,10 +49,10 @@ _STEPS_THAT_PROVE = 2
 
 
 def wrongly_waiting(sim: Simulation, key: str) -> str:
-    """Of a gang that does not train: why it should; empty where the truth bears out that it stands still."""
+    """Why a gang should train that does not; empty where there is a true cause for it to stand still."""
     gang = sim.gangs[key]
     job = job_of(sim, key)
-    if job is None or is_over(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
+    if job is None or has_completed(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
         return ""
     places = free_places(sim, gang)
     free = sum(places.values())
@@ -121,11 +121,11 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         released = released_at(node)
         found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
         behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
-        # What the mode's beginning makes stale is told by the node's own clock.
+        # Whether a fault is older than the mode is decided by the node's own clock.
         since = max(sim.truth.acting_since, sim.truth.began_at)
         faults = [fault for fault in found if fault.at + behind >= since]
         if released is not None:
-            faults = _after(released, faults)
+            faults = _not_answered(released, faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):
             yield f"{name} takes new pods, and has had {faults[0].line[:40]!r} since {faults[0].at:%H:%M:%S}"
 
@@ -138,7 +138,7 @@ def silent_repairs(sim: Simulation) -> Iterator[str]:
             yield f"the repair of {incident['spec']['node']} is {phase} and says nothing"
 
 
-def _after(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
+def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
     """Those that a release does not answer: a line that a person had seen may go on for a moment after it."""
     seen = {fault.line for fault in faults if fault.at <= released}
     return [

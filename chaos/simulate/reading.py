@@ -26,7 +26,6 @@ __all__ = [
     "HOLD",
     "MARK",
     "OURS",
-    "OVER",
     "OWN_KINDS",
     "QUARANTINED",
     "RECREATES",
@@ -39,15 +38,16 @@ __all__ = [
     "TAINT",
     "VIEW_MAX",
     "gang_uid",
+    "has_completed",
     "has_consented",
     "has_failed",
     "has_own_volume",
     "hosts_avoided",
+    "is_active",
     "is_closed",
     "is_cordoned",
     "is_fenced",
     "is_of_repair",
-    "is_over",
     "is_ready",
     "is_suspended",
     "lives",
@@ -79,8 +79,6 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 GANGS = (JOBS, PYTORCHJOBS, JOBSETS)
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
-OVER = ("Succeeded", "Escalated", "Failed")
-"""Phases in which a recovery has ended."""
 REPAIR_OVER = ("Returned", "HandedOver")
 """Phases in which a repair has ended."""
 VIEW_MAX = timedelta(seconds=90)
@@ -93,7 +91,8 @@ def is_suspended(gang: Object) -> bool:
 
 
 def not_ours(body: Object, field: str) -> dict[str, str]:
-    """Of a job only the mark is ours: the rest under our prefix is the user's word."""
+    """Labels or annotations that Rekindle does not own. In a job Rekindle owns only its mark: the user writes
+    the rest under our prefix."""
     values: dict[str, str] = body["metadata"].get(field, {})
     if body["kind"] == "Node":
         return {key: value for key, value in values.items() if not key.startswith(OURS)}
@@ -107,16 +106,16 @@ def has_consented(gang: Object) -> bool:
 
 
 def has_failed(gang: Object) -> bool:
-    """For good, in its framework's opinion."""
+    """Its framework has failed the job for good."""
     conditions = gang.get("status", {}).get("conditions", [])
     return any(c["type"] in ("Failed", "FailureTarget") and c["status"] == "True" for c in conditions)
 
 
-def is_over(gang: Object) -> bool:
-    """It has done all its work."""
+def has_completed(gang: Object) -> bool:
+    """The job has done all its work."""
     conditions = gang.get("status", {}).get("conditions", [])
-    over = ("Succeeded", "Complete", "Completed")
-    return any(c["type"] in over and c["status"] == "True" for c in conditions)
+    done = ("Succeeded", "Complete", "Completed")
+    return any(c["type"] in done and c["status"] == "True" for c in conditions)
 
 
 def without_ours(gang: Object) -> dict[str, Any]:
@@ -163,12 +162,17 @@ def tolerates_all(gang: Object) -> bool:
 
 
 def gang_uid(recovery: Object) -> str:
-    """Of the job that the recovery is about, as it is now."""
+    """The uid of the job that the recovery is about: of the new job, where the recovery has created it
+    again."""
     return str(recovery.get("status", {}).get("gangUid") or recovery["spec"]["gang"]["uid"])
 
 
 def phase(recovery: Object) -> str:
     return str(recovery.get("status", {}).get("phase", "Planned"))
+
+
+def is_active(recovery: Object) -> bool:
+    return phase(recovery) not in ("Succeeded", "Escalated", "Failed")
 
 
 def repair_phase(incident: Object) -> str:
@@ -184,6 +188,8 @@ def is_of_repair(body: Object, namespace: str) -> bool:
 
 
 def note(node: Object) -> dict[str, Any]:
+    """The annotation that the controller writes with a quarantine: why, and what undoes it; empty without
+    one."""
     note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
     return note
 
@@ -203,7 +209,7 @@ def our_taint(node: Object) -> Object | None:
 
 
 def is_closed(node: Object) -> bool:
-    """By us: only pods that tolerate it are let in."""
+    """Our taint keeps new pods off the node."""
     taint = our_taint(node)
     return taint is not None and taint["effect"] == "NoSchedule"
 
@@ -222,13 +228,13 @@ def is_ready(node: Object) -> bool:
 
 
 def takes_pods(node: Object) -> bool:
-    """Of a job that tolerates nothing."""
+    """Whether the scheduler may place a pod there that tolerates nothing."""
     taints = [t for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"]
     return is_ready(node) and not is_cordoned(node) and not taints
 
 
 def ready_condition(node: Object) -> Object:
-    """Of a node whose kubelet has registered it."""
+    """The node's kubelet must have registered it."""
     return next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
 
 
@@ -259,7 +265,8 @@ def has_own_volume(pod: Object) -> bool:
 
 
 def is_fenced(node: Object, pod: Object) -> bool:
-    """By the taint of a person, or by a boot after the pod had started."""
+    """Nothing of the pod runs on the node any more: a person says so by the taint, or the node has booted
+    since the pod started."""
     ready = ready_condition(node)
     booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
         "startTime", ""

@@ -32,7 +32,7 @@ class HardwareFault(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct):
-    """Of one gang, by the uid of its job."""
+    """What the ranks of one gang do."""
 
     gang: Gang
     running: dict[str, tuple[str, datetime]] = {}
@@ -56,21 +56,23 @@ class Life(msgspec.Struct):
 
 
 class Truth:
-    """`faults`: by node. `lives`: by the uid of the gang's job. `decided_by_people`: keys of the jobs that
-    people have suspended or started, which may end a Recovery for good. `acting_since`: when the
-    controller started in the mode that people had raised, so that it may act on what comes since then.
-    `began_at`: when it started in its first mode. `clock_leads_s`: by node. `resumed_at`: when the controller
-    last started a gang, by the uid of its job."""
-
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self.faults: dict[str, list[HardwareFault]] = {}
-        self.lives: dict[str, Life] = {}
-        self.decided_by_people: set[str] = set()
-        self.resumed_at: dict[str, datetime] = {}
-        self.began_at = now()
+        """By node."""
         self.clock_leads_s: Mapping[str, float] = {}
+        """How far the clock of a node is ahead."""
+        self.lives: dict[str, Life] = {}
+        """By the uid of the gang's job."""
+        self.resumed_at: dict[str, datetime] = {}
+        """When the controller last started a gang, by the uid of its job."""
+        self.decided_by_people: set[str] = set()
+        """Keys of the jobs that people have suspended or started, which may end a Recovery for good."""
+        self.began_at = now()
+        """When the controller started in its first mode."""
         self.acting_since = datetime.min.replace(tzinfo=UTC)
+        """When the controller started in the mode that people had raised: it may act on faults from then
+        on."""
 
     def running(self, gang_uid: str) -> set[str]:
         """Uids of its pods of which a container runs."""
@@ -95,7 +97,7 @@ class Truth:
         self.faults.setdefault(node, []).append(fault)
 
     def is_ahead(self, node: str) -> bool:
-        """What its clock dates seems to happen later than it does."""
+        """Its clock is ahead, so that its events seem to happen later than they do."""
         return self.clock_leads_s.get(node, 0.0) > 1.0
 
     def has_trained(self, node: str, since: datetime) -> bool:

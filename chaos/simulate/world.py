@@ -57,7 +57,7 @@ _Place = tuple[Kind, str, str]
 
 
 class Simulation(Machines):
-    """`gangs`: by Job.key. Of each question about a job the key is asked, not the name."""
+    """`gangs`: by Job.key. A parameter `job` is that key too, since two jobs may have one name."""
 
     def __init__(self, setup: Setup, clock: Clock, truth: Truth) -> None:
         super().__init__(setup, clock, truth)
@@ -114,7 +114,7 @@ class Simulation(Machines):
             await self.start_controller()
 
     def change_settings(self, settings: Settings) -> None:
-        """What the next controller is started with."""
+        """The next controller is started with them."""
         if self.settings.mode is Mode.OBSERVE and settings.mode is not Mode.OBSERVE:
             self._is_promoted = True
         self.settings = self.invariants.facts.settings = settings

@@ -50,9 +50,8 @@ LAST_WORDS = (
 )
 """Last words of a rank that crashes: none, no known issue, one that another node may mend, one that only its
 owner can mend."""
-
-
 _BEFORE_A_STEP_S = 5.0
+"""All ranks run, and none has made a step yet."""
 _STARTS_WITHIN_S = 300
 
 

@@ -36,8 +36,8 @@ class WithinLimits(Check):
 
 
 class BrakeOfOneClass(Check):
-    """Of the nodes with faults of one class, detected within the window, no more are out than just did not
-    engage the brake.
+    """Faults of one class, detected within the window, take out no more nodes than just do not engage the
+    brake.
 
     Harm if missed: a broken driver update takes out node after node.
     """

@@ -12,16 +12,15 @@ from chaos.simulate.checks.base import Check
 from chaos.simulate.checks.write import Write
 from chaos.simulate.reading import (
     GANGS,
-    OVER,
     RECREATES,
     SCAN_OF,
     gang_uid,
     has_failed,
     has_own_volume,
+    is_active,
     is_fenced,
     node_of,
     owner,
-    phase,
     ready_condition,
 )
 from recover.resources import PODS, RECOVERIES
@@ -41,8 +40,8 @@ class FreedPodsAreDead(Check):
         pod = write.body
         if SCAN_OF in pod["metadata"].get("labels", {}):
             return
-        active = [r for r in self.facts.store.objects(RECOVERIES) if phase(r) not in OVER]
-        if not any(gang_uid(recovery) == owner(pod) for recovery in active):
+        recoveries = self.facts.store.objects(RECOVERIES)
+        if not any(is_active(recovery) and gang_uid(recovery) == owner(pod) for recovery in recoveries):
             yield "a pod was written whose gang is not being recovered"
         if self._clears_what_is_left(write.new) or _had_ended(pod):
             return

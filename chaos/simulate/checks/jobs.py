@@ -15,9 +15,9 @@ from chaos.simulate.checks.write import Write
 from chaos.simulate.reading import (
     HOLD,
     MARK,
-    OVER,
     gang_uid,
     has_consented,
+    is_active,
     is_suspended,
     made_by_set,
     phase,
@@ -49,7 +49,7 @@ class OnlyTheFieldsOfAStart(Check):
         if not has_consented(new):
             yield "a job that did not opt in was touched"
         if write.audit.subresource == "status":
-            yield from _restarts_are_counted_anew(old, new)
+            yield from _only_restarts_changed(old, new)
             return
         if without_ours(old) != without_ours(new):
             yield "more than suspend, affinity and envFrom of the job was changed"
@@ -74,7 +74,7 @@ class OnlyTheFieldsOfAStart(Check):
             return False
         name = msgspec.json.decode(before)["recovery"]
         found = self.facts.store.objects(RECOVERIES, new["metadata"]["namespace"])
-        return all(phase(recovery) in OVER for recovery in found if recovery["metadata"]["name"] == name)
+        return not any(is_active(recovery) for recovery in found if recovery["metadata"]["name"] == name)
 
 
 class EachActOnce(Check):
@@ -114,7 +114,7 @@ class EachActOnce(Check):
             yield f"a held job was {did}"
 
 
-def _restarts_are_counted_anew(old: Object, new: Object) -> Iterator[str]:
+def _only_restarts_changed(old: Object, new: Object) -> Iterator[str]:
     """In the status of a stopped JobSet the number of restarts may grow by one, and in that of a stopped Job
     the old start time may go."""
     before, after = dict(old.get("status", {})), dict(new.get("status", {}))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from chaos.simulate.checks.base import Check
 from chaos.simulate.checks.facts import Facts
 from chaos.simulate.checks.write import Write
-from chaos.simulate.reading import OVER, gang_uid, phase
+from chaos.simulate.reading import gang_uid, is_active
 from recover.reasons import Reason
 from recover.resources import RECOVERIES
 
@@ -26,7 +26,7 @@ class GivenUpAtTheLimit(Check):
 
     def violations(self, write: Write) -> Iterator[str]:
         old, new = write.old, write.new
-        if write.resource != RECOVERIES or old is None or new is None or phase(old) in OVER:
+        if write.resource != RECOVERIES or old is None or new is None or not is_active(old):
             return
         if new.get("status", {}).get("reason") != Reason.CRASH_LOOP:
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from chaos.simulate.checks.base import Check
 from chaos.simulate.checks.write import Write
-from chaos.simulate.reading import OVER, gang_uid, phase
+from chaos.simulate.reading import gang_uid, is_active, phase
 from recover.resources import RECOVERIES
 
 __all__ = ["OneRecoveryAtATime"]
@@ -20,9 +20,9 @@ class OneRecoveryAtATime(Check):
         if write.resource != RECOVERIES:
             return
         recoveries = self.facts.store.objects(RECOVERIES)
-        active = Counter(gang_uid(recovery) for recovery in recoveries if phase(recovery) not in OVER)
+        active = Counter(gang_uid(recovery) for recovery in recoveries if is_active(recovery))
         if any(count > 1 for count in active.values()):
             yield "two active recoveries of one gang"
         old, new = write.old, write.new
-        if old is not None and new is not None and phase(old) in OVER and phase(new) != phase(old):
+        if old is not None and new is not None and not is_active(old) and phase(new) != phase(old):
             yield f"a recovery that had ended as {phase(old)} became {phase(new)}"

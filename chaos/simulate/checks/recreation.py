@@ -36,7 +36,7 @@ class RecreatedAsItWas(Check):
     def _recreated(self, write: Write) -> Iterator[str]:
         job, meta = write.body, write.body["metadata"]
         if not has_consented(job) or meta.get("annotations", {}).get(RECREATES) != "recreate":
-            yield "a job was deleted or created that is not to be made anew"
+            yield "a job was deleted or created that nobody may create again"
         recovery = self._recovery_that_keeps(meta)
         if recovery is None:
             if write.old is not None or meta["name"] not in self._orphans:
@@ -44,9 +44,9 @@ class RecreatedAsItWas(Check):
             return
         kept = msgspec.json.decode(recovery["status"]["recreation"]["definition"])
         if not_ours(job, "annotations") != not_ours(kept, "annotations"):
-            yield "a job was made anew without what people had written"
+            yield "a job was created again without what people had written"
         if self.facts.truth.running(gang_uid(recovery)):
-            yield "a job was made anew over pods that run"
+            yield "a job was created again over pods that run"
 
     def _recovery_that_keeps(self, meta: Object) -> Object | None:
         """The Recovery that is about to start this job, and has its definition."""

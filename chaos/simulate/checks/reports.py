@@ -55,9 +55,9 @@ class Reports:
     def known(self, node: Object, incidents: list[Object], at: datetime) -> Iterator[str]:
         """Codes of the fatal faults that the controller must know this node to have."""
         name = node["metadata"]["name"]
-        told = [i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX) and i["spec"]["node"] == name]
+        said = [i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX) and i["spec"]["node"] == name]
         for report in self._by_node.get(name, {}).values():
-            if _is_known(report, node, told[-1] if told else None, at):
+            if _is_known(report, node, said[-1] if said else None, at):
                 yield report.code
 
 

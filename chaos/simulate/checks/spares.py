@@ -78,7 +78,7 @@ class SparesStandIn(Check):
 
     def _may_seem_out(self, node: str, at: datetime) -> bool:
         never = datetime.min.replace(tzinfo=at.tzinfo)
-        ends = (told.get(node, never) for told in (self._out, self._broken))
+        ends = (times.get(node, never) for times in (self._out, self._broken))
         return any(until is None or at - until <= VIEW_MAX for until in ends)
 
 

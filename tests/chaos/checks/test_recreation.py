@@ -19,7 +19,7 @@ from tests.chaos.checks.misdeeds import facts, found_by, made, said_after_recove
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ({}, "a job was deleted or created that is not to be made anew"),
+        ({}, "a job was deleted or created that nobody may create again"),
         ({"rekindle.dev/on-terminal": "recreate"}, "whose definition no Recovery holds"),
     ],
 )
@@ -36,8 +36,8 @@ def test_a_job_that_is_deleted_without_consent_or_definition_is_caught(
     ("keeps", "runs", "said"),
     [
         ("people's word", False, ""),
-        ("another word", False, "a job was made anew without what people had written"),
-        ("people's word", True, "a job was made anew over pods that run"),
+        ("another word", False, "a job was created again without what people had written"),
+        ("people's word", True, "a job was created again over pods that run"),
     ],
 )
 def test_a_job_that_comes_back_otherwise_than_it_was_or_too_early_is_caught(
