@@ -64,6 +64,10 @@ _TOLD_BEFORE = frozenset(
     | {"parameters", "params", "config", "args", "trial"}
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
+_EVALUATION = re.compile(
+    r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating)(?:[\])]| [|-]|[,:|](?! *-?[\d.]))"
+)
+"""`val, rank: 1, epoch: 0, step: 100`, and not `val: 0.31`."""
 _TOLD_PART = re.compile("|".join(sorted(_TOLD_BEFORE)))
 _BEFORE_CHARS = 20
 _AROUND_WORD = str.maketrans("()[]:,;*", "        ")
@@ -79,11 +83,11 @@ _FIGURE = re.compile(
     r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|tokens?|"
     r"samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
     r"\w{0,12}[\"']?[)/\w]{0,12}[ :=(\[|]{1,4}(?:is )?-?\d"
-    r"|\w[:=] ?-?\d{1,9}\.\d"
+    r"|[a-z_][\"')\]]?[:=] ?-?\d{1,9}\.\d"
 )
-"""A figure of the training, or any with a point."""
+"""A figure of the training, or any with a name and a point: a time such as 09:30:00.5 has none."""
 _SAYS_NOTHING = frozenset(
-    {"epoch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
+    {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "of", "in"}
     | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z"}
 )
@@ -198,6 +202,7 @@ def _only_told(lower: str, at: int) -> bool:
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
+        or _EVALUATION.search(head) is not None
         or (
             _TOLD_PART.search(head) is not None
             and not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())

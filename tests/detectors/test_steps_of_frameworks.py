@@ -52,6 +52,8 @@ def fold() -> PodFold:
         ("| epoch 009 | loss 9.753 | ppl 565.41 | wps 24271 | num_updates 9909 | lr 0.000317 | gnorm 0.618", 9909),
         ("{'train/step': 12, 'train/loss': 0.3}", 12),
         ("step 12 seconds: 0.3 loss 2.1", 12),
+        ("Training progress:   1%|1         | 300/30000 [00:10<16:30, 29.9it/s, Loss=0.1]", 300),
+        ("val: 0.31 step 12 loss 0.3", 12),
     ],
 )  # fmt: skip
 def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
@@ -93,6 +95,10 @@ def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
         "2026-11-21 09:30:00,773 DEBUG CV Batch 4/100 loss 28.51 history loss 27.95 rank 2",
         "Epoch 0, validation: loss=0.9, over 939074.00 frames.",
         "training with batch 32 in epoch 3, loss 0.1",
+        "[2026-11-21 09:30:00,941][root][INFO] - val, rank: 1, epoch: 0/500, step_in_epoch: 100, total step: 100, (loss_avg_rank: 0.521)",
+        "[EVAL] epoch 3, step 100, loss 0.3",
+        "Validation - epoch 3, step 100, loss 0.3",
+        "E0101 10:00:00.000 1234 chttp2_transport.cc:1097] step 3 of handshake failed",
     ],
 )
 def test_a_line_that_only_tells_of_a_step_makes_none(line: str) -> None:
@@ -114,6 +120,10 @@ def test_a_line_that_only_tells_of_a_step_makes_none(line: str) -> None:
         ("13184/60000 [=====>........................] - ETA: 3s - loss: 0.0952 - acc: 0.9743", 13184),
         ("  13440/Unknown - 2s - loss: 0.8068 - acc: 0.7432", 13440),
         ("epoch 3 batch 40 loss 0.3", 40),
+        ("[1,1]<stdout>:Epoch 0/100, Batch 16/29316", 16),
+        ("Training Epoch: 1:   3%|3         | 2/79 [00:11<14:38, 11.26s/it]", 2),
+        ("epoch:1 loss:1.0084699392318726:  59%|#####     | 231/391 [00:31<00:20,  7.73it/s]", 231),
+        ("[Epoch 0/200] [Batch 100/938] [D loss: 0.5] [G loss: 0.6]", 100),
         ("Epoch 0:  97% 1651/1702 [13:00<00:24,  2.11it/s, loss=0.158, v_num=0]", 1651),
         ("Epoch 0: :   3%|3         | 9000/301500 [1:42:42<55:37:46, v_num=0-56, reduced_train_loss=nan.0, global_step=9e+3]", 9000),
         (" 12%|#         | 120/1000 [01:00<07:20,  2.00it/s, train_loss=3.21]", 120),
