@@ -36,14 +36,16 @@ _OF_NODES = frozenset(Fault) - {Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
 
 
 def attempts_without_progress(
-    history: Sequence[Recovery], recovery: Recovery, step: int | None, since: datetime
+    history: Sequence[Recovery], recovery: Recovery, status: RecoveryStatus, since: datetime
 ) -> int:
     """Returns how often the gang was restarted since then, this time included, for the cause that restarts it
     now, without progress of its steps.
 
-    `step` is the step from which this restart begins, or the last step of the gang if that is not known. A
-    restart that began from the same step or a later one made no progress, and an unknown step counts as no
-    progress. A Recovery that ended Failed, for example because of a hold, has restarted nothing.
+    `status` is that of `recovery`, with the checkpoint that was chosen now. A restart that began from the
+    same step as this one or from a later step made no progress, and an unknown step counts as none. If no
+    checkpoint is known, the last step of the gang is compared with earlier recoveries only: the first step
+    after a restart ends its recovery, so the gang has made none since the restarts of this one. A Recovery
+    that ended Failed, for example because of a hold, has restarted nothing.
     """
     now = recovery.status.attempt
     wanted = _counted(recovery, now)
@@ -54,6 +56,7 @@ def attempts_without_progress(
     restarts += [(r, range(r.status.attempt, 0, -1)) for r in reversed(earlier) if began(r) >= since]
     count = 1
     for one, attempts in restarts:
+        step = _chosen(status) if one is recovery else reached(status)
         for attempt in attempts:
             before = _began_from(one, attempt)
             if step is not None and before is not None and step > before:
@@ -81,8 +84,12 @@ def cause_words(recovery: Recovery) -> str:
 
 def reached(status: RecoveryStatus) -> int | None:
     """The step from which a restart begins; if no checkpoint is known, the last step that was seen."""
-    chosen = status.checkpoint.step if status.checkpoint else None
+    chosen = _chosen(status)
     return status.last_step if chosen is None else chosen
+
+
+def _chosen(status: RecoveryStatus) -> int | None:
+    return status.checkpoint.step if status.checkpoint else None
 
 
 def attempts_limit(gang: Gang, limits: Budgets) -> int:

@@ -10,7 +10,7 @@ from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
 from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
-from recover.attempts import attempts_without_progress, cause_words, reached, restarts_limit
+from recover.attempts import attempts_without_progress, cause_words, restarts_limit
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
 from recover.diagnose.nodes import node_faults
@@ -122,7 +122,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     ended = known.held(ctx, status)
     if ended is not None:
         return ended
-    attempts = attempts_without_progress(history, ctx.recovery, reached(status), since)
+    attempts = attempts_without_progress(history, ctx.recovery, status, since)
     limit = restarts_limit(ctx.recovery, ctx.gang, ctx.settings.budgets)
     if attempts > limit:
         message = (

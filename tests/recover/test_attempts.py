@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from detectors.contract import Edge, Fault, LogError
-from recover.api import Phase
+from recover.api import CheckpointChoice, Phase, PhaseTime
+from recover.attempts import attempts_without_progress
 from recover.model import Pod, Template
 from recover.phases import advance
 from recover.reasons import Reason
@@ -87,6 +88,25 @@ def test_ten_crashes_with_a_newer_checkpoint_between_each_are_no_loop_though_nob
         recovering(world.later(600).crash(rank=1))
         step(world)
     assert only_recovery(world).status.attempt == 11
+
+
+def test_a_start_without_a_checkpoint_after_starts_from_one_is_no_progress() -> None:
+    """The last step in the log is above that of the checkpoint, and was made before all these starts."""
+    world = recovering(cluster(nodes=8).running(gang(ranks=4)).crash(rank=1))
+    recovery = only_recovery(world)
+    starts = [
+        PhaseTime(phase=Phase.RESUMING, attempt=attempt, at=world.now, step=10) for attempt in range(1, 4)
+    ]
+    unverified = CheckpointChoice(attempt=4, verified=False)
+    status = msgspec.structs.replace(
+        recovery.status, attempt=4, phases=starts, last_step=29, checkpoint=unverified
+    )
+    now = msgspec.structs.replace(recovery, status=status)
+    day_ago = world.now - timedelta(days=1)
+    later = msgspec.structs.replace(status, checkpoint=msgspec.structs.replace(unverified, step=20))
+
+    assert attempts_without_progress([now], now, status, day_ago) == 4
+    assert attempts_without_progress([now], now, later, day_ago) == 1
 
 
 def crashed(world: Worlds) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from detectors.contract import Edge
 from recover.actions import Create, Delete
-from recover.api import Phase, Recovery
+from recover.api import Phase, Recovery, RecoveryStatus
 from recover.attempts import attempts_without_progress
 from recover.decode import SCAN_OF
 from recover.expiry import expire
@@ -82,7 +82,7 @@ def test_recoveries_that_people_have_kept_from_stopping_anything_are_no_attempts
     history = world.world().history("llm-uid")
 
     assert len(history) == 5
-    assert attempts_without_progress(history, history[-1], None, NOW - timedelta(days=1)) == 1
+    assert attempts_without_progress(history, history[-1], RecoveryStatus(), NOW - timedelta(days=1)) == 1
 
 
 @pytest.mark.parametrize("gone", [False, True])
