@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 import structlog
@@ -28,6 +28,10 @@ __all__ = ["STATE", "ModeKeeper", "kept_modes"]
 
 STATE = "rekindle-state"
 WRITE_AGAIN_S = 2.0
+_START_MAX = timedelta(minutes=2)
+"""A promotion is an upgrade of the installation. It begins when the new controller's process does, even if
+the API server is slow or away until that process leads. A process that has stood by for longer may have been
+started before the kept mode was in force."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +46,8 @@ class ModeKeeper:
         self._observer = observer
         self._settings = settings
         self._clock = clock
-        self._modes = Modes(begun(settings.mode, clock.now()))
+        self._started = clock.now()
+        self._modes = Modes(begun(settings.mode, self._started))
         self._loaded = False
         self._to_write = asyncio.Event()
 
@@ -57,18 +62,25 @@ class ModeKeeper:
         """Reads since when each mode is in force, or writes that it begins now. Raises ApiError, ReplyLost,
         NotLeaderError."""
         kept = await self._read()
-        now, mode = self._clock.now(), self._settings.mode
-        cluster = changed(kept.cluster, mode, now) if kept is not None else begun(mode, now)
+        at, mode = self._promoted_at(kept), self._settings.mode
+        cluster = changed(kept.cluster, mode, at) if kept is not None else begun(mode, at)
         if kept is None or kept.cluster != cluster:
             log.info("mode begins", mode=str(mode), since=cluster.since[mode].isoformat())
         self._tell_of_higher(mode)
         self._modes = msgspec.structs.replace(kept or self._modes, cluster=cluster)
-        pools = followed(self._modes.pools, self._settings.modes.pools, now)
+        pools = followed(self._modes.pools, self._settings.modes.pools, at)
         self._follow(msgspec.structs.replace(self._modes, pools=pools))
         self._to_write.clear()
         if kept != self._modes:
             await self._write()
         self._loaded = True
+
+    def _promoted_at(self, kept: Modes | None) -> datetime:
+        """When what the settings allow, and what was kept did not, has begun."""
+        now = self._clock.now()
+        known = [kept.cluster, *kept.pools.values()] if kept is not None else []
+        is_news = all(at <= self._started for standing in known for at in standing.since.values())
+        return self._started if is_news and now - self._started <= _START_MAX else now
 
     def _tell_of_higher(self, mode: Mode) -> None:
         lower = self._settings.modes

@@ -52,12 +52,15 @@ class Lab:
         self.store.patch(CONFIGMAPS, STATE, {"data": data}, namespace=OWN)
 
     @asynccontextmanager
-    async def controller(self, mode: Mode = Mode.RECOVER, **lower: Any) -> AsyncIterator[ModeKeeper]:
+    async def controller(
+        self, mode: Mode = Mode.RECOVER, *, waits_s: float = 0.0, **lower: Any
+    ) -> AsyncIterator[ModeKeeper]:
         settings = Settings(mode=mode, modes=LowerModes(**lower))
         client = Client(self.store, "controller")
         self.observer = Observer(client, settings, lambda: None)
         self.say()
         keeper = ModeKeeper(client, self.observer, settings, self.clock)
+        self.clock.at += timedelta(seconds=waits_s)
         await keeper.load()
         writing = asyncio.create_task(keeper.run())
         try:
@@ -66,9 +69,9 @@ class Lab:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 
-    async def modes(self, mode: Mode = Mode.RECOVER, **lower: Any) -> Modes:
-        """What a controller that starts now knows."""
-        async with self.controller(mode, **lower) as keeper:
+    async def modes(self, mode: Mode = Mode.RECOVER, *, waits_s: float = 0.0, **lower: Any) -> Modes:
+        """What a controller that starts now knows, once it leads."""
+        async with self.controller(mode, waits_s=waits_s, **lower) as keeper:
             return keeper.now()
 
     def say(self, **words: str | None) -> None:
@@ -114,6 +117,34 @@ async def test_what_is_raised_by_the_settings_begins_with_the_controller_that_re
     assert modes.pools["a"].since == {Mode.RECOVER: raised, Mode.REPAIR: raised}
     assert modes.pools["b"].since == {}
     assert modes.cluster.since[Mode.RECOVER] == NOW
+
+
+@pytest.mark.parametrize(("waits_s", "counts_from_s"), [(0, 0), (90, 0), (600, 600)])
+async def test_a_promotion_begins_with_the_process_even_if_it_leads_later_unless_it_stood_by_for_long(
+    waits_s: float, counts_from_s: float
+) -> None:
+    lab = Lab()
+    await lab.modes(Mode.OBSERVE, pools={"a": Mode.OBSERVE})
+    raised = lab.later(5)
+
+    modes = await lab.modes(Mode.RECOVER, waits_s=waits_s)
+
+    begins = raised + timedelta(seconds=counts_from_s)
+    assert modes.cluster.since[Mode.RECOVER] == begins
+    assert modes.pools["a"].since[Mode.RECOVER] == begins
+
+
+async def test_a_process_that_is_older_than_the_kept_mode_promotes_when_it_leads() -> None:
+    lab = Lab()
+    client, settings = Client(lab.store, "controller"), Settings(mode=Mode.RECOVER)
+    older = ModeKeeper(client, Observer(client, settings, lambda: None), settings, lab.clock)
+    lab.later(0.5)
+    await lab.modes(Mode.OBSERVE)
+    leads = lab.later(0.5)
+
+    await older.load()
+
+    assert older.now().cluster.since[Mode.RECOVER] == leads
 
 
 async def test_the_cluster_keeps_the_time_of_what_it_goes_on_doing() -> None:
