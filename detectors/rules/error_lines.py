@@ -22,7 +22,7 @@ _TRIGGERS = (
     "ill", "t o", "t c", "ermi", "9999", "or ", "all", " in", " fa", "ost", "EL0", "_STAT", "HCCL_",
     "sto", "tatus", "rrupt", "EJ0", "ory", "en ", " re", "DUE", "EZ", "EE", "EH", "re ", "orted", "Ret",
     "EAD", "SIG", "LED", "ync", "nccl", "de ", "nde", "hat", " is ", "kind:", "down", "exitc", "ms,",
-    " dead", "UNAVA", "Peer", "wandb", "ime", "on:", "queue", "uck", "vice",
+    " dead", "UNAVA", "Peer", "wandb", "ime", "on:", "queue", "uck", "vice", "ssert", "LE:", "rrier", "ORTED",
 )
 # fmt: on
 """Each pattern is looked for only where the first of these that it holds is in the line. They are short, so
