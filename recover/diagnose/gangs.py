@@ -15,6 +15,7 @@ from detectors.contract import Fault, Origin, Severity
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
 from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.coverage import looked_at, not_covered
+from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
 from recover.diagnose.first_step import first_step_due, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.model import Diagnosis, Harm, Loss, incident_name
@@ -34,6 +35,7 @@ _OUTSIDE = {
     "not-admitted": "its kubelet has refused its pod",
 }
 """Losses that are not the program's own."""
+_IN_PLACE = "restarted in place"
 _NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
 """Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
 
@@ -160,8 +162,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
         error = first.code  # what its log says is how it took its end
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
-        fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
-        why = "nobody is blamed: its log says that another rank went before it, and none is known to have"
+        fault, blame, why = Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first)
     elif covered == "":
         fault, blame = Fault.APPLICATION, Blame.APPLICATION
         why = looked_at(world, first.node)
@@ -210,7 +211,7 @@ def _evidence(loss: Loss) -> Evidence:
         code=loss.code,
         node=loss.node,
         pod=loss.pod,
-        text="restarted in place" if loss.in_place else "",
+        text="; ".join(filter(None, (_IN_PLACE if loss.in_place else "", told_by_log(loss)))),
     )
 
 

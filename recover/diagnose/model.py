@@ -34,6 +34,8 @@ class Loss(msgspec.Struct, frozen=True):
     """Its log says that another rank was gone first."""
     error: str = ""
     """Code of the first error in its log, if its agent has read one."""
+    error_at: datetime | None = None
+    """When its log showed that, by its node's clock."""
     created: datetime | None = None
     """When its pod was created."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from functools import cache
 from itertools import zip_longest
 
-from detectors.catalog.log_errors import packaged_log_errors
 from detectors.contract import Edge, PodProgress
 from recover.api import Phase, Recovery
+from recover.diagnose.first_loss import follows, in_order
 from recover.diagnose.model import Loss
 from recover.goes_on import CLOCKS_APART
 from recover.model import Container, Gang, Pod, PodPhase, World
@@ -82,16 +81,7 @@ def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
     """Ranks that are gone or failed, first loss first. Ranks that ended well are not lost."""
     found = [loss for pod in pods if (loss := _loss(world, pod, now)) is not None]
-    return sorted(found, key=lambda loss: (loss.propagated, loss.at, not _by_itself(loss), loss.pod))
-
-
-def _by_itself(loss: Loss) -> bool:
-    """Of losses in one second, one by a signal or for memory came first: who loses a peer exits by himself.
-
-    The API keeps whole seconds.
-    """
-    code = loss.code.removeprefix("exit-")
-    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)
+    return in_order(found)
 
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
@@ -99,6 +89,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     ended = min(failed, key=lambda c: c.beside, default=None)
 
     progress = world.progress(pod)
+    error = progress.first_error if progress is not None else None
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
         return Loss(
@@ -110,8 +101,9 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             code=code,
             restarts=ended.restarts if ended else 0,
             in_place=in_place,
-            propagated=_propagated(progress),
-            error=progress.first_error.code if progress is not None and progress.first_error else "",
+            propagated=error is not None and follows(code, error.code),
+            error=error.code if error is not None else "",
+            error_at=error.at if error is not None else None,
             created=pod.created,
         )
 
@@ -151,16 +143,6 @@ def _code(container: Container | None) -> str:
     if container is None or container.exit_code is None:
         return "failed"
     return "oom-killed" if container.reason == "OOMKilled" else f"exit-{container.exit_code}"
-
-
-def _propagated(progress: PodProgress | None) -> bool:
-    error = progress.first_error if progress is not None else None
-    return error is not None and error.code in _propagated_codes()
-
-
-@cache
-def _propagated_codes() -> frozenset[str]:
-    return frozenset(row.code for row in packaged_log_errors() if row.propagated)
 
 
 def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from detectors.contract import Edge, Fault, LogError
 from recover.actions import Create
 from recover.api import Blame, Phase
+from recover.diagnose.ranks import losses
 from recover.model import Container, Pod, PodPhase
 from recover.resources import RECOVERIES
 from tests.acting import advanced, only_recovery, recovering, step
@@ -130,6 +131,80 @@ def test_a_rank_that_says_that_it_lost_a_peer_is_not_blamed_while_no_other_is_kn
     assert plan.incident.status.blame is Blame.UNKNOWN
     assert plan.incident.status.suspects == []
     assert "its log says that another rank went before it" in plan.incident.status.summary
+
+
+def says(world: Worlds, rank: int, code: str, *, ago_s: float) -> None:
+    pod = world.pods["llm-uid"][f"llm-{rank}-uid"]
+    at = world.now - timedelta(seconds=ago_s)
+    world.progress(pod, Edge.ENDED, at=at, first_error=LogError(code=code, at=at, text="in its words"))
+
+
+def lost(world: Worlds) -> list[str]:
+    pods = sorted(world.pods["llm-uid"].values(), key=lambda pod: pod.name)
+    return [loss.pod for loss in losses(world.world(), pods, world.now)]
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ({1: ("log-traceback", 9.0), 3: ("log-traceback", 60.0)}, "llm-worker-3"),
+        ({1: ("log-cuda-oom", 9.0), 3: ("log-traceback", 12.0)}, "llm-worker-1"),
+        ({1: ("log-cuda-oom", 9.0), 3: ("log-traceback", 30.0)}, "llm-worker-3"),
+        ({1: ("log-cuda-oom", 9.0), 3: ("log-traceback", 3600.0)}, "llm-worker-1"),
+        ({1: ("log-store-timeout", 60.0), 3: ("log-traceback", 4.0)}, "llm-worker-3"),
+        ({1: ("log-told-to-end", 60.0), 3: ("log-usage", 4.0)}, "llm-worker-3"),
+        ({1: ("log-of-our-own", 9.0), 3: ("log-nccl-remote", 60.0)}, "llm-worker-1"),
+    ],
+    ids=[
+        "the own fault that was printed first, though its rank ended last",
+        "one that says what broke, before one within the clocks' difference that does not",
+        "one that was first by more than the clocks may differ",
+        "an error of an hour ago was survived",
+        "who waited in vain comes last",
+        "who was asked to end comes last",
+        "an error of people's own is an own fault",
+    ],
+)
+def test_of_lost_ranks_the_first_own_fault_is_the_first(
+    said: dict[int, tuple[str, float]], first: str
+) -> None:
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=1, ago_s=5).crash(rank=3, ago_s=3)
+    for rank, (code, ago_s) in said.items():
+        says(world, rank, code, ago_s=ago_s)
+
+    assert lost(world)[0] == first
+
+
+def test_the_other_losses_are_told_as_consequences_without_the_text_of_a_log() -> None:
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=1, ago_s=5).crash(rank=3, ago_s=3)
+    says(world, 1, "log-connection-reset", ago_s=6)
+    says(world, 3, "log-cuda-oom", ago_s=7)
+
+    told = {e.pod: e.text for e in world.decide().incident.status.evidence}
+
+    assert told == {
+        "llm-worker-1": "a consequence: its log says that it lost a peer (log-connection-reset)",
+        "llm-worker-3": "the first error of its log (log-cuda-oom)",
+    }
+
+
+def test_a_rank_that_is_asked_to_end_as_its_pod_is_taken_away_is_the_first_loss() -> None:
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=3, ago_s=1)
+    deleted(world, 2, ago_s=4, gone=False, exit_code=1)
+    says(world, 2, "log-told-to-end", ago_s=3)
+    says(world, 3, "log-traceback", ago_s=2)
+
+    assert lost(world)[0] == "llm-worker-2"
+
+
+def test_of_a_rank_that_was_asked_to_end_nobody_knows_who_asked() -> None:
+    world = cluster().running(gang("llm", ranks=4)).crash(rank=1)
+    says(world, 1, "log-told-to-end", ago_s=1)
+
+    incident = world.decide().incident
+
+    assert (incident.spec.fault, incident.status.blame) == (Fault.UNKNOWN, Blame.UNKNOWN)
+    assert "its log says that it was asked to end" in incident.status.summary
 
 
 def test_the_rank_that_the_others_lost_is_named_though_it_was_told_of_last() -> None:

@@ -49,7 +49,8 @@ class GraceInPlace(Check):
         if (write.old or {}).get("status", {}).get("evidence"):
             return
         evidence = write.new.get("status", {}).get("evidence", [])
-        if not write.new["spec"].get("gang") or [e.get("text") for e in evidence] != ["restarted in place"]:
+        texts = [e.get("text", "").partition(";")[0] for e in evidence]
+        if not write.new["spec"].get("gang") or texts != ["restarted in place"]:
             return
         if self.facts.truth.is_ahead(evidence[0].get("node", "")):
             return

@@ -1,0 +1,107 @@
+"""Which of a gang's lost ranks failed first, and which ones only followed. Pure; for ranks.py and gangs.py.
+
+A rank's log says whether the rank failed by itself or lost a peer (detectors/rules/logs.py). Of those that
+failed by themselves the one whose error came first is the cause. Times come from different nodes' clocks, so
+between errors that are close to each other the one that says what broke counts before one that does not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cache
+
+from detectors.catalog.log_errors import Implies, packaged_log_errors
+from recover.diagnose.model import Loss
+
+__all__ = ["follows", "in_order", "nobody_is_blamed", "told_by_log"]
+
+_SIGTERM = 143
+"""Exit code of an orderly stop."""
+_DYING = timedelta(minutes=2)
+"""So long a process may take from its error to its end, where its library waits for peers or its launcher
+for other workers. An older error was survived, though no step has shown it."""
+_CLOCKS = timedelta(seconds=5)
+"""Clocks that are kept in time differ by less, and within that a rank dies of a peer that it has lost."""
+_WORDS = {
+    Implies.PEER_LOST: "a consequence: its log says that it lost a peer",
+    Implies.TIMED_OUT: "a consequence: its log says that it waited in vain for a peer",
+    Implies.TOLD_TO_END: "a consequence: its log says that it was asked to end",
+    Implies.SAID_ELSEWHERE: "its log says only that a process failed",
+}
+
+
+def follows(code: str, error: str) -> bool:
+    """Whether the log of a rank that was lost as `code` says that its cause is elsewhere. Whoever takes a pod
+    away asks it to end: such a log tells of no other loss."""
+    said = _implied(error)
+    return said.propagated and not (_is_from_outside(code) and said is Implies.TOLD_TO_END)
+
+
+def _is_from_outside(code: str) -> bool:
+    return not code.startswith("exit-") and code not in ("oom-killed", "failed")
+
+
+def _implied(code: str) -> Implies:
+    """What the first error of a log says of its rank. A code that people added is an own fault."""
+    return _rows().get(code, Implies.OWN_FAULT)
+
+
+@cache
+def _rows() -> dict[str, Implies]:
+    return {row.code: row.implies for row in packaged_log_errors()}
+
+
+def in_order(found: list[Loss]) -> list[Loss]:
+    """The first loss first. Ranks whose logs tell of a loss elsewhere come last, whatever their times say."""
+    ordered = sorted(
+        found, key=lambda loss: (loss.propagated, _failed_at(loss), not _by_itself(loss), loss.pod)
+    )
+    if len(ordered) < 2 or ordered[0].propagated or _says_why(ordered[0]):
+        return ordered
+    until = _failed_at(ordered[0]) + _CLOCKS
+    close = (loss for loss in ordered if not loss.propagated and _failed_at(loss) <= until)
+    first = next((loss for loss in close if _says_why(loss)), ordered[0])
+    return [first, *(loss for loss in ordered if loss is not first)]
+
+
+def told_by_log(loss: Loss) -> str:
+    """In words, without the log's own text: others may read it."""
+    if not loss.error:
+        return ""
+    words = _WORDS.get(_implied(loss.error), "the first error of its log")
+    return f"{words} ({loss.error})"
+
+
+def nobody_is_blamed(loss: Loss) -> str:
+    """Why not the program, where the first loss is one of which its log says that its cause is elsewhere."""
+    match _implied(loss.error):
+        case Implies.TOLD_TO_END:
+            said = "it was asked to end, and nobody is known to have asked it"
+        case Implies.SAID_ELSEWHERE:
+            said = "a process failed, and does not say why"
+        case _:
+            said = "another rank went before it, and none is known to have"
+    return f"nobody is blamed: its log says that {said}"
+
+
+def _failed_at(loss: Loss) -> datetime:
+    """When its own fault was printed, or else when it ended."""
+    at = loss.error_at
+    is_of_this_end = at is not None and timedelta() <= loss.at - at <= _DYING
+    return at if at is not None and is_of_this_end and not loss.propagated else loss.at
+
+
+def _says_why(loss: Loss) -> bool:
+    """It is known what ended the rank: a named fault, a signal, or somebody who took its pod away."""
+    if _by_itself(loss) or _is_from_outside(loss.code):
+        return True
+    return bool(loss.error) and _implied(loss.error) is Implies.OWN_FAULT
+
+
+def _by_itself(loss: Loss) -> bool:
+    """Of losses in one second, one by a signal or for memory came first: who loses a peer exits by himself.
+
+    The API keeps whole seconds.
+    """
+    code = loss.code.removeprefix("exit-")
+    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)
