@@ -10,6 +10,7 @@ Whatever it finds is the tenant's own word, and never takes a node out.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -31,6 +32,10 @@ _GOES_ON_LINES = 100
 steps are unread, nothing else tells."""
 _MESSAGE_LINES = 8
 """The message of an exception may go on for so many lines: NCCL's last error stands in its third one."""
+_OPEN_MAX = 16
+_OTHER_LINE = re.compile(r"\[|[A-Z]\d{4} |[A-Z]+:|[\w.-]+:\d+:\d+ \[|slurm|srun")
+"""How a line begins that is no part of an exception's message: one of a logger or of NCCL, which another rank
+may have printed, or of Slurm."""
 _TOGETHER = timedelta(seconds=10)
 """A rank that fails first may print why only once it has closed its connections, after its peers."""
 _WEIGHT = {
@@ -46,14 +51,11 @@ _WEIGHT = {
 
 
 class _In(Enum):
-    """Which traceback the next lines belong to."""
+    """Where a traceback was raised."""
 
-    NONE = auto()
     MAIN = auto()
     THREAD = auto()
     IGNORED = auto()
-    BEFORE_THREAD = auto()
-    BEFORE_IGNORED = auto()
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -63,7 +65,11 @@ class Errors(msgspec.Struct, frozen=True):
     place: int = -1
     """Of its row, in order of precedence."""
     implies: Implies = Implies.NOTHING
-    inside: _In = _In.NONE
+    open: tuple[tuple[str, _In], ...] = ()
+    """The tracebacks whose exception has not come yet, with the prefix of their rank: many ranks may print
+    theirs at once."""
+    announced: _In = _In.MAIN
+    """What the next traceback will be."""
     chained: bool = False
     """The next exception was raised because of this error, or while it was handled."""
     prefix: str = ""
@@ -86,20 +92,19 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     mark = mark_in(line)
     if mark is not None:
         return _marked(errors, mark, line, at)
+    if errors.announced is not _In.MAIN:
+        errors = msgspec.structs.replace(errors, announced=_In.MAIN)
     place = row_in(rows, line)
-    if place is None and errors.inside is _In.NONE and errors.error is None:
+    if place is None and not errors.open and errors.error is None:
         return errors
     prefix, text = without_prefix(line)
-    inside = errors.inside
     ends = False
-    if inside in (_In.BEFORE_THREAD, _In.BEFORE_IGNORED):
-        errors = msgspec.structs.replace(errors, inside=_In.NONE)
-    elif inside is not _In.NONE:
+    if errors.open:
         if not text or text[0] in " \t│╭╰":
             return errors  # the program's own source, which may hold any words
         ends = is_exception(text)
         if ends:
-            errors = msgspec.structs.replace(errors, inside=_In.NONE)
+            errors, inside = _closed(errors, prefix)
             if inside is _In.IGNORED:
                 return errors
             if place is None:
@@ -109,7 +114,7 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     row = rows.rows[place]
     if row.implies is Implies.NOTHING:
         return errors
-    if not _tells_more(errors, place, prefix, at, rows):
+    if not _tells_more(errors, place, prefix, text, at, rows):
         return msgspec.structs.replace(
             errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
         )
@@ -117,7 +122,7 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
         error=LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX)),
         place=place,
         implies=row.implies,
-        inside=errors.inside,
+        open=errors.open,
         prefix=prefix,
         open_lines=_MESSAGE_LINES,
         heard_at=at,
@@ -141,7 +146,7 @@ def restored(error: LogError | None, rows: Rows) -> Errors:
     return Errors(error=error, place=place, implies=implies, heard_at=error.at)
 
 
-def _tells_more(errors: Errors, place: int, prefix: str, at: datetime, rows: Rows) -> bool:
+def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
     """Whether a line tells more of why the process ended than the error that is known."""
     row = rows.rows[place]
     if errors.error is None:
@@ -150,8 +155,9 @@ def _tells_more(errors: Errors, place: int, prefix: str, at: datetime, rows: Row
     goes_on = of_one_rank and (errors.open_lines > 0 or errors.chained)
     old, new = errors.implies, row.implies
     if old is Implies.OWN_END:
-        if of_one_rank and errors.open_lines > 0 and place < errors.place:
-            return new not in (Implies.MAYBE_OWN, Implies.SAID_ELSEWHERE, Implies.OWN_END)
+        if new in (Implies.PEER_LOST, Implies.TIMED_OUT):
+            is_message = of_one_rank and errors.open_lines > 0 and _OTHER_LINE.match(text) is None
+            return is_message and place < errors.place
         return new is Implies.OWN_FAULT and goes_on
     if old is Implies.OWN_FAULT:
         return new is Implies.OWN_FAULT and goes_on and place < errors.place
@@ -166,13 +172,24 @@ def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
     if mark is Mark.CHAINED:
         is_same = without_prefix(line)[0] == errors.prefix
         return msgspec.structs.replace(errors, chained=is_same) if errors.error is not None else errors
-    before = errors.inside
-    if mark is Mark.TRACEBACK:
-        follows = {_In.BEFORE_THREAD: _In.THREAD, _In.BEFORE_IGNORED: _In.IGNORED}
-        inside = follows.get(before, _In.MAIN)
-    else:
-        inside = _In.BEFORE_THREAD if mark is Mark.IN_THREAD else _In.BEFORE_IGNORED
-    return msgspec.structs.replace(errors, inside=inside, open_lines=0, heard_at=at, quiet_lines=0)
+    if mark is not Mark.TRACEBACK:
+        follows = _In.THREAD if mark is Mark.IN_THREAD else _In.IGNORED
+        return msgspec.structs.replace(errors, announced=follows)
+    prefix = without_prefix(line)[0]
+    begun = (*errors.open, (prefix, errors.announced))[-_OPEN_MAX:]
+    open_lines = 0 if prefix == errors.prefix else errors.open_lines
+    return msgspec.structs.replace(
+        errors, open=begun, announced=_In.MAIN, open_lines=open_lines, heard_at=at, quiet_lines=0
+    )
+
+
+def _closed(errors: Errors, prefix: str) -> tuple[Errors, _In]:
+    """Without the traceback that an exception of this rank ends, and where that was raised. A bar drawn
+    before it may hide the prefix of a traceback: then the last one is ended."""
+    of_rank = [n for n, (of, _) in enumerate(errors.open) if of == prefix]
+    ended = of_rank[-1] if of_rank else len(errors.open) - 1
+    left = errors.open[:ended] + errors.open[ended + 1 :]
+    return msgspec.structs.replace(errors, open=left), errors.open[ended][1]
 
 
 def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:
@@ -184,7 +201,7 @@ def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:
             return errors
         is_over = errors.quiet_lines + 1 >= _GOES_ON_LINES
         return (
-            Errors(inside=errors.inside)
+            Errors(open=errors.open)
             if is_over
             else msgspec.structs.replace(errors, quiet_lines=errors.quiet_lines + 1, open_lines=0)
         )

@@ -378,6 +378,36 @@ def test_a_message_that_goes_on_names_the_error_more_closely() -> None:
     assert code([TRACEBACK, internal, "Last error:", "socketPollConnect: returned"]) == "log-nccl-system"
 
 
+def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end() -> None:
+    lost = ["    work.wait()", "torch.DistBackendError: NCCL communicator was aborted on rank 0."]
+    own = ["    raise ValueError", "ValueError: bad shape"]
+    lines = [
+        "[rank0]: " + TRACEBACK,
+        "[rank1]: " + TRACEBACK,
+        *(f"[rank0]: {line}" for line in lost),
+        *(f"[rank1]: {line}" for line in own),
+    ]
+
+    assert code(lines) == "log-traceback"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[E ProcessGroupNCCL.cpp:455] Some NCCL operations have failed or timed out.",
+        "llm-0:15:91 [3] NCCL WARN Call to recv failed : Connection reset by peer",
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T09:30:00 ***",
+        "srun: error: n1: task 3: Exited with exit code 1",
+    ],
+)
+def test_what_others_print_behind_an_exception_is_not_its_message(line: str) -> None:
+    assert code([*OWN, line]) == "log-traceback"
+
+
+def test_an_announced_exception_without_a_traceback_hides_no_later_one() -> None:
+    assert code(["Exception ignored in: <generator>", "SystemError: x", *OWN]) == "log-traceback"
+
+
 def test_a_members_exception_of_a_group_is_the_error() -> None:
     lines = [
         "  + Exception Group Traceback (most recent call last):",
