@@ -43,7 +43,11 @@ def uncounted_bytes(schema: dict[str, Any], *, optional: bool = True) -> int:
             return schema["maxLength"] + 2 if optional else schema["maxLength"] - len("2026-11-21T09:30:00Z")
         case "string":
             return 2 if optional else 0
-    return 25  # a number or a truth value
+        case "boolean":
+            return len("false")
+        case "integer":
+            return len(str(-(2**63)))
+    return 25  # a number with a fraction
 
 
 def test_every_string_and_list_of_a_nodehealths_status_is_bounded() -> None:
