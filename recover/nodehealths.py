@@ -1,16 +1,18 @@
 """Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, which log
-lines people's own recipes look for, and when to let go of its devices for a repair.
+lines people's own recipes look for, for which checkpoints the controller waits, and when to let go of its
+devices for a repair.
 
 Agents may not create their own object: it is made here, owned by the Node, so that it goes with it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detectors.contract import CoverageState, NodeHealth, NodeHealthSpec, PodSettings, Source, key
 from recover.actions import Action, Create, Patch, Plan
+from recover.awaited import requests
 from recover.consent import OptIn, opt_in
 from recover.durations import parse_s
 from recover.model import Gang, Node, Pod, World
@@ -29,12 +31,12 @@ def upkeep(world: World) -> Plan:
     chains: list[tuple[Action, ...]] = []
     signatures = list(world.signatures)
     known = signatures
-    hands_off = _hands_off(world)
+    hands_off, waits = _hands_off(world), requests(world)
     unread = world.unread.get(NODEHEALTHS, ())
     for node in world.nodes.values():
         if not node.is_accelerated or node.name in unread:
             continue
-        pods = sorted(_pods(world, node.name), key=lambda p: p.uid)[:64]
+        pods = sorted(_pods(world, node.name, waits), key=lambda p: p.uid)[:64]
         step = hands_off.get(node.name, "")
         spec = NodeHealthSpec(pods=pods, signatures=signatures, hands_off=step)
         health = world.health.get(node.name)
@@ -60,9 +62,10 @@ def _hands_off(world: World) -> dict[str, str]:
     return found
 
 
-def _pods(world: World, node: str) -> Iterator[PodSettings]:
-    """Only pods whose job says something: the agent knows the common forms by itself. Where it cannot follow
-    all logs, those of all jobs that opted in: whom it is told of comes first."""
+def _pods(world: World, node: str, waits: Mapping[str, str]) -> Iterator[PodSettings]:
+    """Only pods whose job says something, or whose next checkpoint the controller waits for: the agent knows
+    the common forms by itself. Where it cannot follow all logs, those of all jobs that opted in: whom it is
+    told of comes first."""
     crowded = _is_crowded(world.health.get(node))
     for uid in world.gangs_on.get(node, ()):
         gang = world.gangs.get(uid)
@@ -70,11 +73,12 @@ def _pods(world: World, node: str) -> Iterator[PodSettings]:
             continue
         says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations
         namespace = world.namespaces.get(gang.ref.namespace)
-        if not says and not (crowded and opt_in(gang, namespace) is OptIn.ENABLED):
+        is_named = says or (crowded and opt_in(gang, namespace) is OptIn.ENABLED)
+        if not is_named and not waits:
             continue
         for pod in world.pods(uid):
-            if pod.node == node and not pod.ended:
-                yield _settings(gang, pod)
+            if pod.node == node and not pod.ended and (is_named or pod.uid in waits):
+                yield _settings(gang, pod, waits.get(pod.uid, ""))
 
 
 def _is_crowded(health: NodeHealth | None) -> bool:
@@ -89,12 +93,13 @@ def usable_template(text: str) -> bool:
     return text.count("{step}") == 1 and len(text) <= 128
 
 
-def _settings(gang: Gang, pod: Pod) -> PodSettings:
+def _settings(gang: Gang, pod: Pod, awaits_save: str) -> PodSettings:
     template = gang.annotations.get(STEP_TEMPLATE, "")
     return PodSettings(
         uid=pod.uid,
         step_template=template if usable_template(template) else "",
         hang_timeout_s=parse_s(gang.annotations.get(HANG_TIMEOUT, "")),
+        awaits_save=awaits_save,
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from recover.actions import Action, Create, Emit, Patch
 from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
+from recover.awaited import Awaited
 from recover.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
 from recover.diagnose.apart import about_gang
 from recover.diagnose.model import Diagnosis, Harm, fingerprint
@@ -142,17 +143,25 @@ def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
     if harm.due is None:
         return Denied(Reason.STILL_TRAINING, f"{harm.gang.ref} is not known to have stopped training")
     if diagnosis.settled:
-        at = f"{harm.gang.ref} trains on, and is moved at {harm.due:%H:%M:%S} (checkpoint_grace_s)"
-        return Denied(Reason.STILL_TRAINING, f"{at}, {_why_later(diagnosis, harm)}")
+        return Denied(
+            Reason.STILL_TRAINING, f"{harm.gang.ref} trains on, and is moved {_later(diagnosis, harm)}"
+        )
     return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
 
 
-def _why_later(diagnosis: Diagnosis, harm: Harm) -> str:
+def _later(diagnosis: Diagnosis, harm: Harm) -> str:
+    """When a gang is moved that trains on a degraded node, and why not before."""
+    at = f"at {harm.due:%H:%M:%S} (checkpoint_grace_s)"
+    if harm.awaited is Awaited.NEXT:
+        return f"at its next checkpoint, at the latest {at}"
+    if harm.awaited is Awaited.MOVED_BEFORE:
+        return f"{at}, since it was moved off {diagnosis.node} for this fault before and came back"
+    unseen = "no line of its log has shown so far that a checkpoint is complete"
     if saves_on_sigterm(harm.gang.annotations):
-        return f"since {diagnosis.node} was degraded before the job came there"
+        return f"{at}, since {diagnosis.node} was degraded before the job came there, and {unseen}"
     return (
-        "since Rekindle does not see when the job saves a checkpoint. A job with the annotation "
-        f"{CHECKPOINT_ON_SIGTERM}: true is moved at once, and saves a checkpoint as it is stopped"
+        f"{at}, since {unseen}. A job with the annotation {CHECKPOINT_ON_SIGTERM}: true is moved at once, "
+        "and saves a checkpoint as it is stopped"
     )
 
 

@@ -66,7 +66,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first new step must come by then. Loading a large checkpoint from NFS takes 33 min on average
     (Lablup, 504 B200)."""
     checkpoint_grace_s: Seconds = 1800.0
-    """A contained or pending fault waits this long for the gang's next checkpoint before it is moved."""
+    """A gang on a degraded node is moved at its next checkpoint, and after this long at the latest: its log
+    may not show when a checkpoint is complete."""
     recovery_window_s: Seconds = 86400.0
     """The window of `recoveries_per_gang_max`."""
 

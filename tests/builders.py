@@ -225,6 +225,15 @@ class Worlds:
         status = msgspec.structs.replace(health.status, pods=[*others, mine])
         self.health[pod.node] = msgspec.structs.replace(health, status=status)
 
+    def tells(self, job: str = "llm", rank: int = 0, **changes: object) -> Worlds:
+        """The rank's agent publishes this of its progress, as `last_save_at=...`."""
+        (pod,) = [p for p in self.pods[f"{job}-uid"].values() if p.name == f"{job}-worker-{rank}"]
+        status = self.health[pod.node].status
+        told = [msgspec.structs.replace(p, **changes) if p.uid == pod.uid else p for p in status.pods]
+        status = msgspec.structs.replace(status, pods=told)
+        self.health[pod.node] = msgspec.structs.replace(self.health[pod.node], status=status)
+        return self
+
     def says(self, *lines: str, job: str = "llm", rank: int = 0) -> Worlds:
         """The rank's agent has published these lines of its log: recipes look for them."""
         pods = self.pods[f"{job}-uid"].values()

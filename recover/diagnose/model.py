@@ -10,6 +10,7 @@ import msgspec
 
 from detectors.contract import Fault, Severity
 from recover.api import Blame, Evidence, Suspect
+from recover.awaited import Awaited
 from recover.model import Gang
 from recover.objects import shortened
 
@@ -59,6 +60,8 @@ class Harm(msgspec.Struct, frozen=True):
     may_stay: bool = False
     """The devices that it uses are at most degraded. So the gang trains on if there is no better place,
     whatever else broke on the node."""
+    awaited: Awaited = Awaited.UNTOLD
+    """What its next checkpoint means, where it may train on until then."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

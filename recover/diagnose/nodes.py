@@ -11,16 +11,16 @@ from detectors.contract import Fault, Finding, NodeHealth, Origin, Remedy, Sever
 from detectors.evidence import is_open
 from recover.answered import Answer, answers, as_news, went_on_after
 from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
-from recover.consent import saves_on_sigterm
+from recover.awaited import Awaited, Awaiting
 from recover.diagnose.apart import Apart, about_node
+from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, may_wait
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.model import Diagnosis, Harm, incident_name
 from recover.diagnose.ranks import is_down
 from recover.diagnose.starts import ranks
-from recover.evidence import incidents_by_node, is_proof, open_findings, strength
+from recover.evidence import incidents_by_node, open_findings, strength
 from recover.goes_on import shown_at
 from recover.model import Gang, Node, World
-from recover.policy import QuarantineLevel, quarantine_level
 from recover.settings import Timing
 
 __all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
@@ -35,13 +35,14 @@ def node_faults(
     """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
     more: dead by themselves, or stopped by us."""
     by_node = incidents_by_node(world)
+    saves = Awaiting(world)
     for name, health in world.health.items():
         node = world.nodes.get(name)
         if node is None or not health.status.findings:
             continue
         found: Diagnosis | None = None
         with apart(about_node(node)):
-            found = _of_node(world, node, health, by_node.get(name, []), dead, timing, now)
+            found = _of_node(world, node, health, by_node.get(name, []), dead, saves, timing, now)
         if found is not None:
             yield found
 
@@ -52,6 +53,7 @@ def _of_node(
     health: NodeHealth,
     incidents: list[Incident],
     dead: frozenset[str],
+    saves: Awaiting,
     timing: Timing,
     now: datetime,
 ) -> Diagnosis | None:
@@ -59,7 +61,7 @@ def _of_node(
     findings = [_classed(f) for f in open_findings(node, health, given, now)]
     if not findings:
         return None
-    return _diagnosis(world, node, findings, incidents, given, dead, timing, now)
+    return _diagnosis(world, node, findings, incidents, given, dead, saves, timing, now)
 
 
 def _classed(finding: Finding) -> Finding:
@@ -86,6 +88,7 @@ def _diagnosis(
     incidents: list[Incident],
     given: Collection[Answer],
     dead: frozenset[str],
+    saves: Awaiting,
     timing: Timing,
     now: datetime,
 ) -> Diagnosis:
@@ -94,14 +97,15 @@ def _diagnosis(
     went_on = {f.id: again for f in findings if (again := went_on_after(f, given)) is not None}
     findings = [_not_later(as_news(f, given), now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
-    first = _first_of_the_worst(findings)
+    first = first_of_the_worst(findings)
     after = went_on.get(first.id)
     is_final = any(f.final and strength(f) == strength(first) for f in findings)
     settles_at = None if is_final else _settles_at(findings, timing)
     settled = settles_at is None or now >= settles_at
-    hardware = _is_hardware(first)
+    hardware = is_hardware(first)
+    name = open_one.metadata.name if open_one else _name(node, first, incidents, after)
     return Diagnosis(
-        name=open_one.metadata.name if open_one else _name(node, first, incidents, after),
+        name=name,
         fault=first.fault,
         severity=first.severity,
         detected_at=open_one.spec.detected_at if open_one else first.first_seen,
@@ -117,9 +121,10 @@ def _diagnosis(
         evidence=tuple(_evidence(node, f) for f in _shown(findings)),
         suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
-            _harm(gang, its, due, now, is_dead=is_dead)
+            harm(gang, its, due, awaited, now, is_dead=is_dead)
             for gang, is_dead, its in _victims(world, node, findings, dead)
-            for due in [_due(world, node, gang, its, settles_at, timing, now)]
+            for awaited in [saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
+            for due in [due_at(world, node, gang, its, awaited, settles_at, timing, now)]
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
     )
@@ -159,47 +164,10 @@ def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
     return min(last + timedelta(seconds=timing.settle_s), first + timedelta(seconds=timing.settle_max_s))
 
 
-def _first_of_the_worst(findings: list[Finding]) -> Finding:
-    """Findings are in the order of their time."""
-    return max(findings, key=strength)
-
-
 def _shown(findings: list[Finding]) -> list[Finding]:
     """The findings that an Incident keeps: the strongest ones, in the order of their time."""
     kept = sorted(findings, key=strength, reverse=True)[:EVIDENCE_MAX]
     return [finding for finding in findings if finding in kept]
-
-
-def _is_hardware(finding: Finding) -> bool:
-    return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE
-
-
-def _due(
-    world: World,
-    node: Node,
-    gang: Gang,
-    findings: list[Finding],
-    settles_at: datetime | None,
-    timing: Timing,
-    now: datetime,
-) -> datetime | None:
-    """Returns when a gang that lives is stopped for the findings that harm it. A gang that came to a node
-    that was degraded already has the whole grace from its arrival, even if it saves on SIGTERM: the scheduler
-    may find no other place for it again and again."""
-    first = _first_of_the_worst(findings)
-    if not _is_hardware(first):
-        return None
-    came_at = max(_arrivals(world, node, gang), default=first.first_seen)
-    is_at_once = saves_on_sigterm(gang.annotations) and came_at <= first.first_seen
-    if first.severity is Severity.PENDING and not is_at_once:
-        return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
-    return now if settles_at is None or now >= settles_at else settles_at
-
-
-def _arrivals(world: World, node: Node, gang: Gang) -> Iterator[datetime]:
-    for pod in world.pods(gang.ref.uid):
-        if pod.node == node.name and pod.created is not None and not pod.ended:
-            yield pod.created
 
 
 def _victims(
@@ -233,17 +201,6 @@ def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
         if any(rank.node == node.name for rank in ranks(world, gang)):
             gangs[uid] = gang
     return sorted(gangs.values(), key=lambda gang: str(gang.ref))
-
-
-def _harm(gang: Gang, findings: list[Finding], due: datetime | None, now: datetime, *, is_dead: bool) -> Harm:
-    """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
-    return Harm(
-        gang=gang,
-        due=now if is_dead else due,
-        dead=is_dead,
-        is_suspicion=not any(map(is_proof, findings)),
-        may_stay=_first_of_the_worst(findings).severity is Severity.PENDING,
-    )
 
 
 def _evidence(node: Node, finding: Finding) -> Evidence:

@@ -15,6 +15,7 @@ from detectors.contract import Fault, Severity
 from recover import nodes
 from recover.actions import Action
 from recover.api import ActionRecord, Blame, Outcome
+from recover.awaited import Awaited, Awaiting
 from recover.consent import frozen
 from recover.diagnose.model import Diagnosis, Harm
 from recover.guard import Denied
@@ -132,13 +133,19 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
 def _moves(
     ctx: Context, rung: StepKind
 ) -> tuple[tuple[tuple[Action, ...], ...], list[ActionRecord], list[datetime]]:
-    """Recoveries of the gangs there that asked for it, each once its grace is over. Why one is not moved has
+    """Recoveries of the gangs there that asked for it, each at its next checkpoint, and when its grace is
+    over at the latest. Why one is not moved has
     a record of its own: triage tells why it is not restarted for the fault itself, and may have another
     reason. One that is being restarted already leaves the node anyway."""
     began = ctx.repair.phases[-1].at
     due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
     gangs = opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
-    harms = tuple(Harm(gang=gang, due=due, dead=False) for gang in gangs)
+    saves = Awaiting(ctx.world)
+    harms = tuple(
+        Harm(gang=gang, due=ctx.now if awaited is Awaited.SAVED else due, dead=False, awaited=awaited)
+        for gang in gangs
+        for awaited in [saves.of(gang, ctx.incident.metadata.name)]
+    )
     diagnosis = Diagnosis(
         name=ctx.incident.metadata.name,
         fault=ctx.incident.fault,

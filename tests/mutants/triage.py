@@ -159,30 +159,6 @@ _NODES = of(
         "a node is taken out for a line that the next one softens",
     ),
     (
-        "the grace runs from the finding",
-        "return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)",
-        "return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)",
-        "a job that starts on a degraded node is stopped at once",
-    ),
-    (
-        "a degraded device stops its gang at once",
-        "if first.severity is Severity.PENDING and not is_at_once:",
-        "if first.severity is Severity.PENDING and is_at_once:",
-        "steps since the last checkpoint are lost for a device that works",
-    ),
-    (
-        "an unknown code stops gangs",
-        "    if not _is_hardware(first):\n        return None\n    came_at",
-        "    came_at",
-        "jobs that train are stopped for lines that nobody knows",
-    ),
-    (
-        "an unknown code blames its node",
-        "return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE",
-        "return finding.severity is not Severity.INFO",
-        "lines that nobody knows stop jobs, and count towards the brake",
-    ),
-    (
         "a silent node stops gangs that train",
         "Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims",
         "Harm(gang=gang, due=now, dead=is_dead) for gang, is_dead in victims",
@@ -193,6 +169,56 @@ _NODES = of(
         "            and node.name in recovery.nodes\n",
         "",
         "every gang that is being recovered takes up every fault of the cluster",
+    ),
+)
+
+_DUE = of(
+    "recover/diagnose/due.py",
+    (
+        "the grace runs from the finding",
+        "return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)",
+        "return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)",
+        "a job that starts on a degraded node is stopped at once",
+    ),
+    (
+        "a degraded device stops its gang at once",
+        "if may_wait(findings) and not is_at_once and awaited is not Awaited.SAVED:",
+        "if may_wait(findings) and is_at_once and awaited is not Awaited.SAVED:",
+        "steps since the last checkpoint are lost for a device that works",
+    ),
+    (
+        "an unknown code stops gangs",
+        "    if not is_hardware(first):\n        return None\n    came_at",
+        "    came_at",
+        "jobs that train are stopped for lines that nobody knows",
+    ),
+    (
+        "an unknown code blames its node",
+        "return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE",
+        "return finding.severity is not Severity.INFO",
+        "lines that nobody knows stop jobs, and count towards the brake",
+    ),
+    (
+        "a checkpoint moves no gang",
+        "if may_wait(findings) and not is_at_once and awaited is not Awaited.SAVED:",
+        "if may_wait(findings) and not is_at_once and awaited is not None:",
+        "a gang leaves a degraded node at any step, and loses those since its checkpoint",
+    ),
+)
+
+_AWAITED = of(
+    "recover/awaited.py",
+    (
+        "a gang that came back leaves at each checkpoint",
+        "            return Awaited.MOVED_BEFORE\n",
+        "            pass\n",
+        "a job that saves often is moved again and again",
+    ),
+    (
+        "any checkpoint answers the wait",
+        "told.served_save == wait for pod",
+        "told.served_save for pod",
+        "a gang is moved for a checkpoint of long ago",
     ),
 )
 
@@ -304,6 +330,8 @@ TRIAGE: tuple[Mutant, ...] = (
     *_GUARD,
     *_EVIDENCE,
     *_NODES,
+    *_DUE,
+    *_AWAITED,
     *_GANGS,
     *_STARTS,
     *_PLAN,

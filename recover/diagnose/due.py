@@ -1,0 +1,81 @@
+"""When a gang is stopped for the findings of a node on which it runs. Part of nodes.py. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from detectors.contract import Finding, Severity
+from recover.awaited import Awaited
+from recover.consent import saves_on_sigterm
+from recover.diagnose.model import Harm
+from recover.evidence import is_proof, strength
+from recover.model import Gang, Node, World
+from recover.policy import QuarantineLevel, quarantine_level
+from recover.settings import Timing
+
+__all__ = ["due_at", "first_of_the_worst", "harm", "is_hardware", "may_wait"]
+
+
+def is_hardware(finding: Finding) -> bool:
+    return quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE
+
+
+def first_of_the_worst(findings: list[Finding]) -> Finding:
+    """Findings are in the order of their time."""
+    return max(findings, key=strength)
+
+
+def may_wait(findings: list[Finding]) -> bool:
+    """The device is degraded at worst: the training goes on, and the gang leaves at a checkpoint."""
+    return first_of_the_worst(findings).severity is Severity.PENDING
+
+
+def harm(
+    gang: Gang,
+    findings: list[Finding],
+    due: datetime | None,
+    awaited: Awaited,
+    now: datetime,
+    *,
+    is_dead: bool,
+) -> Harm:
+    """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
+    return Harm(
+        gang=gang,
+        due=now if is_dead else due,
+        dead=is_dead,
+        is_suspicion=not any(map(is_proof, findings)),
+        may_stay=may_wait(findings),
+        awaited=awaited,
+    )
+
+
+def due_at(
+    world: World,
+    node: Node,
+    gang: Gang,
+    findings: list[Finding],
+    awaited: Awaited,
+    settles_at: datetime | None,
+    timing: Timing,
+    now: datetime,
+) -> datetime | None:
+    """Returns when a gang that lives is stopped for the findings that harm it. A degraded node is left at the
+    gang's next checkpoint, and when the grace is over at the latest. A gang that came to a node that was
+    degraded already is not stopped on its arrival, even if it saves on SIGTERM: the scheduler may find no
+    other place for it again and again."""
+    first = first_of_the_worst(findings)
+    if not is_hardware(first):
+        return None
+    came_at = max(_arrivals(world, node, gang), default=first.first_seen)
+    is_at_once = saves_on_sigterm(gang.annotations) and came_at <= first.first_seen
+    if may_wait(findings) and not is_at_once and awaited is not Awaited.SAVED:
+        return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
+    return now if settles_at is None or now >= settles_at else settles_at
+
+
+def _arrivals(world: World, node: Node, gang: Gang) -> Iterator[datetime]:
+    for pod in world.pods(gang.ref.uid):
+        if pod.node == node.name and pod.created is not None and not pod.ended:
+            yield pod.created
