@@ -62,7 +62,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     opted_in: bool = True
     storage: Storage = Storage.SCRATCH
     scanned: bool = False
-    """Its annotation says where the checkpoints lie."""
+    """Its annotation says where the checkpoints lie, and its log when one is complete."""
     step_s: float = 5.0
     steps: int = _ENDLESS_STEPS
     policy: str = "OnFailure"
@@ -135,7 +135,12 @@ class Gang:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.training = Training(
-            job.ranks, steps=job.steps, step_s=job.step_s, start_s=10.0, rendezvous_s=job.rendezvous_s
+            job.ranks,
+            steps=job.steps,
+            step_s=job.step_s,
+            start_s=10.0,
+            rendezvous_s=job.rendezvous_s,
+            tells_saves=job.scanned,
         )
         self.silent = False
         """New ranks run and print no step as long as this is so."""

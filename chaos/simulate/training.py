@@ -14,10 +14,12 @@ from pathlib import Path
 from chaos.cluster.containers import ContainerRun, Exit
 from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS, Collective
 
-__all__ = ["MARKER", "Checkpoints", "Training"]
+__all__ = ["MARKER", "SAVED", "Checkpoints", "Training"]
 
 MARKER = "DONE"
 """The file that a complete checkpoint has, as the job's annotation says."""
+SAVED = "successfully saved checkpoint from iteration"
+"""So begins the line of a rank once a checkpoint is complete."""
 KEPT = 6
 """A trainer removes older checkpoints."""
 NOT_LOADED = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
@@ -60,10 +62,20 @@ class Checkpoints:
 
 class Training:
     """One gang. It starts at REKINDLE_RESUME_STEP where that is set, else at its newest complete
-    checkpoint. A checkpoint is complete once all ranks have come to the next step. Where `rendezvous_s` is
-    set, ranks that wait longer than that for their peers' first step give up."""
+    checkpoint. A checkpoint is complete once all ranks have come to the next step; where `tells_saves` is
+    set, their logs say so. Where `rendezvous_s` is set, ranks that wait longer than that for their peers'
+    first step give up."""
 
-    def __init__(self, ranks: int, *, steps: int, step_s: float, start_s: float, rendezvous_s: float) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        *,
+        steps: int,
+        step_s: float,
+        start_s: float,
+        rendezvous_s: float,
+        tells_saves: bool = False,
+    ) -> None:
         self.checkpoints = Checkpoints()
         self.step = 0
         self.furthest = 0
@@ -72,6 +84,7 @@ class Training:
         self._step_s = step_s
         self._start_s = start_s
         self._rendezvous_s = rendezvous_s or None
+        self._tells_saves = tells_saves
         self._collective = Collective(ranks)
         self._gave_up: set[str] = set()
 
@@ -112,6 +125,8 @@ class Training:
             await self._collective.all_at(step, uid)
             if step % CHECKPOINT_STEPS == 0:
                 self.checkpoints.finish(step)
+                if self._tells_saves:
+                    say(f"{SAVED} {step} to /checkpoints")
         return Exit(0)
 
     def _stepped(self, step: int) -> None:

@@ -11,6 +11,7 @@ from chaos.cluster.containers import ContainerRun
 from chaos.simulate.jobs import Gang
 from chaos.simulate.lines import Harm
 from chaos.simulate.reading import owner
+from chaos.simulate.training import SAVED
 
 __all__ = ["HardwareFault", "Life", "Truth"]
 
@@ -40,6 +41,8 @@ class Life(msgspec.Struct):
     started: dict[str, datetime] = {}
     """Pod uid -> the last start of a container, of all pods that it ever had."""
     stepped_at: datetime | None = None
+    saved_at: datetime | None = None
+    """When its log said last that a checkpoint is complete."""
     lost_at: datetime | None = None
     """When a container of it ended last, by whatever cause."""
 
@@ -87,6 +90,8 @@ class Truth:
     def said(self, run: ContainerRun, text: str) -> None:
         if text.startswith("step "):
             self.lives[owner(run.pod)].stepped_at = self._now()
+        elif text.startswith(SAVED):
+            self.lives[owner(run.pod)].saved_at = self._now()
 
     def ended(self, run: ContainerRun) -> None:
         life = self.lives[owner(run.pod)]

@@ -7,6 +7,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from chaos.simulate import lines
+from chaos.simulate.jobs import Job
+from chaos.simulate.play import play
+from chaos.simulate.world import Setup, Simulation
 from detectors.contract import Fault, PodSettings, Severity
 from recover.actions import Patch
 from recover.api import Phase, PhaseTime
@@ -165,3 +169,21 @@ def test_a_repair_waits_for_the_next_checkpoint_of_the_gangs_on_its_node() -> No
 
     (recovery,) = scene.world.recoveries.values()
     assert recovery.spec.gang.name == "llm"
+
+
+@pytest.mark.parametrize(("tells", "moved_within_s"), [(True, 90.0), (False, 1900.0)])
+def test_a_gang_is_moved_at_its_next_checkpoint_or_when_the_grace_is_over(
+    tells: bool, moved_within_s: float
+) -> None:
+    """With the agents' own reading of the log. The gang saves every 50 s."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=3, scanned=tells))
+        await sim.passes(900)
+        began = sim.clock.now()
+        sim.kernel("n2", lines.CONTAINED)
+        await sim.until(lambda: bool(sim.recoveries()), moved_within_s)
+        took_s = (sim.clock.now() - began).total_seconds()
+        assert tells or took_s > sim.settings.timing.checkpoint_grace_s - 10
+
+    play(story, Setup(nodes=6))

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from chaos.cluster.kinds import Object
-from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS
 from chaos.simulate.checks.base import Check
 from chaos.simulate.checks.write import Write
 from chaos.simulate.lines import Harm
@@ -24,7 +23,6 @@ __all__ = ["StopsForACause"]
 
 _LOSS_SEEN = timedelta(seconds=180)
 """How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
-_CHECKPOINT_STEPS_AGO = 3
 _EARLY = timedelta(seconds=7)
 """Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
 _DECISION_MAX = timedelta(seconds=90)
@@ -50,7 +48,7 @@ class StopsForACause(Check):
         if not harms:
             yield f"{name} was training on sound nodes when it was stopped"
         elif not any(_is_due(fault, since, life, now, facts.settings.timing) for _, fault, since in harms):
-            yield f"{name} was stopped for a degraded node, neither at a checkpoint nor after the grace"
+            yield f"{name} was stopped for a degraded node, before a checkpoint and before the grace was over"
         elif all(
             fault.harm is Harm.DEGRADED and facts.places.count(job, now, without={node}) < life.gang.job.ranks
             for node, fault, _ in harms
@@ -103,4 +101,4 @@ def _is_due(fault: HardwareFault, since: datetime, life: Life, now: datetime, ti
         return True
     waited_since = max(fault.at, since)
     is_late = now >= waited_since + timedelta(seconds=timing.checkpoint_grace_s) - _EARLY
-    return is_late or life.gang.training.step % CHECKPOINT_STEPS <= _CHECKPOINT_STEPS_AGO
+    return is_late or (life.saved_at is not None and life.saved_at >= waited_since)

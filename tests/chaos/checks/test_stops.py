@@ -18,7 +18,7 @@ from tests.chaos.checks.misdeeds import (
 )
 
 SOUND = "llm was training on sound nodes when it was stopped"
-EARLY = "llm was stopped for a degraded node, neither at a checkpoint nor after the grace"
+EARLY = "llm was stopped for a degraded node, before a checkpoint and before the grace was over"
 
 
 def test_the_stop_of_a_gang_that_trains_on_sound_nodes_is_caught() -> None:
@@ -49,6 +49,18 @@ def test_broken_hardware_where_none_of_its_ranks_runs_is_no_cause_to_stop_it() -
         await stopped(sim)
 
     assert said_of(act) == SOUND
+
+
+@pytest.mark.parametrize(("saves_after_s", "said"), [(-5, EARLY), (20, "")])
+def test_a_degraded_node_is_a_cause_once_the_gang_has_saved_since(saves_after_s: float, said: str) -> None:
+    async def act(sim: Simulation) -> None:
+        sim.kernel("n2", lines.CONTAINED)
+        (life,) = sim.truth.lives.values()
+        life.saved_at = sim.clock.now() + timedelta(seconds=saves_after_s)
+        await sim.passes(25)
+        await stopped(sim)
+
+    assert said_of(act) == said
 
 
 def test_a_degraded_node_is_a_cause_after_the_grace() -> None:
