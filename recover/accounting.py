@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from detectors.contract import PodProgress
 from recover.api import Recovery, RecoverySpec, Totals
 from recover.model import World
 from recover.witnesses import told
 
-__all__ = ["last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
+__all__ = ["last_save", "last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
 
 
 def last_step(world: World, recovery: Recovery) -> int | None:
@@ -20,6 +21,15 @@ def last_step(world: World, recovery: Recovery) -> int | None:
         if p.last_step is not None and p.first_step is not None and not p.step_of_epoch
     ]
     return max(steps, default=None)
+
+
+def last_save(world: World, recovery: Recovery) -> PodProgress | None:
+    """The witness whose log, as the last one of its containers, tells of the latest complete checkpoint."""
+    newest = {
+        (p.uid, p.container): p for p in sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
+    }
+    saved = [p for p in newest.values() if p.last_save_step is not None and p.last_save_at is not None]
+    return max(saved, key=lambda p: p.last_save_step or 0, default=None)
 
 
 def lost_steps(last: int | None, first_new: int) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from detectors.contract import PodProgress
 from recover.api import Witness
 from recover.diagnose.starts import ranks
-from recover.model import Gang, World
+from recover.model import Gang, Pod, World
 
 __all__ = ["told", "witnesses"]
 
@@ -19,13 +19,28 @@ _WITNESSES_MAX = 8
 
 def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str]) -> list[Witness]:
     """The `lost` ranks first (names, in the order of their loss), then those on the blamed `nodes`, then the
-    others. Besides the first lost rank only those that an agent tells something of."""
+    others. Besides the first lost rank only those that an agent tells something of. If any tells of
+    checkpoints, one of those is among them."""
     order = {name: index for index, name in reversed(list(enumerate(lost)))}
+    pods = ranks(world, gang)
+    tells = {pod.uid for pod in pods if world.progress(pod) is not None}
     found = sorted(
-        (pod for pod in ranks(world, gang) if world.progress(pod) is not None or pod.name in lost[:1]),
-        key=lambda pod: (order.get(pod.name, len(lost)), pod.node not in nodes, pod.name),
+        (pod for pod in pods if pod.uid in tells or pod.name in lost[:1] or _saves(world, pod)),
+        key=lambda pod: (
+            order.get(pod.name, len(lost)),
+            pod.node not in nodes,
+            pod.uid not in tells,
+            pod.name,
+        ),
     )
-    return [Witness(pod=p.name, uid=p.uid, node=p.node) for p in found[:_WITNESSES_MAX] if p.node]
+    kept, saving = found[:_WITNESSES_MAX], [pod for pod in found if _saves(world, pod)]
+    if saving and all(pod not in kept for pod in saving):
+        kept[-1] = saving[0]
+    return [Witness(pod=p.name, uid=p.uid, node=p.node) for p in kept if p.node]
+
+
+def _saves(world: World, pod: Pod) -> bool:
+    return any(told.last_save_at is not None for told in world.containers(pod))
 
 
 def told(world: World, stood: Sequence[Witness]) -> list[PodProgress]:

@@ -123,6 +123,13 @@ class CheckpointChoice(Wire, frozen=True, kw_only=True):
     tracker: Annotated[
         str, Meta(description="that the framework's own tracker names another checkpoint", max_length=256)
     ] = ""
+    unfound: Annotated[
+        str,
+        Meta(
+            description="that the job's log tells of a later checkpoint than the scan has found",
+            max_length=512,
+        ),
+    ] = ""
 
 
 class Witness(Wire, frozen=True, kw_only=True):

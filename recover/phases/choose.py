@@ -135,7 +135,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
         )
     over = passed_over(ctx.recovery, choice)
-    over = f"; {over}" if over else ""
+    over = "".join(f"; {words}" for words in (over, choice.unfound) if words)
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
     changes = "".join(f"; {use.message}" for use in status.recipes if use.attempt == status.attempt)
     waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
@@ -165,6 +165,7 @@ def _verdict_open(ctx: Context) -> float | None:
 
 def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     words = f"{choice.path} is complete" if choice.verified else choice.reason
+    words += f"; {choice.unfound}" if choice.unfound else ""
     reason = "Complete" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
     steps = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.recovery)) if step is not None]
     return msgspec.structs.replace(

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from recover import scan_trouble
+from recover.accounting import last_save
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
 from recover.checkpoints.annotation import REPAIR
 from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
@@ -24,6 +25,7 @@ STEP_END = 2**53
 """Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
 REASON_CHARS_MAX = 512
+_NUMBERED_APART = 1
 
 
 def choice_of(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
@@ -48,7 +50,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
     ]
     if message.chosen is None:
         none = unverified(ctx, _none_complete(message), scan_s=waited_s(ctx))
-        return msgspec.structs.replace(none, rejected=rejected)
+        return msgspec.structs.replace(none, rejected=rejected, unfound=_unfound(ctx, None, root))
     path = str(PurePosixPath(root) / message.chosen.path)
     unusable = _unusable(message.chosen, path)
     if unusable:
@@ -67,6 +69,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         repaired=[_one_line(line) for line in message.repaired[:16]],
         tracker=_one_line(message.tracker),
         digests=_one_line(message.digests),
+        unfound=_unfound(ctx, message.chosen.step, root),
     )
 
 
@@ -78,6 +81,23 @@ def _unusable(chosen: Checkpoint, path: str) -> str:
     if chosen.path.startswith("/") or ".." in parts or len(path) > 512 or len(chosen.format) > 63:
         return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
     return ""
+
+
+def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
+    """That the log tells of a later checkpoint than was found. Frameworks differ by one in how they number
+    steps, and a checkpoint that is passed over was found."""
+    saved = last_save(ctx.world, ctx.recovery)
+    if saved is None or saved.last_save_step is None or saved.last_save_at is None:
+        return ""
+    step = saved.last_save_step
+    if step in _excluded(ctx) or (chosen is not None and step <= chosen + _NUMBERED_APART):
+        return ""
+    at = f"{saved.last_save_at:%Y-%m-%d %H:%M:%S}"
+    return _one_line(
+        f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
+        f"was found in {root}: it lies elsewhere, or its upload was under way",
+        REASON_CHARS_MAX,
+    )
 
 
 def _none_complete(message: ScanMessage) -> str:

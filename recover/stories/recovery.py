@@ -152,6 +152,8 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     yield from (Line(f"repaired: {one_line(change)}") for change in choice.repaired)
     if choice.tracker:
         yield Line(f"{one_line(choice.tracker)}; {REPAIR}: tracker on the job lets Rekindle rewrite it")
+    if choice.unfound:
+        yield Line(one_line(choice.unfound), Tone.BAD)
     if choice.scan_s is not None:
         cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
