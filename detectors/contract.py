@@ -40,6 +40,7 @@ __all__ = [
     "Finding",
     "FoldedFindings",
     "KnownLine",
+    "LastSave",
     "LogError",
     "LogPosition",
     "NodeHealth",
@@ -313,6 +314,20 @@ class KnownLine(_Wire, frozen=True, kw_only=True):
     ] = False
 
 
+class LastSave(_Wire, frozen=True, kw_only=True):
+    """The last checkpoint that a log has shown to be complete."""
+
+    at: Annotated[datetime, Meta(description="time of the line that shows it")]
+    step: Annotated[int | None, Meta(description="where the log says it")] = None
+    served: Annotated[
+        str,
+        Meta(
+            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
+            max_length=63,
+        ),
+    ] = ""
+
+
 class PodProgress(_Wire, frozen=True, kw_only=True):
     """Where one training container stood at its last edge. Steps in between are not published."""
 
@@ -339,23 +354,13 @@ class PodProgress(_Wire, frozen=True, kw_only=True):
         bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
     ] = False
     median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
-    last_save_step: Annotated[
-        int | None, Meta(description="step of that checkpoint, where the log says it")
-    ] = None
-    last_save_at: Annotated[
-        datetime | None,
+    last_save: Annotated[
+        LastSave | None,
         Meta(
-            description="when the log last showed that a checkpoint is complete, as known at this edge; "
-            "unset where the log does not show it, and for an older agent, which does not report it"
+            description="the last complete checkpoint, as known at this edge; unset where the log does not "
+            "show when one is complete, and for an older agent, which does not report it"
         ),
     ] = None
-    served_save: Annotated[
-        str,
-        Meta(
-            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
-            max_length=63,
-        ),
-    ] = ""
     first_error: LogError | None = None
     known_lines: Annotated[
         list[KnownLine],

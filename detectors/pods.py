@@ -99,10 +99,8 @@ class PodFold:
         )
         if not is_stepping and published.last_step is not None and published.last_step_at is not None:
             self._heard, self._told_heard = (published.last_step, published.last_step_at), True
-        self._saves = saves.restored(
-            self._saves, published.last_save_step, published.last_save_at, published.served_save
-        )
-        self._told_save = published.last_save_at is not None
+        self._saves = saves.restored(self._saves, published.last_save)
+        self._told_save = published.last_save is not None
         self._was_away = True
         self._errors = logs.restored(published.first_error, self._rows)
         self._known = signatures.known_again(sought, published.known_lines)
@@ -179,7 +177,7 @@ class PodFold:
     def _saved(self, told: Sequence[step_lines.Save], before: Track | None, at: datetime) -> None:
         """A rank may tell of checkpoints and of no step: another rank prints the steps."""
         self._saves = saves.observe(self._saves, told, before, self._steps.lead, at)
-        if self._edge is None and self._saves.at is not None:
+        if self._edge is None and self._saves.last is not None:
             self._turn(Edge.STARTED, at)
 
     def _is_new(self, sign: step_lines.Sign | step_lines.Candidate) -> bool:
@@ -248,7 +246,7 @@ class PodFold:
 
     def begins_to_save(self) -> bool:
         """True once, if its log has shown a complete checkpoint: the controller may wait for the next one."""
-        if self._told_save or self._saves.at is None:
+        if self._told_save or self._saves.last is None:
             return False
         self._told_save = True
         return True
@@ -294,9 +292,7 @@ class PodFold:
             last_step_at=steps.last_step_at if heard is None else heard[1],
             step_of_epoch=steps.of_epoch,
             median_step_s=progress.median_step_s(self._progress),
-            last_save_step=self._saves.step,
-            last_save_at=self._saves.at,
-            served_save=self._saves.served,
+            last_save=self._saves.last,
             first_error=self._errors.error,
             known_lines=list(self._known.lines),
             free_device_bytes=self._free_device_bytes if ended else None,
@@ -307,7 +303,7 @@ class PodFold:
         """It may be, though no step is known. Many a healthy script prints that a command was not found."""
         has_failed = self._errors.error is not None and self._errors.implies is not Implies.MAYBE_OWN
         is_known = self._named or self._holds_devices
-        tells = self._heard is not None or self._saves.at is not None or bool(self._known.lines)
+        tells = self._heard is not None or self._saves.last is not None or bool(self._known.lines)
         return has_failed or is_known or tells
 
     def _started(self) -> None:

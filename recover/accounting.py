@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from detectors.contract import PodProgress
+from detectors.contract import LastSave, PodProgress
 from recover.api import Recovery, RecoverySpec, Totals
 from recover.model import World
 from recover.witnesses import told
@@ -23,13 +23,14 @@ def last_step(world: World, recovery: Recovery) -> int | None:
     return max(steps, default=None)
 
 
-def last_save(world: World, recovery: Recovery) -> PodProgress | None:
-    """The witness whose log, as the last one of its containers, tells of the latest complete checkpoint."""
-    newest = {
-        (p.uid, p.container): p for p in sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
-    }
-    saved = [p for p in newest.values() if p.last_save_step is not None and p.last_save_at is not None]
-    return max(saved, key=lambda p: p.last_save_step or 0, default=None)
+def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] | None:
+    """The witness whose log tells of the latest complete checkpoint, and that checkpoint. Of a container
+    counts the newest instance: the earlier ones may have saved what was given up since."""
+    by_age = sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
+    newest = {(p.uid, p.container): p for p in by_age}
+    saved = [(p, p.last_save) for p in newest.values() if p.last_save is not None]
+    numbered = [found for found in saved if found[1].step is not None]
+    return max(numbered, key=lambda found: found[1].step or 0, default=None)
 
 
 def lost_steps(last: int | None, first_new: int) -> int | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 
+from detectors.contract import LastSave
 from recover.api import Phase
 from recover.consent import OptIn, opt_in
 from recover.model import Gang, Node, Pod, World
@@ -59,7 +60,7 @@ class Awaiting:
 
 def _judged(world: World, gang: Gang) -> Awaited:
     wait, there = _wait(world, gang), _living(world, gang)
-    if wait and any(told.served_save == wait for pod in there for told in world.containers(pod)):
+    if wait and any(save.served == wait for pod in there for save in _saves(world, pod)):
         return Awaited.SAVED
     return Awaited.NEXT if any(_tells(world, pod) for pod in there) else Awaited.UNTOLD
 
@@ -113,4 +114,8 @@ def _living(world: World, gang: Gang) -> list[Pod]:
 
 
 def _tells(world: World, pod: Pod) -> bool:
-    return any(told.last_save_at is not None for told in world.containers(pod))
+    return any(_saves(world, pod))
+
+
+def _saves(world: World, pod: Pod) -> Iterator[LastSave]:
+    return (told.last_save for told in world.containers(pod) if told.last_save is not None)

@@ -40,7 +40,7 @@ def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str
 
 
 def _saves(world: World, pod: Pod) -> bool:
-    return any(told.last_save_at is not None for told in world.containers(pod))
+    return any(told.last_save is not None for told in world.containers(pod))
 
 
 def told(world: World, stood: Sequence[Witness]) -> list[PodProgress]:

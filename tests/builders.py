@@ -18,6 +18,7 @@ from detectors.contract import (
     Fault,
     Finding,
     KnownLine,
+    LastSave,
     LogError,
     NodeHealth,
     NodeHealthStatus,
@@ -225,11 +226,14 @@ class Worlds:
         status = msgspec.structs.replace(health.status, pods=[*others, mine])
         self.health[pod.node] = msgspec.structs.replace(health, status=status)
 
-    def tells(self, job: str = "llm", rank: int = 0, **changes: object) -> Worlds:
-        """The rank's agent publishes this of its progress, as `last_save_at=...`."""
+    def tells(
+        self, job: str = "llm", rank: int = 0, *, at: datetime, step: int | None = None, served: str = ""
+    ) -> Worlds:
+        """The rank's agent publishes this checkpoint as the last complete one."""
+        saved = LastSave(at=at, step=step, served=served)
         (pod,) = [p for p in self.pods[f"{job}-uid"].values() if p.name == f"{job}-worker-{rank}"]
         status = self.health[pod.node].status
-        told = [msgspec.structs.replace(p, **changes) if p.uid == pod.uid else p for p in status.pods]
+        told = [msgspec.structs.replace(p, last_save=saved) if p.uid == pod.uid else p for p in status.pods]
         status = msgspec.structs.replace(status, pods=told)
         self.health[pod.node] = msgspec.structs.replace(self.health[pod.node], status=status)
         return self

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from detectors.contract import LastSave
 from detectors.rules.step_lines import Save
 from detectors.rules.step_track import Track
 
@@ -29,17 +30,18 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class Saves(msgspec.Struct, frozen=True):
-    step: int | None = None
-    """Of the last complete checkpoint; None where its lines do not say."""
-    at: datetime | None = None
-    """The time of the line that shows it to be complete."""
+    last: LastSave | None = None
+    """As published."""
     pending: _Pending | None = None
     request: str = ""
     """The controller waits for a checkpoint, and calls that wait so."""
     heard_at: datetime | None = None
     """When the agent heard of the request; None until its next tick."""
-    served: str = ""
-    """The last request after which a checkpoint was complete."""
+
+    @property
+    def served(self) -> str:
+        """The last request after which a checkpoint was complete."""
+        return self.last.served if self.last is not None else ""
 
 
 def observe(
@@ -83,9 +85,8 @@ def _stepped(saves: Saves, lead: Track, at: datetime) -> Saves:
 
 def _completed(saves: Saves, step: int | None, at: datetime) -> Saves:
     is_asked = saves.request and saves.heard_at is not None and at > saves.heard_at
-    return msgspec.structs.replace(
-        saves, step=step, at=at, pending=None, served=saves.request if is_asked else saves.served
-    )
+    last = LastSave(at=at, step=step, served=saves.request if is_asked else saves.served)
+    return msgspec.structs.replace(saves, last=last, pending=None)
 
 
 def asked(saves: Saves, request: str) -> Saves:
@@ -110,9 +111,9 @@ def clock_set(saves: Saves, by: timedelta) -> Saves:
 
 def read_again(saves: Saves) -> Saves:
     """The log is read from its start once more."""
-    return msgspec.structs.replace(saves, step=None, at=None, pending=None)
+    return msgspec.structs.replace(saves, last=None, pending=None)
 
 
-def restored(saves: Saves, step: int | None, at: datetime | None, served: str) -> Saves:
+def restored(saves: Saves, published: LastSave | None) -> Saves:
     """With what an earlier run of the agent has published."""
-    return msgspec.structs.replace(saves, step=step, at=at, served=served)
+    return msgspec.structs.replace(saves, last=published)

@@ -86,13 +86,12 @@ def _unusable(chosen: Checkpoint, path: str) -> str:
 def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
     """That the log tells of a later checkpoint than was found. Frameworks differ by one in how they number
     steps, and a checkpoint that is passed over was found."""
-    saved = last_save(ctx.world, ctx.recovery)
-    if saved is None or saved.last_save_step is None or saved.last_save_at is None:
+    found = last_save(ctx.world, ctx.recovery)
+    if found is None or (step := found[1].step) is None:
         return ""
-    step = saved.last_save_step
     if step in _excluded(ctx) or (chosen is not None and step <= chosen + _NUMBERED_APART):
         return ""
-    at = f"{saved.last_save_at:%Y-%m-%d %H:%M:%S}"
+    saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
     return _one_line(
         f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
         f"was found in {root}: it lies elsewhere, or its upload was under way",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from detectors.contract import Edge, NodeHealthSpec, NodeHealthStatus, PodProgress, PodSettings
+from detectors.contract import Edge, LastSave, NodeHealthSpec, NodeHealthStatus, PodProgress, PodSettings
 from detectors.core import AgentCore, Dirty
 from detectors.facts import PodRef
 from detectors.pods import PodFold
@@ -31,9 +31,8 @@ def told(fold: PodFold) -> PodProgress:
 
 def saved(fold: PodFold) -> tuple[int | None, float | None]:
     """Step of the last complete checkpoint, and the second of its line."""
-    published = told(fold)
-    seen = published.last_save_at
-    return published.last_save_step, (seen - at(0)).total_seconds() if seen is not None else None
+    last = told(fold).last_save
+    return (last.step, (last.at - at(0)).total_seconds()) if last is not None else (None, None)
 
 
 def test_a_save_for_which_the_training_stands_still_is_complete_with_the_next_step() -> None:
@@ -141,9 +140,10 @@ def asks(wait: str) -> NodeHealthSpec:
     return NodeHealthSpec(pods=[PodSettings(uid="uid-0", awaits_save=wait)])
 
 
-def published(agent: AgentCore, now_s: float = 100.0) -> PodProgress:
-    (only,) = agent.status(at(now_s)).pods
-    return only
+def last(agent: AgentCore) -> LastSave:
+    (only,) = agent.status(at(100)).pods
+    assert only.last_save is not None
+    return only.last_save
 
 
 def test_the_first_checkpoint_of_a_container_is_told_within_the_coarse_refresh_and_later_ones_are_not() -> (
@@ -160,7 +160,7 @@ def test_the_first_checkpoint_of_a_container_is_told_within_the_coarse_refresh_a
     agent.tick(at(6))
 
     assert agent.dirty is Dirty.NOTHING
-    assert published(agent).last_save_step == 3
+    assert last(agent).step == 3
 
 
 def test_a_checkpoint_that_the_controller_waits_for_is_told_at_once_and_once() -> None:
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_the_controller_waits_for_is_told_at_once_and_once() -
 
     agent.log_line(REF, MEGATRON.format(n=3), at(20))
     assert agent.dirty is Dirty.EDGE
-    assert published(agent).served_save == "wait-1"
+    assert last(agent).served == "wait-1"
     agent.wrote()
     for n in range(4, 9):
         agent.log_line(REF, MEGATRON.format(n=n), at(20 + n))
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_before_the_wait_does_not_answer_it_however_late_it_is_r
     agent.tick(at(10))
     agent.log_line(REF, MEGATRON.format(n=3), at(9))
 
-    assert published(agent).served_save == ""
+    assert last(agent).served == ""
 
 
 def test_another_wait_needs_another_checkpoint() -> None:
@@ -198,10 +198,10 @@ def test_another_wait_needs_another_checkpoint() -> None:
 
     agent.spec(asks("wait-2"))
     agent.tick(at(30))
-    assert published(agent).served_save == "wait-1"
+    assert last(agent).served == "wait-1"
     agent.log_line(REF, MEGATRON.format(n=4), at(40))
 
-    assert published(agent).served_save == "wait-2"
+    assert last(agent).served == "wait-2"
 
 
 def test_a_wait_that_is_over_makes_no_write() -> None:
@@ -226,12 +226,12 @@ def test_an_agent_that_starts_again_takes_no_old_checkpoint_for_the_awaited_one(
         agent.log_line(REF, line, at(n))
     agent.log_line(REF, MEGATRON.format(n=50), at(50))
     agent.tick(at(60))
-    assert published(agent).served_save == ""
-    assert published(agent).last_save_step == 50
+    assert last(agent).served == ""
+    assert last(agent).step == 50
 
     agent.log_line(REF, MEGATRON.format(n=60), at(61))
 
-    assert published(agent).served_save == "wait-1"
+    assert last(agent).served == "wait-1"
 
 
 def test_a_clock_that_is_set_back_while_the_controller_waits_hides_no_checkpoint() -> None:
@@ -242,7 +242,7 @@ def test_a_clock_that_is_set_back_while_the_controller_waits_hides_no_checkpoint
     agent.clock_set(timedelta(seconds=-3600), at(10 - 3600))
     agent.log_line(REF, MEGATRON.format(n=3), at(20 - 3600))
 
-    assert published(agent).served_save == "wait-1"
+    assert last(agent).served == "wait-1"
 
 
 def test_the_wait_is_for_one_pod() -> None:
@@ -253,4 +253,4 @@ def test_the_wait_is_for_one_pod() -> None:
 
     agent.log_line(OTHER, MEGATRON.format(n=3), at(20))
 
-    assert {p.served_save for p in agent.status(at(30)).pods} == {""}
+    assert [p.last_save.served for p in agent.status(at(30)).pods if p.last_save is not None] == ["", ""]

@@ -216,8 +216,8 @@ _AWAITED = of(
     ),
     (
         "any checkpoint answers the wait",
-        "told.served_save == wait for pod",
-        "told.served_save for pod",
+        "save.served == wait for pod",
+        "save.served for pod",
         "a gang is moved for a checkpoint of long ago",
     ),
 )

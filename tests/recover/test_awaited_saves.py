@@ -28,7 +28,7 @@ def degraded(on: str = "n1", *, ranks: int = 4, tells: int | None = 0, opted_in:
     has shown complete checkpoints."""
     world = cluster(12).running(gang(ranks=ranks, opted_in=opted_in))
     if tells is not None:
-        world.tells(rank=tells, last_save_step=90, last_save_at=LONG_AGO)
+        world.tells(rank=tells, step=90, at=LONG_AGO)
     world.finding(on=on, code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
     recovering(world)
     assert world.nodes[on].quarantine is not None
@@ -60,7 +60,7 @@ def test_a_gang_on_a_degraded_node_is_moved_as_soon_as_its_next_checkpoint_is_co
     assert pod == "llm-0-uid"
     assert world.decide().restarts == []
 
-    world.later(200).tells(served_save=wait, last_save_step=190, last_save_at=LONG_AGO)
+    world.later(200).tells(served=wait, step=190, at=LONG_AGO)
 
     assert world.decide().restarts == ["llm"]
 
@@ -69,7 +69,7 @@ def test_a_gang_is_not_moved_for_a_checkpoint_of_another_wait_or_of_before() -> 
     world = degraded()
     asked(world)
 
-    world.tells(served_save="another wait", last_save_at=world.now - timedelta(seconds=5))
+    world.tells(served="another wait", at=world.now - timedelta(seconds=5))
 
     assert world.decide().restarts == []
 
@@ -98,13 +98,13 @@ def test_agents_are_asked_only_of_pods_that_have_told_of_checkpoints_and_first_o
 
     world = degraded(on="n7", ranks=8)
     for rank in range(8):
-        world.tells(rank=rank, last_save_at=LONG_AGO)
+        world.tells(rank=rank, at=LONG_AGO)
 
     assert sorted(asked(world)) == ["llm-0-uid", "llm-1-uid", "llm-2-uid", "llm-7-uid"]
 
 
 def test_a_gang_without_a_degraded_node_is_asked_for_nothing_and_upkeep_writes_nothing() -> None:
-    world = cluster(4).running(gang()).tells(last_save_at=LONG_AGO)
+    world = cluster(4).running(gang()).tells(at=LONG_AGO)
     asked(world)
 
     assert upkeep(world.world()).actions == ()
@@ -116,7 +116,7 @@ def test_the_agents_are_told_once_and_the_wait_ends_with_the_move() -> None:
     wait = asked(world)["llm-0-uid"]
     assert upkeep(world.world()).actions == ()
 
-    recovering(world.tells(served_save=wait))
+    recovering(world.tells(at=LONG_AGO, served=wait))
     assert len(world.recoveries) == 1
 
     assert asked(world) == {}
@@ -125,7 +125,7 @@ def test_the_agents_are_told_once_and_the_wait_ends_with_the_move() -> None:
 def test_a_gang_that_saves_every_step_and_comes_back_to_the_degraded_node_is_moved_once() -> None:
     """The scheduler may know no other place, and the fault shows itself again and again."""
     world = degraded()
-    recovering(world.tells(served_save=asked(world)["llm-0-uid"]))
+    recovering(world.tells(at=LONG_AGO, served=asked(world)["llm-0-uid"]))
     assert len(world.recoveries) == 1
     (key, recovery) = world.recoveries.popitem()
     resumed = PhaseTime(phase=Phase.RESUMING, attempt=1, at=world.now + timedelta(seconds=60))
@@ -138,7 +138,7 @@ def test_a_gang_that_saves_every_step_and_comes_back_to_the_degraded_node_is_mov
     world.later(60)
     world.finding(on="n1", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
 
-    world.tells(served_save=asked(world).get("llm-0-uid", ""))
+    world.tells(at=LONG_AGO, served=asked(world).get("llm-0-uid", ""))
 
     assert world.decide().restarts == []
 
@@ -147,7 +147,7 @@ def test_a_gang_that_comes_to_a_degraded_node_is_asked_for_a_checkpoint_of_its_o
     """What was complete before it came is no answer."""
     world = degraded(tells=2)
     wait = asked(world)["llm-2-uid"]
-    world.tells(rank=2, served_save=wait)
+    world.tells(rank=2, at=LONG_AGO, served=wait)
     pods = world.pods["llm-uid"]
     came = msgspec.structs.replace(pods.pop("llm-1-uid"), uid="llm-1-again", created=world.now)
     pods[came.uid] = came
@@ -158,13 +158,13 @@ def test_a_gang_that_comes_to_a_degraded_node_is_asked_for_a_checkpoint_of_its_o
 
 def test_a_repair_waits_for_the_next_checkpoint_of_the_gangs_on_its_node() -> None:
     scene = pending()
-    scene.world.tells(rank=1, last_save_at=LONG_AGO)
+    scene.world.tells(rank=1, at=LONG_AGO)
     scene.settle()
     assert scene.world.recoveries == {}
     (wait,) = asked(scene.world).values()
 
     scene.later(60)
-    scene.world.tells(rank=1, served_save=wait)
+    scene.world.tells(rank=1, at=LONG_AGO, served=wait)
     scene.settle()
 
     (recovery,) = scene.world.recoveries.values()

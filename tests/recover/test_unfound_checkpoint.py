@@ -19,7 +19,7 @@ SAYS = (
 
 def resuming(says: str, *, saved: int | None = 90) -> Worlds:
     world = faulted(checkpoint="/ckpt")
-    world.tells(last_save_step=saved, last_save_at=NOW)
+    world.tells(step=saved, at=NOW)
     advanced(world, Phase.CHOOSING)
     step(world)
     scanned(world, says)
@@ -49,7 +49,7 @@ def test_a_log_that_tells_of_the_same_checkpoint_or_of_none_is_no_news(saved: in
 
 def test_a_rank_that_tells_of_checkpoints_is_a_witness_of_a_large_gang() -> None:
     world = cluster(12).running(gang(ranks=12))
-    world.tells(rank=9, last_save_at=NOW)
+    world.tells(rank=9, at=NOW)
     every, none = (
         witnesses(world.world(), world.gangs["llm-uid"], lost, []) for lost in (["llm-worker-7"], [])
     )
