@@ -38,6 +38,8 @@ each line what it implies for the process that printed it:
   100 lines without an error after those 60 seconds.
 - In a gang, ranks whose first error is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`
   are consequences (`propagated`). Of the others the one whose error came first is the cause.
+- Between ranks an error of a row of your own counts as an own fault: what such a row implies is known to the
+  agents, and not to the controller.
 - A log is the tenant's own word: an error in it never takes a node out of service.
 
 """

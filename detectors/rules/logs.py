@@ -102,9 +102,11 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     if errors.open:
         if not text or text[0] in " \t│╭╰":
             return errors  # the program's own source, which may hold any words
-        ends = is_exception(text)
-        if ends:
-            errors, inside = _closed(errors, prefix)
+        ended = _ended(errors, prefix) if is_exception(text) else None
+        if ended is not None:
+            ends, inside = True, errors.open[ended][1]
+            left = errors.open[:ended] + errors.open[ended + 1 :]
+            errors = msgspec.structs.replace(errors, open=left)
             if inside is _In.IGNORED:
                 return errors
             if place is None:
@@ -183,13 +185,14 @@ def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
     )
 
 
-def _closed(errors: Errors, prefix: str) -> tuple[Errors, _In]:
-    """Without the traceback that an exception of this rank ends, and where that was raised. A bar drawn
-    before it may hide the prefix of a traceback: then the last one is ended."""
-    of_rank = [n for n, (of, _) in enumerate(errors.open) if of == prefix]
-    ended = of_rank[-1] if of_rank else len(errors.open) - 1
-    left = errors.open[:ended] + errors.open[ended + 1 :]
-    return msgspec.structs.replace(errors, open=left), errors.open[ended][1]
+def _ended(errors: Errors, prefix: str) -> int | None:
+    """Which of the open tracebacks an exception of this rank ends. A bar that was drawn before a traceback
+    may hide its prefix."""
+    for of in (prefix, ""):
+        for place in reversed(range(len(errors.open))):
+            if errors.open[place][0] == of:
+                return place
+    return None
 
 
 def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:

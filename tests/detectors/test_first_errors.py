@@ -379,7 +379,11 @@ def test_a_message_that_goes_on_names_the_error_more_closely() -> None:
 
 
 def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end() -> None:
-    lost = ["    work.wait()", "torch.DistBackendError: NCCL communicator was aborted on rank 0."]
+    lost = [
+        "    work.wait()",
+        "torch.DistBackendError: NCCL error: remote process exited",
+        "ncclRemoteError: x",
+    ]
     own = ["    raise ValueError", "ValueError: bad shape"]
     lines = [
         "[rank0]: " + TRACEBACK,
@@ -387,6 +391,12 @@ def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end() -> Non
         *(f"[rank0]: {line}" for line in lost),
         *(f"[rank1]: {line}" for line in own),
     ]
+
+    assert code(lines) == "log-traceback"
+
+
+def test_a_bar_that_was_drawn_before_a_traceback_does_not_hide_its_exception() -> None:
+    lines = [f"{BAR}[rank3]: {TRACEBACK}", "[rank3]:     save()", "[rank3]: ValueError: bad shape"]
 
     assert code(lines) == "log-traceback"
 
