@@ -61,6 +61,8 @@ class StepRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A smaller number is told at the start of the program and is no step."""
     unfinished: bool = False
     """The line is read only while the count is below its total."""
+    of_scripts: bool = False
+    """A wording of many programs: the line is no step if its beginning tells of an evaluation."""
     since: str
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "LOSS_BAR",
     "PLAIN",
     "PLAIN_OF_EPOCH",
+    "PLAIN_OF_RUN",
     "TEMPLATE",
     "VAGUE",
     "Candidate",
@@ -37,6 +38,7 @@ ANONYMOUS = "bar of "
 LOSS_BAR = "bar with a loss"
 PLAIN = "wording"
 PLAIN_OF_EPOCH = "wording with an epoch"
+PLAIN_OF_RUN = "global wording"
 VAGUE = "wording of "
 COMMON = (
     "step",
@@ -163,6 +165,8 @@ def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total |
 def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
     step, total, of_epoch = wording.step, wording.total, wording.of_epoch
     order = _EPOCH_ORDER if of_epoch else 0
+    if wording.plain and wording.of_run:
+        return Candidate(PLAIN_OF_RUN, step, _PLAIN_ORDER - 1, total)
     if wording.plain:
         name = PLAIN_OF_EPOCH if of_epoch else PLAIN
         return Candidate(name, step, _PLAIN_ORDER + order, total, of_epoch=of_epoch)
@@ -190,6 +194,8 @@ def _by_row(line: str, lower: str) -> tuple[bool, Candidate | Total | None]:
         row, groups = rows[number], found.groupdict()
         step, total = wordings.count_of(groups["step"][:18]), groups.get("total")
         if step < row.begins_at or (row.unfinished and total is not None and step >= int(total)):
+            return True, None
+        if row.of_scripts and wordings.is_of_evaluation(lower[: found.start()]):
             return True, None
         of_epoch = row.scope == "epoch"
         order = 1 + number + (_EPOCH_ORDER if of_epoch else 0)

@@ -10,7 +10,15 @@ import re
 
 import msgspec
 
-__all__ = ["Wording", "count_of", "digits_at", "grouped_at", "is_of_training", "wording_in"]
+__all__ = [
+    "Wording",
+    "count_of",
+    "digits_at",
+    "grouped_at",
+    "is_of_evaluation",
+    "is_of_training",
+    "wording_in",
+]
 
 _ANCHORS = ("step", "iter", "batch")
 _PLACE = re.compile(
@@ -33,6 +41,8 @@ _NOT_OF_TRAINING = (
     "val",
     "eval",
     "warmup",
+    "micro",
+    "accum",
     "warming",
     "sampl",
     "denois",
@@ -65,9 +75,10 @@ _TOLD_BEFORE = frozenset(
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
 _EVALUATION = re.compile(
-    r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating)(?:[\])]| [|-]|[,:|](?! *-?[\d.]))"
+    r"\b(?:(?:val|valid|validation|validating|eval|evaluation|evaluating)(?:[\])]| [|-]|[,:|](?! *-?[\d.]))"
+    r"|(?:val|valid|validation|eval|test) $)"
 )
-"""`val, rank: 1, epoch: 0, step: 100`, and not `val: 0.31`."""
+"""`val, rank: 1, epoch: 0, step: 100` and `Test epoch`, and not `val: 0.31`."""
 _TOLD_PART = re.compile("|".join(sorted(_TOLD_BEFORE)))
 _BEFORE_CHARS = 20
 _AROUND_WORD = str.maketrans("()[]:,;*", "        ")
@@ -102,13 +113,15 @@ class Wording(msgspec.Struct, frozen=True):
     plain: bool
     of_epoch: bool = False
     """The line names the epoch before the step, which then begins again with each epoch, or may."""
+    of_run: bool = False
+    """The line says that the step is the global one."""
 
 
 def wording_in(line: str, lower: str) -> Wording | None:
     """The step that a line names, `lower` being the same in lower case.
 
     >>> wording_in("Step 12/100", "step 12/100")
-    Wording(step=12, total=100, plain=True, of_epoch=False)
+    Wording(step=12, total=100, plain=True, of_epoch=False, of_run=False)
     >>> wording_in("[Step 2/5] Downloading", "[step 2/5] downloading").plain
     False
     """
@@ -156,7 +169,7 @@ def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str
     is_plain = _FIGURE.search(lower) is not None or _says_no_more(line, lower, end)
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):
         return None
-    return Wording(count_of(digits), total, is_plain, of_epoch)
+    return Wording(count_of(digits), total, is_plain, of_epoch, of_run=rank == 0)
 
 
 def _says_no_more(line: str, lower: str, end: int) -> bool:
@@ -199,15 +212,21 @@ def _only_told(lower: str, at: int) -> bool:
     if words[-2:-1] == ["epoch"] and words[-1].isdigit():
         del words[-2:]
     before, head = words[-1] if words else "", lower[:at]
+    if "warm" in words[-2:] or is_of_evaluation(head):
+        return True
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
-        or _EVALUATION.search(head) is not None
         or (
             _TOLD_PART.search(head) is not None
             and not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
         )
     )
+
+
+def is_of_evaluation(head: str) -> bool:
+    """Whether the line, whose beginning this is in lower case, tells of an evaluation."""
+    return _EVALUATION.search(head) is not None
 
 
 def is_of_training(name: str) -> bool:

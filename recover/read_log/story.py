@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from detectors.catalog.log_errors import Implies, packaged_log_errors
 from detectors.catalog.steps import packaged_steps
-from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, TEMPLATE
+from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
 from recover.nodehealths import HANG_TIMEOUT, STEP_TEMPLATE
 from recover.read_log.reading import Reading
 from recover.stories.words import counted, duration, printable, some
@@ -17,6 +17,7 @@ _CHARS_MAX = 120
 _NAMES = {
     TEMPLATE: "the job's own template",
     PLAIN: "the usual wording of a step",
+    PLAIN_OF_RUN: "the usual wording of a global step",
     PLAIN_OF_EPOCH: "the usual wording of a step behind an epoch",
     LOSS_BAR: "a progress bar that shows a loss",
 }

@@ -59,6 +59,26 @@ Epoch 2/5
 """,
         (10, 20, True),
     ),
+    "micro batches between the steps": (
+        """
+micro step 48/400 loss 0.3
+global_step: 12, loss 0.3
+micro step 52/400 loss 0.3
+global_step: 13, loss 0.3
+""",
+        (12, 13, False),
+    ),
+    "another count between the global steps": (
+        """
+step 48/400 loss 0.3
+global_step: 12, loss 0.3
+step 52/400 loss 0.3
+global_step: 13, loss 0.3
+step 56/400 loss 0.3
+global_step: 14, loss 0.3
+""",
+        (12, 14, False),
+    ),
     "epochs of a script, with its validation": (
         """
 | epoch   1 |  2800/ 2983 batches | lr 20.00 | ms/batch 12.30 | loss  7.60 | ppl  2000.10
@@ -71,6 +91,20 @@ Epoch 2/5
     ),
 }
 UNTRAINED = {
+    "a warm-up": """
+warm-up iteration 1, time 0.1
+warm-up iteration 2, time 0.1
+Warm up step 3/10 loss 0.3
+Warm up step 4/10 loss 0.3
+""",
+    "an evaluation of a script": """
+evaluation | epoch 3 | 1/100 batches | loss 0.3
+evaluation | epoch 3 | 2/100 batches | loss 0.3
+Test Epoch: [3][3/100] Loss 0.3
+Test Epoch: [3][4/100] Loss 0.3
+[Eval] Epoch 3, Step 5/100, loss: 0.3
+[Eval] Epoch 3, Step 6/100, loss: 0.3
+""",
     "rates that are called a step's": """
 fps step: 100000 fps step and policy inference: 80000 fps total: 60000
 fps step: 100010 fps step and policy inference: 80100 fps total: 60010

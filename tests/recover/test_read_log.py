@@ -103,7 +103,7 @@ def test_a_bar_that_may_be_the_trainings_is_named_with_the_annotation_that_would
 def test_two_numbers_that_rise_are_both_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = []
     for number in range(1, 9):
-        lines += [f"micro step {8 * number} loss 0.3", f"iter {number}: loss 4.8, time 1.00ms"]
+        lines += [f"step {8 * number} loss 0.3", f"iter {number}: loss 4.8, time 1.00ms"]
 
     assert run([str(log(tmp_path, *lines))]) == 0
     told = capsys.readouterr().out
