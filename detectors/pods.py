@@ -76,6 +76,10 @@ class PodFold:
         return self._progress
 
     @property
+    def saves(self) -> saves.Saves:
+        return self._saves
+
+    @property
     def errors(self) -> logs.Errors:
         return self._errors
 
@@ -133,12 +137,15 @@ class PodFold:
 
         One that ends with a carriage return goes on: the runtime tells of such a line in large parts.
         """
-        knew, served = self._known.lines, self._saves.served
+        knew, saved = self._known.lines, self._saves
         if hits:
             self._known = signatures.observe(self._known, hits, at)
             if self._edge is None:
                 self._started()
-        return self._step(text, at) or self._known.lines != knew or self._saves.served != served
+        is_edge = self._step(text, at)
+        if self._saves is not saved and self._saves.served != saved.served:
+            return True
+        return is_edge or self._known.lines != knew
 
     def _step(self, text: str, at: datetime) -> bool:
         pieces = bars.pieces(text)
@@ -169,7 +176,8 @@ class PodFold:
                     self._hear(read, at)
         self._tail.keep(without_colours(pieces[-1]) if pieces else "")
         self._progress = progress.began(self._progress, at)
-        self._saved(told, before, at)
+        if told or self._saves.pending is not None:
+            self._saved(told, before, at)
         if is_old:
             return False
         return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)

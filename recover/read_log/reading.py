@@ -79,6 +79,8 @@ class Reading(msgspec.Struct, frozen=True):
     median_step_s: float | None
     """None where the file tells no times."""
     stalls: list[Stall]
+    saved: bool
+    """Whether a checkpoint is known to be complete."""
     lines: int
 
 
@@ -181,5 +183,6 @@ class _Reader:
             bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
             median_step_s=median_step_s(progress) if self._dated else None,
             stalls=self._stalls,
+            saved=self._fold.saves.last is not None,
             lines=self._last.number if self._last is not None else 0,
         )

@@ -87,6 +87,11 @@ def _saves(reading: Reading) -> Iterator[str]:
         return
     numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
     yield f"Checkpoints: {counted(len(saves), 'line')} of the log, for {some(numbers, 4)}."
+    if not reading.saved:
+        yield (
+            "  No line shows when a checkpoint is complete. If a node of the job becomes degraded, Rekindle "
+            "moves the job after timing.checkpoint_grace_s, and not at its next checkpoint."
+        )
 
 
 def _stalls(reading: Reading) -> Iterator[str]:

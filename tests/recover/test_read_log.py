@@ -49,6 +49,25 @@ def test_what_is_read_is_told_with_its_lines(tmp_path: Path, capsys: pytest.Capt
     }
 
 
+@pytest.mark.parametrize(
+    ("line", "shows"),
+    [
+        ("saving checkpoint at iteration 2 to /c", False),
+        ("Saving model checkpoint to out/checkpoint-2", True),
+    ],
+)
+def test_it_is_told_if_no_line_shows_when_a_checkpoint_is_complete(
+    line: str, shows: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, "step 1/100 loss 0.3", "step 2/100 loss 0.3", line, "step 3/100 loss 0.3")
+
+    assert run([str(path)]) == 0
+
+    said = capsys.readouterr().out
+    assert "Checkpoints: 1 line of the log, for step 2." in said
+    assert ("No line shows when a checkpoint is complete." in said) is not shows
+
+
 def test_a_single_line_is_told_and_begins_no_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
