@@ -68,7 +68,12 @@ def _judged(world: World, gang: Gang) -> Awaited:
 def requests(world: World) -> Mapping[str, str]:
     """Pod uid -> id of the wait, for the pods whose agents are asked."""
     gangs = {gang.ref.uid: gang for node in _quarantined(world) for gang in world.victims_on(node.name)}
-    return {pod.uid: _wait(world, gang) for gang in gangs.values() for pod in _asked(world, gang)}
+    return {
+        pod.uid: wait
+        for gang in gangs.values()
+        for wait in [_wait(world, gang)]
+        for pod in _asked(world, gang)
+    }
 
 
 def _quarantined(world: World) -> Iterator[Node]:

@@ -62,6 +62,8 @@ def test_a_line_that_says_that_all_is_written_needs_no_step() -> None:
         "Saving the checkpoint (or staging if async is enabled).",
         "Finished saving the checkpoint (or staging if async is enabled)in 5.53 seconds.",
         "Scheduled async checkpoint save for /ckpt/step=2.ckpt",
+        "[2026-11-21 09:30:00,123] [    INFO] - Saving model checkpoint to out/checkpoint-2",
+        "Saved checkpoint c/checkpoint_1_2.pt (epoch 1 @ 2 updates, score None) (writing took 9.1 seconds)",
         "Saving checkpoint at step 2 to gs://ckpt/step-2",
         "saved a checkpoint at step 2",
         "Saving model checkpoint: /ckpt/global_step2/mp_rank_00_model_states.pt",
