@@ -171,7 +171,7 @@ class AgentCore:
         """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""
         before = self._devices()
         self._holders.listed(pods, there)
-        if before != self._devices():
+        if self._pods.hold_devices(self._holders.uids) or before != self._devices():
             self._mark(Dirty.EDGE)
 
     def device_memory(self, free_bytes: int | None) -> None:
@@ -219,8 +219,8 @@ class AgentCore:
         return signatures.shown_by(hits)
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
-        holds_devices = pod.uid in self._holders.uids
-        if self._pod(pod).end(at, self._free_device_bytes, holds_devices=holds_devices):
+        self._pods.hold_devices(self._holders.uids & {pod.uid})
+        if self._pod(pod).end(at, self._free_device_bytes):
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:

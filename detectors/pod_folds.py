@@ -53,6 +53,11 @@ class PodFolds:
                 fold.restore(published, sought)
         return fold
 
+    def hold_devices(self, uids: Collection[str]) -> bool:
+        """Pods that were given devices. True if a container is published for that."""
+        news = [fold for ref, fold in self._folds.items() if ref.uid in uids and fold.holds_devices()]
+        return bool(news)
+
     def removed(self, ref: PodRef) -> None:
         """Its log is gone. What was published stays a while: the controller may still want the tail."""
         if ref in self._folds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from detectors.catalog.log_errors import Implies, LogErrorRow
+from detectors.catalog.log_errors import LogErrorRow
 from detectors.contract import Edge, PodProgress, PodSettings
 from detectors.facts import PodRef
 from detectors.log_template import without_colours
@@ -267,13 +267,22 @@ class PodFold:
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
         self._saves = saves.clock_set(self._saves, by)
 
-    def end(self, at: datetime, free_device_bytes: int | None = None, *, holds_devices: bool = False) -> bool:
+    def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
         """True if this is news, and news that is published. The memory is as last read before now."""
         if self._edge is Edge.ENDED:
             return False
-        self._free_device_bytes, self._holds_devices = free_device_bytes, holds_devices
+        self._free_device_bytes = free_device_bytes
         self._turn(Edge.ENDED, at)
         return self.published() is not None
+
+    def holds_devices(self) -> bool:
+        """The kubelet tells that its pod was given devices, perhaps only after the end. True if the container
+        is published for that."""
+        if self._holds_devices:
+            return False
+        was = self.published()
+        self._holds_devices = True
+        return was is None and self.published() is not None
 
     def drop_tail(self) -> bool:
         """True if there was one. The room is for those that ended later."""
@@ -308,11 +317,9 @@ class PodFold:
         )
 
     def _is_of_a_training(self) -> bool:
-        """It may be, though no step is known. Many a healthy script prints that a command was not found."""
-        has_failed = self._errors.error is not None and self._errors.implies is not Implies.MAYBE_OWN
-        is_known = self._named or self._holds_devices
+        """It may be, though no step is known."""
         tells = self._heard is not None or self._saves.last is not None or bool(self._known.lines)
-        return has_failed or is_known or tells
+        return tells or self._named or self._holds_devices or self._errors.error is not None
 
     def _started(self) -> None:
         if self._known.lines:

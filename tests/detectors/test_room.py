@@ -50,25 +50,22 @@ def test_pods_with_devices_and_pods_that_the_controller_names_come_first() -> No
     assert core.first_pods == {"holder", "named"}
 
 
-def test_the_last_lines_of_a_rank_that_ends_without_a_known_word_are_kept() -> None:
+@pytest.mark.parametrize("listed", ["before", "after"])
+def test_the_last_lines_of_a_rank_that_ends_without_a_known_word_are_kept(listed: str) -> None:
     core = AgentCore(AgentSettings(), boot_id="b")
     holder = DevicePod(uid="rank", namespace="ml", name="llm-0")
     given = Given("ml", "llm-0", {"nvidia.com/gpu": ["GPU-1"]})
-    core.pods_listed([HeldDevices(holder, given)], frozenset({"rank"}))
+    if listed == "before":
+        core.pods_listed([HeldDevices(holder, given)], frozenset({"rank"}))
     for ref in (RANK, OLD):
         core.log_line(ref, "giving up", NOW)
         core.pod_ended(ref, NOW)
+    if listed == "after":
+        core.wrote()
+        core.pods_listed([HeldDevices(holder, given)], frozenset({"rank"}))
 
     (kept,) = core.status(NOW).pods
     assert (kept.uid, kept.edge, kept.tail, core.dirty) == (RANK.uid, Edge.ENDED, "giving up", Dirty.EDGE)
-
-
-def test_a_command_that_was_not_found_makes_no_training_of_a_container() -> None:
-    core = AgentCore(AgentSettings(), boot_id="b")
-    core.log_line(OLD, "sh: 1: lspci: not found", NOW)
-    core.pod_ended(OLD, NOW)
-
-    assert core.status(NOW).pods == []
 
 
 def test_of_a_container_that_is_left_nothing_old_is_told_and_it_may_come_back() -> None:
