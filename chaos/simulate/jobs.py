@@ -145,17 +145,21 @@ class Gang:
         self.silent = False
         """New ranks run and print no step as long as this is so."""
         self.crashes_at_start = False
+        self.crashed = 0
+        """Starts that ended since the program crashes at its start."""
         self.blames_program = False
         """Whether it has printed a known issue that only its owner can mend."""
         self._ends: list[tuple[float, int, int]] = []
         """The time of each failure, and the furthest step and the newest complete checkpoint at that time."""
 
-    def failed(self, began_s: float = math.inf) -> None:
-        """A rank that began then ended by itself, or hangs. Ranks that began before the last one failed are
-        part of the same failure."""
-        if not self._ends or began_s >= self._ends[-1][0]:
-            now_s = asyncio.get_running_loop().time()
-            self._ends.append((now_s, self.training.furthest, self.training.checkpoints.newest))
+    def failed(self, began_s: float = math.inf) -> bool:
+        """A rank that began then ended by itself, or hangs. Returns False if that rank began before the last
+        one failed: it is part of the same failure."""
+        if self._ends and began_s < self._ends[-1][0]:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        self._ends.append((now_s, self.training.furthest, self.training.checkpoints.newest))
+        return True
 
     @property
     def failures(self) -> int:
@@ -178,7 +182,7 @@ class Gang:
         if self.crashes_at_start:
             await asyncio.sleep(5.0)
             say("ValueError: shapes (4,8) and (16,) do not match")
-            self.failed(began_s)
+            self.crashed += self.failed(began_s)
             return Exit(1)
         if self.silent:
             say("loading the data set")

@@ -51,8 +51,9 @@ class CrashLoopsEnd(Check):
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
-        self._in_vain: dict[str, list[int]] = {}
-        """Uid of a job -> the furthest steps at its starts in a row, while its program could not start."""
+        self._in_vain: dict[str, dict[int, int]] = {}
+        """Uid of a job -> its starts in a row that ended since its program cannot start, by their number: the
+        furthest step at that time. What ends by another cause counts for that cause."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:
@@ -62,8 +63,9 @@ class CrashLoopsEnd(Check):
         if life is None or not life.gang.crashes_at_start:
             self._in_vain.pop(uid, None)
             return
-        furthest = life.gang.training.furthest
-        before = [step for step in self._in_vain.get(uid, []) if step == furthest]
-        self._in_vain[uid] = [*before, furthest]
+        furthest, crashed = life.gang.training.furthest, life.gang.crashed
+        known = self._in_vain.get(uid, {})
+        before = {number: step for number, step in known.items() if step == furthest and number < crashed}
+        self._in_vain[uid] = {**before, crashed: furthest}
         if len(before) > self.facts.settings.budgets.attempts_per_cause_max + _UNCOUNTED:
             yield f"started once more, although {len(before)} starts in a row were in vain"

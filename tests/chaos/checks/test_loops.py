@@ -51,10 +51,17 @@ def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_al
     check = CrashLoopsEnd(laid)
     program.crashes_at_start = True
 
-    said = [found_by(check, start_of("uid")) for _ in range(7)]
-    program.training.furthest += 1
-    again = found_by(check, start_of("uid"))
+    def started() -> str:
+        said = found_by(check, start_of("uid"))
+        program.crashed += 1
+        return said
 
+    ended_by_others = [found_by(check, start_of("uid")) for _ in range(7)]
+    said = [started() for _ in range(7)]
+    program.training.furthest += 1
+    again = started()
+
+    assert ended_by_others == [""] * 7
     assert said[:6] == [""] * 6
     assert said[6] == "started once more, although 6 starts in a row were in vain"
     assert again == ""
