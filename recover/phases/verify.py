@@ -142,16 +142,16 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
 
 
 def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
-    """By the first new step: about checkpoint + 1 is right; lower is older, or from scratch. Where no
-    checkpoint was verified, the last step that was seen before the stop tells. A number that begins again
-    with each epoch tells that it trains, and not from where."""
+    """By the first new step: the checkpoint's or the next one is right; lower is older, or from scratch.
+    Where no checkpoint was verified, the last step that was seen before the stop tells. A number that begins
+    again with each epoch tells that it trains, and not from where."""
     assert progress.first_step is not None
     choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
     seen = f"{ctx.gang.ref} trains again: first new step {first}"
     if progress.step_of_epoch:
         return "Resumed", f"{seen} of an epoch; its log does not tell the step of the whole run"
     if choice is not None and choice.step is not None:
-        if first > choice.step:
+        if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
             return "Resumed", seen
         if first <= 1 < choice.step:
             return (

@@ -331,7 +331,14 @@ def test_a_hold_that_ends_by_its_time_needs_nobody_to_start_the_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "reason"), [(81, ""), (60, Reason.RESUMED_OLDER), (0, Reason.RESUMED_FROM_SCRATCH)]
+    ("first", "reason"),
+    [
+        (81, ""),
+        (80, ""),
+        (79, Reason.RESUMED_OLDER),
+        (60, Reason.RESUMED_OLDER),
+        (0, Reason.RESUMED_FROM_SCRATCH),
+    ],
 )
 def test_the_first_new_step_tells_from_where_the_gang_began(first: int, reason: str) -> None:
     world = faulted(checkpoint="/ckpt")
