@@ -62,7 +62,7 @@ class StepRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     unfinished: bool = False
     """The line is read only while the count is below its total."""
     of_scripts: bool = False
-    """A wording of many programs: the line is no step if its beginning tells of an evaluation."""
+    """A wording of many programs: the line is no step if its beginning tells of an evaluation or the like."""
     since: str
 
 

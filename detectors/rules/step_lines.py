@@ -195,7 +195,7 @@ def _by_row(line: str, lower: str) -> tuple[bool, Candidate | Total | None]:
         step, total = wordings.count_of(groups["step"][:18]), groups.get("total")
         if step < row.begins_at or (row.unfinished and total is not None and step >= int(total)):
             return True, None
-        if row.of_scripts and wordings.is_of_evaluation(lower[: found.start()]):
+        if row.of_scripts and wordings.is_other_work(lower[: found.start()]):
             return True, None
         of_epoch = row.scope == "epoch"
         order = 1 + number + (_EPOCH_ORDER if of_epoch else 0)

@@ -15,8 +15,8 @@ __all__ = [
     "count_of",
     "digits_at",
     "grouped_at",
-    "is_of_evaluation",
     "is_of_training",
+    "is_other_work",
     "wording_in",
 ]
 
@@ -72,6 +72,10 @@ _TOLD_BEFORE = frozenset(
     {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "saving", "wandb", "starting"}
     | {"continuing"}
     | {"parameters", "params", "config", "args", "trial"}
+    | {"evaluating", "validating", "loading", "downloading", "uploading", "fetching", "extracting", "caching"}
+    | {"building", "compiling", "capturing", "profiling", "benchmarking", "calibrating", "quantizing"}
+    | {"tokenizing", "preprocessing", "preparing", "shuffling", "indexing", "converting", "exporting"}
+    | {"sampling", "generating", "decoding"}
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
 _EVALUATION = re.compile(
@@ -79,7 +83,6 @@ _EVALUATION = re.compile(
     r"|(?:val|valid|validation|eval|test) $)"
 )
 """`val, rank: 1, epoch: 0, step: 100` and `Test epoch`, and not `val: 0.31`."""
-_TOLD_PART = re.compile("|".join(sorted(_TOLD_BEFORE)))
 _BEFORE_CHARS = 20
 _AROUND_WORD = str.maketrans("()[]:,;*", "        ")
 _DIGITS_MAX = 15
@@ -211,22 +214,21 @@ def _only_told(lower: str, at: int) -> bool:
         words.pop()
     if words[-2:-1] == ["epoch"] and words[-1].isdigit():
         del words[-2:]
-    before, head = words[-1] if words else "", lower[:at]
-    if "warm" in words[-2:] or is_of_evaluation(head):
-        return True
+    before = words[-1] if words else ""
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
-        or (
-            _TOLD_PART.search(head) is not None
-            and not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
-        )
+        or "warm" in words[-2:]
+        or is_other_work(lower[:at])
     )
 
 
-def is_of_evaluation(head: str) -> bool:
-    """Whether the line, whose beginning this is in lower case, tells of an evaluation."""
-    return _EVALUATION.search(head) is not None
+def is_other_work(head: str) -> bool:
+    """Whether the line, whose beginning this is in lower case, tells of an evaluation, a preparation or an
+    earlier step."""
+    if ("val" in head or "test" in head) and _EVALUATION.search(head) is not None:
+        return True
+    return not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
 
 
 def is_of_training(name: str) -> bool:

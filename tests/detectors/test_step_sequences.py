@@ -91,6 +91,12 @@ global_step: 14, loss 0.3
     ),
 }
 UNTRAINED = {
+    "preparations": """
+Shuffling: epoch 0, batch 1/100, time: 0.3
+Shuffling: epoch 0, batch 2/100, time: 0.3
+Loading shard 3/30, step 3, time: 0.3
+Loading shard 4/30, step 4, time: 0.3
+""",
     "a warm-up": """
 warm-up iteration 1, time 0.1
 warm-up iteration 2, time 0.1
