@@ -69,6 +69,8 @@ class StepRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class BarRow(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
     called: str
     """The whole name of the bar."""
+    endless: bool = False
+    """Only a bar whose total nobody knows."""
     scope: Scope = "run"
     since: str
 

@@ -42,7 +42,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 def pieces(text: str) -> list[str]:
     """The first and the last ones, in their order; a line without a carriage return is one piece. Of the
-    terminal's codes only one that moves the cursor up is kept, at the end of its piece."""
+    terminal's codes only one that moves the cursor up behind a bar is kept, at the end of its piece."""
     if "\r" not in text:
         return [_plain(text)]
     found = [piece for piece in text.split("\r") if piece]
@@ -52,7 +52,8 @@ def pieces(text: str) -> list[str]:
 
 def _plain(piece: str) -> str:
     plain = without_colours(piece)
-    return f"{plain}{_CURSOR_UP}" if _CURSOR_UP in piece else plain
+    is_inner = _CURSOR_UP in piece and _COUNT.search(plain) is not None
+    return f"{plain}{_CURSOR_UP}" if is_inner else plain
 
 
 def without_rate(piece: str) -> bool:

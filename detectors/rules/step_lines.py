@@ -223,7 +223,7 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
             is_inner=bar.is_inner,
         )
     for number, row in enumerate(compiled.catalog.bars):
-        if compiled.bars[number].fullmatch(bar.name):
+        if compiled.bars[number].fullmatch(bar.name) and not (row.endless and bar.total is not None):
             of_epoch = row.scope == "epoch"
             order = 110 + number + (_EPOCH_ORDER if of_epoch else 0)
             name = f"bar {row.name}"

@@ -146,6 +146,15 @@ def test_a_bar_that_begins_again_after_figures_is_not_the_trainings() -> None:
     assert steps_of(played(*lines)) == (None, None)
 
 
+def test_the_bar_of_a_resumed_lightning_run_counts_within_the_epoch() -> None:
+    """It begins at 1 behind a checkpoint of step 60. Until the next epoch nothing else tells of a step."""
+    endless = "\rTraining: |          | {}/? [00:02<00:00,  8.18it/s, train_loss=0.0376]\r"
+    ended = "\rTrain:   8%|8         | {}/60 [03:52<43:00, 46.9s/it]\r"
+
+    assert told(played(*(endless.format(n) for n in range(1, 21)))).step_of_epoch
+    assert not told(played(*(ended.format(n) for n in range(1, 21)))).step_of_epoch
+
+
 def test_the_bar_of_an_evaluation_neither_moves_the_step_nor_hides_a_hang() -> None:
     training = [bar(step, 100) for step in range(1, 40)]
     fold = played("  Total optimization steps = 100", *training)
