@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with the locked dependencies and this package
 
@@ -72,6 +72,10 @@ frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetc
 		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py \
 		tests/detectors/validation/test_torch_checks.py
 
+framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 500 MB once)
+	$(BIN)/python -m chaos.framework_logs.environment
+	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/test_framework_logs.py
+
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
@@ -82,6 +86,7 @@ soak: $(STAMP) ## The long counts: random scripts, demos, kills, faults of torch
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
 	$(BIN)/python -m chaos.torch_training.environment
 	$(BIN)/python -m chaos.torch_soak --faults 50
+	$(MAKE) framework-logs
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_RECOVERIES=5 REKINDLE_HANDOVERS=16 REKINDLE_FAILOVER=1 REKINDLE_IDLE_S=120 \
 		$(BIN)/python -m pytest -s -m control_plane tests/control_plane/test_in_a_row.py \

@@ -12,6 +12,7 @@ from chaos.locked_environment import LockedEnvironment, MissingError
 
 NONE_NEEDED = "# nothing at all\n"
 SNAKE = LockedEnvironment(name="snake", command="make snake", cost="3 MB to fetch")
+LAYER = LockedEnvironment(name="layer", command="make layer", cost="1 MB to fetch", below=SNAKE)
 
 
 @pytest.fixture(autouse=True)
@@ -24,15 +25,18 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_it_is_made_once_found_again_and_made_anew_for_another_lock(
+def test_it_is_made_once_with_what_lies_below_found_again_and_made_anew_for_another_lock(
     lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert SNAKE.main() == 0
-    python = SNAKE.interpreter()
-    assert subprocess.run([python, "-c", "pass"], check=False).returncode == 0
+    lock.with_name("layer.lock").write_text(NONE_NEEDED, encoding="utf-8")
+    assert LAYER.main() == 0
+    python = LAYER.interpreter()
+    below = next(SNAKE.interpreter().parents[1].glob("lib/python*/site-packages"))
+    (below / "venom.py").write_text("", encoding="utf-8")
+    assert subprocess.run([python, "-c", "import venom"], check=False).returncode == 0
     assert capsys.readouterr().out == f"{python}\n"
 
-    assert SNAKE.main() == 0
+    assert LAYER.main() == SNAKE.main() == 0
     assert capsys.readouterr().err == ""
 
     lock.write_text("# something else\n", encoding="utf-8")

@@ -1,0 +1,29 @@
+"""`python -m chaos.framework_logs.environment`: makes the virtual environments that the trainings run in.
+
+Each is a layer above the environment of chaos.torch_training or chaos.paddle_training, which it makes too:
+beside those some 500 MB are fetched and 1.4 GB kept.
+"""
+
+from __future__ import annotations
+
+from chaos.locked_environment import LockedEnvironment
+from chaos.paddle_training.environment import PADDLE
+from chaos.torch_training.environment import TORCH
+
+__all__ = ["PADDLENLP", "TORCH_FRAMEWORKS"]
+
+_COMMAND, _COST = "python -m chaos.framework_logs.environment", "500 MB to fetch"
+
+TORCH_FRAMEWORKS = LockedEnvironment(
+    name="torch-frameworks", command=_COMMAND, cost=_COST, below=TORCH, builders=("setuptools",)
+)
+PADDLENLP = LockedEnvironment(
+    name="paddlenlp",
+    command=_COMMAND,
+    cost=_COST,
+    below=PADDLE,
+    builders=("setuptools", "setuptools-scm", "vcs-versioning", "packaging"),
+)
+
+if __name__ == "__main__":
+    raise SystemExit(TORCH_FRAMEWORKS.main() or PADDLENLP.main())

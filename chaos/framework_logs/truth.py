@@ -1,0 +1,25 @@
+"""What a training knows of itself: its step at every step, figure and checkpoint, one JSON line each.
+
+The trainings run with the Python of another environment, so this imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+__all__ = ["Truth"]
+
+
+class Truth:
+    """`what` is `begun`, `step`, `logged` or `saved`: `step` after each optimizer step, `logged` after the
+    framework has printed figures, `saved` once a checkpoint is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def tell(self, what: str, step: int) -> None:
+        line = {"at": datetime.now(UTC).isoformat(), "what": what, "step": step}
+        os.write(self._file, (json.dumps(line) + "\n").encode())
