@@ -28,6 +28,7 @@ from recover.phases.causes import are_placed, corrected_causes, first_cause, fre
 from recover.phases.choose import choosing
 from recover.phases.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.phases.environment import may_read_old, taken_back
+from recover.phases.failed_log import with_failed_log
 from recover.phases.fence import fencing
 from recover.phases.recreate import made_anew_or_gone
 from recover.phases.refused import unless_refused
@@ -71,7 +72,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
         step = unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
-        step = _with_what_is_avoided(ctx, step)
+        step = with_failed_log(ctx, _with_what_is_avoided(ctx, step))
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)

@@ -9,7 +9,7 @@ import msgspec
 from recover import scan_pod, scan_trouble
 from recover.accounting import last_step
 from recover.actions import Action
-from recover.api import CheckpointChoice, FailedLog, Phase, RecoveryStatus
+from recover.api import CheckpointChoice, Phase, RecoveryStatus
 from recover.attempts import attempts_without_progress, cause_words, restarts_limit
 from recover.consent import ON_TERMINAL
 from recover.diagnose import Apart
@@ -19,10 +19,10 @@ from recover.model import Pod, Refusal
 from recover.phases import known
 from recover.phases.avoid import shown, to_avoid
 from recover.phases.context import Context, Step, condition, moved
+from recover.phases.failed_log import failed_log
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.phases.scanned import begins_from, choice_of, entered, unverified, waited_s
 from recover.reasons import EventReason, Reason
-from recover.witnesses import told
 
 __all__ = ["choosing"]
 
@@ -173,24 +173,6 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
         checkpoint=choice,
         leftovers=ctx.leftovers(),
         last_step=max(steps, default=None),
-        failed_log=_failed_log(ctx) or ctx.status.failed_log,
+        failed_log=failed_log(ctx) or ctx.status.failed_log,
         conditions=condition(ctx, "CheckpointVerified", good=choice.verified, reason=reason, message=words),
     )
-
-
-def _failed_log(ctx: Context) -> FailedLog | None:
-    """The first error and the end of the first witness' log: witnesses begin with the lost rank. What a rank
-    prints of our own stop, as torchrun does, is no error of the gang."""
-    stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
-    for witness in ctx.recovery.witnesses:
-        ended = [progress for progress in told(ctx.world, [witness]) if progress.tail]
-        if ended:
-            error = ended[-1].first_error
-            is_ours = error is not None and bool(stops) and error.at > stops[-1]
-            return FailedLog(
-                pod=witness.pod,
-                node=witness.node,
-                first_error=error.text if error is not None and not is_ours else "",
-                tail=ended[-1].tail,
-            )
-    return None

@@ -199,6 +199,20 @@ def test_the_first_error_of_a_lost_rank_is_kept_however_much_its_launcher_printe
     )
 
 
+def test_a_log_of_which_the_agent_tells_only_after_the_choice_is_kept_with_the_next_status() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    lost = next(p for p in world.health["n1"].status.pods if p.name == "llm-worker-1")
+    advanced(world, Phase.RESUMING)
+    assert only_recovery(world).status.failed_log is None
+    said = msgspec.structs.replace(lost, edge=Edge.ENDED, tail="giving up")
+    status = msgspec.structs.replace(world.health["n1"].status, pods=[said])
+    world.health["n1"] = msgspec.structs.replace(world.health["n1"], status=status)
+
+    recovery = advanced(world, Phase.VERIFYING)
+
+    assert recovery.status.failed_log == FailedLog(pod="llm-worker-1", node="n1", tail="giving up")
+
+
 def test_what_a_rank_prints_after_our_stop_is_not_the_first_error() -> None:
     """torchrun raises SignalException when it is asked to end."""
     world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
