@@ -84,6 +84,18 @@ class PodFold:
         return self._errors
 
     @property
+    def tells(self) -> bool:
+        """Its log holds something that is published, whoever has printed it."""
+        steps = self._progress.first_step is not None or self._heard is not None
+        lines = self._saves.last is not None or bool(self._known.lines)
+        return steps or lines or self._errors.error is not None
+
+    @property
+    def named(self) -> bool:
+        """The controller has named its pod."""
+        return self._named
+
+    @property
     def stalled(self) -> bool:
         return self._edge is Edge.STALLED
 
@@ -293,7 +305,7 @@ class PodFold:
             return None
         ended = self._edge is Edge.ENDED
         steps, heard = self._progress, self._heard if self._progress.first_step is None else None
-        if steps.first_step is None and not self._is_of_a_training():
+        if not (self.tells or self._named or self._holds_devices):
             return None
         return PodProgress(
             uid=self.ref.uid,
@@ -315,11 +327,6 @@ class PodFold:
             free_device_bytes=self._free_device_bytes if ended else None,
             tail=self._tail.text if ended else "",
         )
-
-    def _is_of_a_training(self) -> bool:
-        """It may be, though no step is known."""
-        tells = self._heard is not None or self._saves.last is not None or bool(self._known.lines)
-        return tells or self._named or self._holds_devices or self._errors.error is not None
 
     def _started(self) -> None:
         if self._known.lines:

@@ -13,6 +13,8 @@ _PREFIX = re.compile(
       \[[^\]\s]{1,80}\](?:<\w{1,8}>)?:[ ]?
     | \[[^\]\s]{0,40}\d[^\]\s]{0,40}\][ ]         # [pod/llm-0/main] of kubectl logs --prefix, [worker-1]
     | \([^)]{0,80}pid=[^)]{1,80}\)[ ]             # (TaskRunner pid=1234, ip=10.0.0.1) of Ray
+    # vLLM's logger: ERROR 04-07 00:57:46 ray_utils.py:45]
+    | [A-Z]{4,8}[ ]\d\d-\d\d[ ][\d:]{8}[ ]\[?[\w./]{1,80}:\d{1,6}\][ ]
     | std(?:out|err):[ ]                          # of accelerate test
     | \d{1,6}:[ ]?                                # 3: of srun --label
     | (?:\d{1,3}\.){3}\d{1,3}:[ ]                 # 10.0.0.1: of pdsh

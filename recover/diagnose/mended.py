@@ -28,6 +28,8 @@ def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timin
     by_uid = {pod.uid: pod for pod in pods}
     told = [(p, 0) for p in back] + [(by_uid[o.pod_uid], o.restarts) for o in lost if o.in_place]
     read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
+    # The log of an earlier instance that has shown no step tells nothing of the one that runs now.
+    read = [(p, restarts) for p, restarts in read if p.instance >= restarts or p.first_step is not None]
     if not all(makes_steps(progress) and progress.instance >= restarts for progress, restarts in read):
         return False
     after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)

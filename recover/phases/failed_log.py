@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
+from detectors.contract import PodProgress
 from recover.api import FailedLog, Phase
 from recover.phases.context import Context, Step
 from recover.witnesses import told
@@ -19,17 +22,24 @@ def failed_log(ctx: Context) -> FailedLog | None:
     prints of our own stop, as torchrun does, is no error of the gang."""
     stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
     for witness in ctx.recovery.witnesses:
-        ended = [progress for progress in told(ctx.world, [witness]) if progress.tail]
-        if ended:
-            error = ended[-1].first_error
+        ended = max((one for one in told(ctx.world, [witness]) if one.tail), key=_telling, default=None)
+        if ended is not None:
+            error = ended.first_error
             is_ours = error is not None and bool(stops) and error.at > stops[-1]
             return FailedLog(
                 pod=witness.pod,
                 node=witness.node,
                 first_error=error.text if error is not None and not is_ours else "",
-                tail=ended[-1].tail,
+                tail=ended.tail,
             )
     return None
+
+
+def _telling(progress: PodProgress) -> tuple[bool, bool, datetime, int]:
+    """Of the containers of one pod that of the training, as far as their logs show it. A pod's containers end
+    at one moment."""
+    error, steps = progress.first_error is not None, progress.first_step is not None
+    return steps, error, progress.at, len(progress.tail)
 
 
 def with_failed_log(ctx: Context, step: Step) -> Step:

@@ -185,6 +185,7 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
         "[default3]:[rank3]: ",
         "[1,3]<stderr>:",
         "(TaskRunner pid=1234, ip=10.0.0.1) ",
+        "(EngineCore pid=7602) ERROR 04-07 00:57:46 ray_utils.py:45] ",
     ],
     ids=[
         "none",
@@ -201,6 +202,7 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
         "both",
         "mpirun --tag-output",
         "Ray",
+        "vLLM within Ray",
     ],
 )
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:

@@ -68,6 +68,21 @@ def test_the_last_lines_of_a_rank_that_ends_without_a_known_word_are_kept(listed
     assert (kept.uid, kept.edge, kept.tail, core.dirty) == (RANK.uid, Edge.ENDED, "giving up", Dirty.EDGE)
 
 
+def test_of_a_pod_that_has_told_anything_the_silent_containers_are_left_out() -> None:
+    core = AgentCore(AgentSettings(), boot_id="b")
+    holder = DevicePod(uid="rank", namespace="ml", name="llm-0")
+    given = Given("ml", "llm-0", {"nvidia.com/gpu": ["GPU-1"]})
+    core.pods_listed([HeldDevices(holder, given)], frozenset({"rank"}))
+    main, beside = (PodRef("ml", "llm-0", "rank", name) for name in ("main", "proxy"))
+    core.log_line(main, "ValueError: bad shape", NOW)
+    core.log_line(main, "Segmentation fault", NOW)
+    core.log_line(beside, "bye", NOW)
+    for ref in (main, beside):
+        core.pod_ended(ref, NOW)
+
+    assert [pod.container for pod in core.status(NOW).pods] == ["main"]
+
+
 def test_of_a_container_that_is_left_nothing_old_is_told_and_it_may_come_back() -> None:
     core = AgentCore(AgentSettings(), boot_id="b")
     core.log_line(RANK, "step 1", NOW)
