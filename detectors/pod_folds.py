@@ -124,8 +124,8 @@ class PodFolds:
         return changed
 
     def published(self) -> list[PodProgress]:
-        """Oldest edge first; where there are too many, those that matter most. Of a pod that has told anything
-        the containers that have not are left out: they may be beside the training's."""
+        """Oldest edge first; where there are too many, those that matter most. Of a pod that has told
+        anything the silent containers are left out: they may be beside the training's."""
         telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
         folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
         pods = [published for fold in folds if (published := fold.published()) is not None]

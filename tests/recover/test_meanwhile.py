@@ -123,6 +123,23 @@ def test_a_gang_that_was_mended_without_us_is_not_stopped_when_it_consents_at_la
     assert world.decide().restarts == ([] if steps else ["llm"])
 
 
+def test_the_last_words_of_an_earlier_instance_say_nothing_of_a_silent_one_that_runs() -> None:
+    """Many a job prints its steps on one rank only."""
+    world = trained_on(steps=True)
+    rank = world.pods["llm-uid"]["llm-1-uid"]
+    health = world.health[rank.node]
+    (told,) = [pod for pod in health.status.pods if pod.uid == rank.uid]
+    last = msgspec.structs.replace(
+        told, edge=Edge.ENDED, instance=0, first_step=None, last_step=None, tail="giving up"
+    )
+    status = msgspec.structs.replace(health.status, pods=[last])
+    world.health[rank.node] = msgspec.structs.replace(health, status=status)
+
+    world.change_gang(labels=CONSENT)
+
+    assert world.decide().restarts == []
+
+
 def test_of_a_gang_that_was_mended_once_the_next_crash_in_place_is_seen() -> None:
     world = trained_on(steps=True).change_gang(labels=CONSENT)
     pods = world.pods["llm-uid"]
