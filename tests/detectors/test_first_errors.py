@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from detectors.contract import EVIDENCE_BYTES_MAX
 from detectors.pods import PodFold
 from detectors.rules import logs
+from detectors.rules.launchers import without_prefix
 from detectors.rules.signatures import Signatures
 from tests.detectors.folds import ERRORS, START, at, pod
 
@@ -483,3 +487,34 @@ def test_a_restarted_agent_goes_on_from_the_error_that_it_published() -> None:
     again.line("torch.OutOfMemoryError: CUDA out of memory.", at(2))
 
     assert first_error_code(again) == "log-cuda-oom"
+
+
+WORDS = [
+    TRACEBACK,
+    "  File",
+    "ValueError: bad",
+    "ncclRemoteError",
+    "CUDA out of memory",
+    "Exception ignored in",
+]
+LINES = st.lists(
+    st.one_of(st.text(max_size=200), st.sampled_from([*WORDS, *(f"[rank1]: {w}" for w in WORDS)]))
+)
+
+
+@given(LINES)
+def test_any_lines_are_read_and_a_fault_with_a_name_never_gives_way_to_a_consequence(
+    lines: list[str],
+) -> None:
+    errors, named = logs.Errors(), False
+    for n, line in enumerate(lines):
+        errors = logs.observe(errors, line, at(n * 0.01), ROWS)
+        if errors.error is not None:
+            assert len(errors.error.text.encode()) <= EVIDENCE_BYTES_MAX
+            assert not (named and errors.propagated)
+            named = errors.error.code == "log-cuda-oom"
+
+
+@given(st.text(max_size=200))
+def test_what_is_behind_a_prefix_is_the_end_of_the_line(line: str) -> None:
+    assert line.endswith(without_prefix(line)[1])
