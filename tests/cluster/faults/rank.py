@@ -2,8 +2,10 @@
 
     python rank.py --steps=200 --checkpoint-dir=DIR ...
 
-A file DIR/harm-RANK, `crash STEP` or `leak STEP`, befalls that rank at that step, once: it raises an error
-that nobody catches, or takes memory until the kernel ends it.
+A file DIR/harm-RANK, `crash STEP`, `leak STEP` or `spoil STEP`, befalls that rank at that step, once: it
+raises an error that nobody catches, takes memory until the kernel ends it, or crashes so that its newest
+checkpoint will not load. Before a checkpoint is loaded, each rank prints what DeepSpeed prints when it is
+initialised.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import os
 import sys
 from pathlib import Path
 
-from chaos.training import model
+from chaos.training import checkpoint, model
 from chaos.training.__main__ import main
 
-__all__ = ["CRASH", "LEAK"]
+__all__ = ["CRASH", "LEAK", "SPOIL"]
 
-CRASH, LEAK = "crash", "leak"
-_undisturbed = model.batch
+CRASH, LEAK, SPOIL = "crash", "leak", "spoil"
+_undisturbed, _loaded = model.batch, checkpoint.load
+_INITIALISED = "[INFO] [logging.py:123:log_dist] [Rank 0] step=0, skipped=0, lr=[5e-05], mom=[(0.9, 0.999)]"
+_NOT_LOADED = "PytorchStreamReader failed reading zip archive: failed finding central directory"
 
 
 def befall(file: Path, step: int) -> None:
@@ -29,7 +33,10 @@ def befall(file: Path, step: int) -> None:
     if step < int(at):
         return
     file.unlink()  # before it acts: the restarted rank shall not meet it again
-    if harm == CRASH:
+    if harm == SPOIL:
+        newest = checkpoint.newest(file.parent)
+        file.with_name(file.name.replace("harm", "spoiled")).write_text(newest.name if newest else "")
+    if harm in (CRASH, SPOIL):
         raise ValueError("batch 17 of shard 3: expected 16 inputs, found 15")
     hoard = []
     while harm == LEAK:
@@ -43,7 +50,13 @@ def run() -> int:
         befall(folder / f"harm-{rank}", step)
         return _undisturbed(seed, step, rank)
 
-    model.batch = batch
+    def load(path: Path) -> tuple[int, model.State]:
+        print(_INITIALISED, flush=True)
+        if any(file.read_text() == path.name for file in folder.glob("spoiled-*")):
+            raise RuntimeError(_NOT_LOADED)
+        return _loaded(path)
+
+    model.batch, checkpoint.load = batch, load
     return main()
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.faults.gang import Gang
 from tests.cluster.faults.processes import signal
-from tests.cluster.faults.rank import CRASH, LEAK
+from tests.cluster.faults.rank import CRASH, LEAK, SPOIL
 from tests.cluster.faults.trial import Trial, cordoned, quarantined
 
 pytestmark = pytest.mark.real_nodes
@@ -35,6 +35,18 @@ def test_an_error_that_nobody_catches_is_the_applications_own_failure(cluster: C
     assert all(line.startswith("step ") for line in behind), "what is kept of a log is its end"
     assert "batch 17" not in str(incident), "an Incident holds no text of a tenant's log"
     assert "avoidNodes" not in status
+    assert cordoned(cluster) == quarantined(cluster) == set()
+
+
+def test_a_checkpoint_that_does_not_load_is_left_for_the_older_one(cluster: Cluster, begin: Begin) -> None:
+    """Before it fails, each new rank prints `step=0`, as DeepSpeed does: that proves nothing."""
+    trial = begin(Gang("spoiled"))
+    trial.harm(SPOIL)
+
+    status = trial.recovered(attempts=2)["status"]
+
+    spoiled = int((trial.gang.folder / "spoiled-0").read_text().removeprefix("step-"))
+    assert 0 < status["checkpoint"]["step"] < spoiled
     assert cordoned(cluster) == quarantined(cluster) == set()
 
 
