@@ -57,21 +57,23 @@ def due_at(
     gang: Gang,
     findings: list[Finding],
     awaited: Awaited,
+    known_since: datetime,
     settles_at: datetime | None,
     timing: Timing,
     now: datetime,
 ) -> datetime | None:
     """Returns when a gang that lives is stopped for the findings that harm it. A degraded node is left at the
-    gang's next checkpoint, and when the grace is over at the latest. A gang that came to a node that was
-    degraded already is not stopped on its arrival, even if it saves on SIGTERM: the scheduler may find no
-    other place for it again and again."""
+    gang's next checkpoint, and when the grace is over at the latest. The grace begins no sooner than our
+    knowledge of the finding: the clock of the node, which dates the finding, may be behind by hours. A gang
+    that came to a node that was degraded already is not stopped on its arrival, even if it saves on SIGTERM:
+    the scheduler may find no other place for it again and again."""
     first = first_of_the_worst(findings)
     if not is_hardware(first):
         return None
     came_at = max(_arrivals(world, node, gang), default=first.first_seen)
     is_at_once = saves_on_sigterm(gang.annotations) and came_at <= first.first_seen
     if may_wait(findings) and not is_at_once and awaited is not Awaited.SAVED:
-        return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
+        return max(first.first_seen, known_since, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
     return now if settles_at is None or now >= settles_at else settles_at
 
 

@@ -124,7 +124,7 @@ def _diagnosis(
             harm(gang, its, due, awaited, now, is_dead=is_dead)
             for gang, is_dead, its in _victims(world, node, findings, dead)
             for awaited in [saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
-            for due in [due_at(world, node, gang, its, awaited, settles_at, timing, now)]
+            for due in [due_at(world, node, gang, its, awaited, known_since or now, settles_at, timing, now)]
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
     )

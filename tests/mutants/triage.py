@@ -176,8 +176,8 @@ _DUE = of(
     "recover/diagnose/due.py",
     (
         "the grace runs from the finding",
-        "return max(first.first_seen, came_at) + timedelta(seconds=timing.checkpoint_grace_s)",
-        "return first.first_seen + timedelta(seconds=timing.checkpoint_grace_s)",
+        "return max(first.first_seen, known_since, came_at) + timedelta(seconds=timing.checkpoint_grace_s)",
+        "return max(first.first_seen, known_since) + timedelta(seconds=timing.checkpoint_grace_s)",
         "a job that starts on a degraded node is stopped at once",
     ),
     (

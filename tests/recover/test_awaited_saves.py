@@ -86,10 +86,10 @@ def test_the_incident_says_for_what_the_gang_waits(tells: int | None) -> None:
     message = why(degraded(tells=tells))
 
     if tells is None:
-        assert "is moved at 12:29:59 (checkpoint_grace_s), since no line of its log has shown" in message
+        assert "is moved at 12:30:00 (checkpoint_grace_s), since no line of its log has shown" in message
         assert "rekindle.dev/checkpoint-on-sigterm: true" in message
     else:
-        assert message.endswith("at its next checkpoint, at the latest at 12:29:59 (checkpoint_grace_s)")
+        assert message.endswith("at its next checkpoint, at the latest at 12:30:00 (checkpoint_grace_s)")
 
 
 def test_agents_are_asked_only_of_pods_that_have_told_of_checkpoints_and_first_on_the_degraded_node() -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from detectors.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
 from recover.model import Pod, PodPhase
+from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang
 
 
@@ -136,8 +137,8 @@ def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
     change_finding(world, number=1, subject=Subject(kind=SubjectKind.DEVICE, device="GPU-other"))
 
     assert restarted(world) == ["mine"]
-    world.later(world.settings.timing.checkpoint_grace_s + 1)
-    assert restarted(world) == ["mine", "theirs"]
+    recovering(world).later(world.settings.timing.checkpoint_grace_s + 1)
+    assert restarted(world) == ["theirs"]
 
 
 def change_finding(world: Worlds, *, number: int = 0, **changes: object) -> None:

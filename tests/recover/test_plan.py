@@ -146,6 +146,7 @@ def test_a_contained_fault_marks_the_node_and_leaves_the_training_alone_until_it
     (taint,) = decision.plan.actions[0].body["spec"]["taints"]
     assert taint["effect"] == "PreferNoSchedule"
     assert "unschedulable" not in decision.plan.actions[0].body["spec"]
+    apply(world, decision.plan)
     assert world.later(world.settings.timing.checkpoint_grace_s).decide().restarts == ["llm"]
 
 
