@@ -72,7 +72,7 @@ frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetc
 		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py \
 		tests/detectors/validation/test_torch_checks.py
 
-framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 500 MB once)
+framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 1 GB once)
 	$(BIN)/python -m chaos.framework_logs.environment
 	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/test_framework_logs.py
 

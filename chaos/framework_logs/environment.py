@@ -1,7 +1,7 @@
 """`python -m chaos.framework_logs.environment`: makes the virtual environments that the trainings run in.
 
 Each is a layer above the environment of chaos.torch_training or chaos.paddle_training, which it makes too:
-beside those some 500 MB are fetched and 1.4 GB kept.
+beside those up to 1 GB is fetched and 2.5 GB are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from chaos.torch_training.environment import TORCH
 
 __all__ = ["PADDLENLP", "TORCH_FRAMEWORKS"]
 
-_COMMAND, _COST = "python -m chaos.framework_logs.environment", "500 MB to fetch"
+_COMMAND, _COST = "python -m chaos.framework_logs.environment", "1 GB to fetch"
 
 TORCH_FRAMEWORKS = LockedEnvironment(
     name="torch-frameworks", command=_COMMAND, cost=_COST, below=TORCH, builders=("setuptools",)
