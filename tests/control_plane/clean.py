@@ -37,18 +37,33 @@ GONE_S = 20.0
 _FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
 _SERVICES = Resource("", "v1", "services", "Service")
 """The training-operator's. One that awaits garbage collection keeps its name from a job of another kind."""
+_OURS = (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES)
 _SYSTEM = ("extension-apiserver-authentication", "kubernetes")
 
 
 async def install_crds(api: KubeApi) -> None:
-    """Our CRDs, and returns when their objects can be written."""
+    """Our CRDs, and returns when their objects can be written, and kubectl is told of all of them: the API
+    server makes that list later, by another loop."""
     for crd in manifests():
         with contextlib.suppress(ApiError):  # there from an earlier test
             await api.request("POST", CRDS.path(), body=crd)
     async with asyncio.timeout(SERVED_S):
-        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES):
+        for resource in _OURS:
             while not await _is_served(api, resource):
                 await asyncio.sleep(0.05)
+        while not await _told_of(api) >= {resource.plural for resource in _OURS}:
+            await asyncio.sleep(0.05)
+
+
+async def _told_of(api: KubeApi) -> set[str]:
+    """The kinds of our group in the API server's discovery, by their plural."""
+    try:
+        raw = await api.request("GET", INCIDENTS.path().rpartition("/")[0])
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return set()
+    return {resource["name"] for resource in msgspec.json.decode(raw)["resources"]}
 
 
 async def _is_served(api: KubeApi, resource: Resource) -> bool:
