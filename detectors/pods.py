@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from detectors.catalog.log_errors import LogErrorRow
+from detectors.catalog.log_errors import Implies, LogErrorRow
 from detectors.contract import Edge, PodProgress, PodSettings
 from detectors.facts import PodRef
 from detectors.log_template import without_colours
@@ -24,10 +24,10 @@ _HEARD_ALONE_S = 60.0
 class PodFold:
     """Where one container instance stands, and its last edge.
 
-    A container is published once it has printed a step or a line that a recipe looks for, or once it has
-    ended if it printed an error, its pod was given devices, or the controller has named its pod: everything
-    else on the node is none of our business. A rank may end without a word that anybody knows, and then its
-    last lines are all that tells why.
+    A container is published once it has printed a step or a line that a recipe looks for, or an own fault if
+    its pod was given devices or the controller has named it. One that has ended is published if it printed an
+    error, or for its devices or name alone: a rank may end without a word that anybody knows, and then its
+    last lines are all that tells why. Everything else on the node is none of our business.
     """
 
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -48,6 +48,8 @@ class PodFold:
         self._sign: step_lines.Sign | step_lines.Candidate | None = None
         """The last sign of work that makes no step."""
         self._errors = logs.Errors()
+        self._told_faults: set[str] = set()
+        """Codes of this container's own faults that were told before its end."""
         self._known = Known()
         self._free_device_bytes: int | None = None
         self._tail = Tail()
@@ -119,6 +121,8 @@ class PodFold:
         self._told_save = published.last_save is not None
         self._was_away = True
         self._errors = logs.restored(published.first_error, self._rows)
+        if published.first_error is not None:
+            self._told_faults.add(published.first_error.code)
         self._known = signatures.known_again(sought, published.known_lines)
         self._free_device_bytes = published.free_device_bytes
         if published.edge is not Edge.STARTED:
@@ -155,6 +159,7 @@ class PodFold:
             if self._edge is None:
                 self._started()
         is_edge = self._step(text, at)
+        is_edge = self._fails(at) or is_edge
         if self._saves is not saved and self._saves.served != saved.served:
             return True
         return is_edge or self._known.lines != knew
@@ -193,6 +198,19 @@ class PodFold:
         if is_old:
             return False
         return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)
+
+    def _fails(self, at: datetime) -> bool:
+        """True once for each kind of own fault. The API tells of a pod's end before its node sees it, and the
+        controller decides at once."""
+        error = self._errors.error
+        if error is None or self._errors.implies is not Implies.OWN_FAULT or error.code in self._told_faults:
+            return False
+        if self._edge is None and (self._named or self._holds_devices):
+            self._turn(Edge.STARTED, at)
+        if self.published() is None:
+            return False
+        self._told_faults.add(error.code)
+        return True
 
     def _saved(self, told: Sequence[step_lines.Save], before: Track | None, at: datetime) -> None:
         """A rank may tell of checkpoints and of no step: another rank prints the steps."""

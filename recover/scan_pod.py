@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from recover.actions import Create, Delete, Patch
-from recover.api import Recovery
+from recover.api import CheckpointChoice, Recovery
 from recover.checkpoints.annotation import (
     ANNOTATION,
     REPAIR,
@@ -38,6 +38,7 @@ __all__ = [
     "create",
     "create_later",
     "is_outdated",
+    "knew_too_little",
     "later_name",
     "location",
     "may_write",
@@ -210,6 +211,12 @@ def is_outdated(
     excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, gang, world, settings))
     known = set(pod.annotations.get(AVOIDED, "").split(","))
     return pod.gated and (excluded or not known.issuperset(avoided))
+
+
+def knew_too_little(pod: Pod, choice: CheckpointChoice) -> bool:
+    """Whether the scan chose a checkpoint of which an agent has told only since then that it did not load."""
+    told = pod.annotations.get(EXCLUDED, "").split(",")
+    return choice.step in choice.excluded and str(choice.step) not in told
 
 
 def _told(steps: list[int]) -> str:

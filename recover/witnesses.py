@@ -23,7 +23,7 @@ def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str
     checkpoints, one of those is among them."""
     order = {name: index for index, name in reversed(list(enumerate(lost)))}
     pods = ranks(world, gang)
-    tells = {pod.uid for pod in pods if world.progress(pod) is not None}
+    tells = {pod.uid for pod in pods if world.containers(pod)}
     found = sorted(
         (pod for pod in pods if pod.uid in tells or pod.name in lost[:1] or _saves(world, pod)),
         key=lambda pod: (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
-from detectors.contract import Edge, PodProgress
+from detectors.contract import Edge, LogError, PodProgress
 from recover.api import Phase, Recovery
 from recover.diagnose.first_loss import follows, in_order
 from recover.diagnose.model import Loss
@@ -88,8 +88,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     failed = [c for c in pod.containers if c.exit_code not in (None, 0)]
     ended = min(failed, key=lambda c: c.beside, default=None)
 
-    progress = world.progress(pod)
-    error = progress.first_error if progress is not None else None
+    error = _first_error(world, pod)
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
         return Loss(
@@ -118,6 +117,16 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     if ended is not None and not ended.beside:
         return lost(_code(ended), ended.finished_at, in_place=True)
     return None
+
+
+def _first_error(world: World, pod: Pod) -> LogError | None:
+    """Of the training's container, or else of any: one that fails before its first step tells of its fault
+    before its agent has seen its end."""
+    progress = world.progress(pod)
+    if progress is not None:
+        return progress.first_error
+    told = [c.first_error for c in world.containers(pod) if c.first_error is not None]
+    return min(told, key=lambda error: error.at, default=None)
 
 
 def _was_told_to_end(pod: Pod) -> bool:

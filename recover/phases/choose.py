@@ -42,7 +42,8 @@ def choosing(ctx: Context) -> Step:
     except scan_pod.Unscannable as why:
         return _given_up(ctx, scan, unverified(ctx, str(why)))
     if scan is not None and scan.ended:
-        return _decided(ctx, choice_of(ctx, scan, place.at.path))
+        choice = choice_of(ctx, scan, place.at.path)
+        return _scanned_again(scan) if scan_pod.knew_too_little(scan, choice) else _decided(ctx, choice)
     trouble = _hopeless(ctx, scan, refusal)
     if trouble is None and ctx.expired():
         took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
@@ -51,6 +52,12 @@ def choosing(ctx: Context) -> Step:
         return _given_up(ctx, scan, unverified(ctx, trouble, scan_s=waited_s(ctx)))
     look_again_s = CREATED_S if scan is None and refusal is None else scan_trouble.LOOK_AGAIN_S
     return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
+
+
+def _scanned_again(scan: Pod) -> Step:
+    """The next one passes over what does not load."""
+    removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
+    return Step(writes=removal, look_again_s=CREATED_S)
 
 
 def _given_up(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:

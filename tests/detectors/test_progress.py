@@ -233,6 +233,38 @@ def test_a_pod_that_failed_before_its_first_step_is_published_at_its_end() -> No
     assert fold.end(at(1))
 
 
+def test_a_ranks_own_fault_is_told_when_it_is_printed_and_each_kind_once() -> None:
+    """The API tells of its end a second or two before the agent does, and the controller decides then."""
+    fold = pod()
+    fold.holds_devices()
+
+    assert fold.line("RuntimeError: PytorchStreamReader failed reading zip archive", START)
+    assert not fold.line("RuntimeError: PytorchStreamReader failed reading zip archive", at(1))
+
+    told = fold.published()
+    assert told is not None
+    assert (told.edge, told.first_error and told.first_error.code) == (Edge.STARTED, "log-checkpoint")
+    assert fold.end(at(2))
+
+
+@pytest.mark.parametrize(
+    "line", ["Traceback (most recent call last):", "store->get timed out after 300000ms"]
+)
+def test_what_may_be_no_fault_of_its_own_waits_for_the_end(line: str) -> None:
+    fold = pod()
+    fold.holds_devices()
+
+    assert not fold.line(line, START)
+    assert not fold.line("ValueError: no such column", at(1))
+
+
+def test_a_fault_in_a_container_that_is_no_ranks_is_not_told_while_it_runs() -> None:
+    fold = pod()
+
+    assert not fold.line("RuntimeError: CUDA out of memory", START)
+    assert fold.published() is None
+
+
 def test_a_changed_template_starts_the_container_over() -> None:
     core = AgentCore(AgentSettings(), boot_id="b")
     core.log_line(REF, "step 5 of warm-up", START)

@@ -8,6 +8,7 @@ import pytest
 
 from detectors.contract import Edge, LogError
 from recover.api import Phase
+from recover.model import Pod
 from tests.acting import advanced, end_pods, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds
 from tests.recover.phase_cases import choice, excluded_in, faulted
@@ -29,8 +30,12 @@ def attempt(world: Worlds, *, error: str = "", late: bool = False) -> Worlds:
     return world
 
 
-def _told(world: Worlds, error: str) -> None:
-    pod = next(p for p in world.pods["llm-uid"].values() if p.name == "llm-worker-0")
+def first_rank(world: Worlds) -> Pod:
+    return next(p for p in world.pods["llm-uid"].values() if p.name == "llm-worker-0")
+
+
+def _told(world: Worlds, error: str, pod: Pod | None = None) -> None:
+    pod = pod or first_rank(world)
     world.progress(pod, Edge.ENDED, at=world.now, first_error=LogError(code=error, at=world.now))
     health = world.health[pod.node]
     pods = [msgspec.structs.replace(p, first_step=None, last_step=None) for p in health.status.pods]
@@ -91,6 +96,33 @@ def test_a_loaders_word_condemns_it_at_once_and_the_recovery_says_so() -> None:
     step(world)
     message = only_recovery(world).status.message
     assert "step 80 is passed over, since a rank could not read it" in message
+
+
+def test_a_loaders_word_that_comes_while_the_scan_runs_is_heeded() -> None:
+    world = attempt(begun())
+    lost = first_rank(world)
+    in_choosing(world)
+    step(world)
+    _told(world, "log-checkpoint", lost)
+    scanned(world, choice(80))
+
+    assert "remove-scan" in step(world)
+    assert only_recovery(world).status.phase is Phase.CHOOSING
+    step(world)
+    scanned(world, choice(60))
+    step(world)
+
+    assert only_recovery(world).status.checkpoint.step == 60
+
+
+def test_a_scan_that_chooses_what_it_was_told_to_pass_over_is_not_asked_again_and_again() -> None:
+    world = in_choosing(attempt(begun(), error="log-checkpoint"))
+    step(world)
+    scanned(world, choice(80))
+
+    step(world)
+
+    assert only_recovery(world).status.phase is Phase.RESUMING
 
 
 def test_a_rank_that_fails_before_all_ranks_run_condemns_nothing() -> None:

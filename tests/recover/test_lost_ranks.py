@@ -406,3 +406,14 @@ def test_ranks_that_fail_in_turn_leave_the_first_suspect_in_their_incident() -> 
     assert [s.node for s in before.status.suspects] == ["n1"]
     assert after.status.suspects == before.status.suspects
     assert after.status.summary == before.status.summary
+
+
+def test_what_a_rank_told_before_its_first_step_counts_though_its_agent_has_not_seen_its_end() -> None:
+    world = cluster().running(gang("llm", ranks=4))
+    pod = world.pods["llm-uid"]["llm-2-uid"]
+    error = LogError(code="log-checkpoint", at=world.now)
+    world.progress(pod, Edge.STARTED, at=world.now, first_error=error)
+    plan = world.later(5).crash(rank=2).decide()
+
+    (evidence,) = plan.incident.status.evidence
+    assert evidence.text == "the first error of its log (log-checkpoint)"
