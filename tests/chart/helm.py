@@ -13,12 +13,25 @@ import yaml
 
 from tests.control_plane.build import cached
 
-__all__ = ["CHART", "HELMS", "KUBERNETES", "NAMESPACE", "Helm", "HelmError", "notes", "of_kind", "path_of"]
+__all__ = [
+    "CHART",
+    "HELMS",
+    "KUBERNETES",
+    "NAMESPACE",
+    "REGISTRY",
+    "Helm",
+    "HelmError",
+    "notes",
+    "of_kind",
+    "path_of",
+]
 
 CHART = Path(__file__).parents[2] / "charts" / "rekindle"
 HELMS = ("helm3", "helm4")
 NAMESPACE = "rekindle-system"
 KUBERNETES = "1.36.0"
+REGISTRY = "registry.test"
+"""Where our image would lie: a release is refused until something says so."""
 
 
 class HelmError(Exception):
@@ -58,6 +71,10 @@ class Helm:
         return [body for body in yaml.safe_load_all(text) if body]
 
     def values(self, values: dict[str, Any]) -> list[str]:
+        """Flags for these values, and for an image where they name none."""
+        values = (
+            values if "image" in values or "global" in values else {**values, "image": {"registry": REGISTRY}}
+        )
         file = self._folder / "values.yaml"
         file.write_text(yaml.safe_dump(values), encoding="utf-8")
         return ["--values", str(file)]

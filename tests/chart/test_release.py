@@ -18,7 +18,7 @@ from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
 from recover.decode import QUARANTINE
 from recover.model import Quarantine
 from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
-from tests.chart.helm import CHART, HELMS, NAMESPACE, Helm, HelmError, of_kind, path_of
+from tests.chart.helm import CHART, HELMS, NAMESPACE, REGISTRY, Helm, HelmError, of_kind, path_of
 from tests.control_plane.build import cached
 from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
@@ -275,7 +275,7 @@ async def uninstalled(helm: Helm, api: KubeApi, plane: ControlPlane | None = Non
 
 def place() -> list[str]:
     """Tests leave definitions and rights that no release owns, and this one must not depend on which."""
-    return [f"--namespace={NAMESPACE}", "--take-ownership"]
+    return [f"--namespace={NAMESPACE}", "--take-ownership", f"--set=image.registry={REGISTRY}"]
 
 
 def uids(found: list[dict[str, Any]]) -> set[str]:

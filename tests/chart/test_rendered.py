@@ -22,7 +22,17 @@ from recover.repair.state import StepKind
 from recover.repair_templates import load_means
 from recover.resources import NAMESPACES
 from recover.settings import Repairs, Settings
-from tests.chart.helm import CHART, HELMS, KUBERNETES, NAMESPACE, Helm, HelmError, of_kind, path_of
+from tests.chart.helm import (
+    CHART,
+    HELMS,
+    KUBERNETES,
+    NAMESPACE,
+    REGISTRY,
+    Helm,
+    HelmError,
+    of_kind,
+    path_of,
+)
 from tests.chart.wrong_values import WRONG, WRONG_TOGETHER
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import manifests
@@ -214,14 +224,45 @@ def test_the_registry_of_all_charts_comes_before_that_of_this_one(helm: Helm) ->
     assert set(images(helm.render(shared))) == {"mirror.example/all/rekindle:0.1.0"}
 
 
-def test_the_list_of_images_for_a_registry_of_ones_own_is_what_the_release_starts(helm: Helm) -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+@pytest.mark.parametrize(
+    "image", [{}, {"registry": "team"}, {"repository": "team/rekindle"}, {"tag": "1"}], ids=str
+)
+def test_a_name_that_anybody_may_own_is_refused_with_what_to_set(helm: Helm, image: dict[str, str]) -> None:
+    with pytest.raises(HelmError, match=r"image\.registry: ") as refused:
+        helm.render({"image": image})
 
+    said = str(refused.value)
+    assert "docker push REGISTRY/rekindle:0.1.0" in said
+    assert "--set image.registry=REGISTRY" in said
+    assert "image.digest=sha256:" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"image": {"registry": "localhost"}}, "localhost/rekindle:0.1.0"),
+        ({"image": {"registry": "registry:5000"}}, "registry:5000/rekindle:0.1.0"),
+        ({"image": {"registry": "docker.io/team"}}, "docker.io/team/rekindle:0.1.0"),
+        ({"image": {"repository": "ghcr.io/team/rekindle", "tag": "2"}}, "ghcr.io/team/rekindle:2"),
+        ({"image": {"digest": DIGEST}}, f"rekindle@{DIGEST}"),
+        ({"global": {"imageRegistry": "mirror.example"}}, "mirror.example/rekindle:0.1.0"),
+    ],
+    ids=str,
+)
+def test_an_image_is_named_by_a_registry_or_by_its_digest(
+    helm: Helm, values: dict[str, Any], expected: str
+) -> None:
+    objects = helm.render(values)
+
+    assert set(images(objects)) == {expected}
+    assert f'scan = "{expected}"' in settings_of(objects)
+
+
+def test_the_chart_starts_no_second_image_of_its_own(helm: Helm) -> None:
     objects = helm.render({"mode": "repair"})
 
     named = re.findall(r'"([^"]*rekindle:[^"]*)"', settings_of(objects))
-    assert {image["image"] for image in listed} == {*images(objects), *named}
+    assert {*images(objects), *named} == {f"{REGISTRY}/rekindle:0.1.0"}
 
 
 def test_the_documented_command_lists_every_image_that_ones_own_values_name(helm: Helm) -> None:
@@ -243,7 +284,7 @@ def test_the_controller_is_given_the_packaged_templates_of_a_repair_as_this_clus
     plain = templates_of(helm.render({"mode": "repair"}), tmp_path)
     told = {
         "mode": "repair",
-        "image": {"pullSecrets": ["pull"]},
+        "image": {"registry": REGISTRY, "pullSecrets": ["pull"]},
         "agent": {
             "runtimeClassName": "nvidia",
             "nvmlLibrary": "/usr/lib64/libnvidia-ml.so.1",

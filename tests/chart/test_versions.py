@@ -56,14 +56,6 @@ def test_the_notes_say_which_mode_holds_where(helm: Helm, tmp_path: Path) -> Non
     assert "gone" not in said, "null is how Helm takes a value back"
 
 
-def test_the_notes_say_that_an_image_without_a_registry_is_not_to_be_had(helm: Helm, tmp_path: Path) -> None:
-    nowhere = notes(helm, tmp_path, "1.36.0", {})
-    somewhere = notes(helm, tmp_path / "other", "1.36.0", {"image": {"registry": "registry.example.com"}})
-
-    assert "No image of Rekindle is published: rekindle:" in nowhere
-    assert "No image of Rekindle" not in somewhere
-
-
 @pytest.mark.parametrize("version", LACKS)
 def test_the_release_holds_nothing_that_this_kubernetes_does_not_know(helm: Helm, version: str) -> None:
     objects = helm.render(taken(version, mode="repair"), kubernetes=version)

@@ -23,7 +23,7 @@ from recover.doctor.installation.look import look
 from recover.doctor.installation.report import InstallationReport, examined
 from recover.doctor.model import Finding
 from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
-from tests.chart.helm import CHART, NAMESPACE, Helm
+from tests.chart.helm import CHART, NAMESPACE, REGISTRY, Helm
 from tests.control_plane.build import cached
 from tests.control_plane.cases import indexed_job
 from tests.control_plane.clean import CRDS, install_crds
@@ -137,7 +137,8 @@ async def installed(api: KubeApi, plane: ControlPlane, helm: Helm) -> AsyncItera
             node["metadata"]["labels"] |= {LABEL: "true", "kubernetes.io/os": "linux"}
             await api.request("POST", NODES.path(), body=node)
         place = [f"--namespace={NAMESPACE}", "--create-namespace", "--take-ownership"]
-        helm.run("install", "rekindle", str(CHART), *place, "--set=mode=recover", "--wait", "--timeout=180s")
+        place += [f"--set=image.registry={REGISTRY}", "--wait", "--timeout=180s"]
+        helm.run("install", "rekindle", str(CHART), *place, "--set=mode=recover")
         pods = await listed(api, PODS, "app.kubernetes.io/component=controller")
         controller = await start_controller(api, plane, ["mode=recover"], pods[0]["metadata"]["name"])
         for name in ("g1", "g2"):
