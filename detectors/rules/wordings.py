@@ -103,7 +103,7 @@ _FIGURE = re.compile(
 _SAYS_NOTHING = frozenset(
     {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "of", "in"}
-    | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z"}
+    | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z", "tensorflow"}
 )
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _PART = re.compile(r"\w+")
@@ -190,13 +190,14 @@ def _is_listed(lower: str, between: str, end: int) -> bool:
 
 
 def _begins_word(lower: str, at: int) -> bool:
-    """`--step` is an argument, `SGD(lr=0.1, step=40)` an object, and `epoch=0-step=40.ckpt` a file of
+    """`--step` is an argument, `SGD(lr=0.1, step=40)` an object, and `val_loss=0.21-step=40` a file of
     Lightning."""
     if at == 0:
         return True
     before = lower[max(0, at - _BEFORE_CHARS) : at]
     if before.endswith("-"):
-        return not before[:-1].rstrip("0123456789").endswith(("-", "epoch="))
+        word = before[:-1].rpartition(" ")[2]
+        return "=" not in word and not word.endswith("-")
     if before.endswith("/") and _PER.search(before) is not None:
         return False
     opened = lower.rfind("(", 0, at)

@@ -278,6 +278,13 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("EZ9999: Inner Error!", "log-ascend"),
         ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened", "log-download"),
         ("exits with return code = -9", "log-rank-killed"),
+        ("h:1:2 [1] init.cc:80 NCCL WARN Duplicate GPU detected : rank 1 and rank 0", "log-nccl-setup"),
+        ("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THCStorage.cu:58", "log-cuda-oom"),
+        ("InternalError: Failed copying from CPU to GPU: Dst tensor is not initialized.", "log-cuda-oom"),
+        ("RuntimeError: Unable to find a valid cuDNN algorithm to run convolution", "log-cudnn"),
+        ("ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'", "log-cuda-error"),
+        ("ValueError: NaN loss encountered", "log-nan"),
+        ("h:1:2 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-a", "log-shm"),
     ],
 )
 def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
@@ -307,6 +314,7 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.",
         "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: x",
         "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T09:30:00 ***",
+        "tensorflow.python.framework.errors_impl.AbortedError: Session handle is not found: x",
     ],
 )
 def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: str) -> None:
