@@ -401,6 +401,60 @@ def test_every_pod_of_the_controllers_account_may_run_where_the_controller_may(h
     assert [spec.get("priorityClassName") for spec in specs] == [None, *["system-cluster-critical"] * 2]
 
 
+def test_a_pod_gets_a_token_and_no_more_than_it_asks_for(helm: Helm) -> None:
+    objects = helm.render({"mode": "repair"})
+    accounts = [body for body in objects if body["kind"] == "ServiceAccount"]
+
+    assert [body["automountServiceAccountToken"] for body in accounts] == [False, False]
+    assert len(pod_specs(objects)) == 4
+    for spec in pod_specs(objects):
+        assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (True, False)
+    for template in of_kind(objects, "ConfigMap", "rekindle-repair")["data"].values():
+        spec = yaml.safe_load(template)["spec"]
+        assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
+
+
+def test_every_pod_but_the_agent_runs_as_nobody_and_cannot_become_more(helm: Helm) -> None:
+    others = [s for s in pod_specs(helm.render({})) if s["serviceAccountName"] != "rekindle-agent"]
+
+    assert len(others) == 3
+    for spec in others:
+        assert spec["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert [one["securityContext"] for one in spec["containers"]] == [
+            {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+        ]
+        assert "hostUsers" not in spec
+
+
+def test_whoever_asks_for_it_has_the_controllers_pods_in_user_namespaces(helm: Helm) -> None:
+    asked = {"controller": {"hostUsers": False}}
+
+    told = {s["serviceAccountName"]: s.get("hostUsers") for s in pod_specs(helm.render(asked))}
+
+    assert told == {"rekindle-agent": None, "rekindle-controller": False}
+    with pytest.raises(
+        HelmError, match=r"controller\.hostUsers: Kubernetes v?1\.32\S* has no user namespaces"
+    ):
+        helm.render(asked, kubernetes="1.32.9")
+
+
+def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of all pods that the chart itself starts."""
+    specs = (
+        body.get("spec", {}) for body in objects if body["kind"] in ("Pod", "Job", "Deployment", "DaemonSet")
+    )
+    return [spec.get("template", {}).get("spec", spec) for spec in specs]
+
+
 def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:
     objects = [
         body

@@ -112,7 +112,7 @@ async def test_an_upgrade_in_place_finishes_what_the_version_before_it_has_begun
                 await stage.controller.kill()
         assert await phases(stage) == PHASES
 
-        await released(helm, "upgrade", CHART)
+        await released(helm, "upgrade", CHART, "--reuse-values")
         await the_definitions_are_new(api)
         async with controlled(api, plane, None, "after") as stage:
             await finished(stage, old)

@@ -27,6 +27,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "pull secrets as objects": ({"image": {"pullSecrets": [{"name": "a"}]}}, "pullSecrets"),
     "no replica": ({"controller": {"replicas": 0}}, "replicas"),
     "half a replica": ({"controller": {"replicas": 1.5}}, "replicas"),
+    "a user namespace in a word": ({"controller": {"hostUsers": "no"}}, "hostUsers"),
     "a log level that does not exist": ({"controller": {"logLevel": "trace"}}, "logLevel"),
     "a toleration with a typing error": ({"controller": {"tolerations": [{"kei": "a"}]}}, "kei"),
     "a memory that is no quantity": ({"controller": {"resources": {"limits": {"memory": "1 GB"}}}}, "memory"),

@@ -129,9 +129,24 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{- /* Who the controller is, and where it may run. */ -}}
+{{- /* Who the controller is, what it may be at most, and where it may run. */ -}}
 {{- define "rekindle.controllerPod" -}}
 serviceAccountName: rekindle-controller
+# The account gives its token to those pods alone that ask for it.
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- if eq (toString .Values.controller.hostUsers) "false" }}
+{{- if not (include "rekindle.has" (list . "1.33")) }}
+{{- fail (printf "controller.hostUsers: Kubernetes %s has no user namespaces unless a feature gate switches them on (1.33 has), and would leave the value out without a word" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+hostUsers: false
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
 {{- with include "rekindle.pullSecrets" . }}
 {{ . }}
 {{- end }}
@@ -146,15 +161,10 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{- /* What the Pod Security Standard `restricted` asks of a container, and a file system that nobody writes. */ -}}
+{{- /* What the Pod Security Standard `restricted` asks of a container beside that, and a file system that nobody writes. */ -}}
 {{- define "rekindle.restricted" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
 capabilities:
   drop: [ALL]
-seccompProfile:
-  type: RuntimeDefault
 {{- end }}
