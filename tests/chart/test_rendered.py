@@ -78,6 +78,10 @@ EVERYTHING: dict[str, Any] = {
     "alerts": {"enabled": True},
     "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Rekindle"}},
 }
+STANDARD = {
+    f"app.kubernetes.io/{name}"
+    for name in ("name", "instance", "version", "component", "part-of", "managed-by")
+}
 REBOOT_NODE = """
 apiVersion: janitor.example.com/v1
 kind: RebootNode
@@ -456,18 +460,31 @@ def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:
-    objects = [
-        body
-        for body in helm.render(EVERYTHING, apis=("monitoring.coreos.com/v1/PodMonitor",))
-        if "helm.sh/chart" in body["metadata"].get("labels", {})
-    ]
+    objects = helm.render(EVERYTHING, apis=("monitoring.coreos.com/v1/PodMonitor",))
     templates = [body["spec"]["template"] for body in objects if "template" in body.get("spec", {})]
 
-    assert {"DaemonSet", "Deployment", "ConfigMap", "NetworkPolicy"} <= {body["kind"] for body in objects}
+    kinds = {
+        "DaemonSet",
+        "ClusterRole",
+        "CustomResourceDefinition",
+        "ValidatingAdmissionPolicyBinding",
+        "Lease",
+    }
+    assert kinds <= {body["kind"] for body in objects}
     for body in [*objects, *templates]:
         team = "observability" if body.get("kind") == "PodMonitor" else "ml-platform"
         assert body["metadata"]["labels"]["team"] == team
         assert body["metadata"]["labels"]["app.kubernetes.io/name"] == "rekindle"
+        assert body["metadata"]["labels"].keys() >= STANDARD
+
+
+def test_a_release_may_be_part_of_a_larger_whole(helm: Helm) -> None:
+    whole = {"app.kubernetes.io/part-of": "ml-platform"}
+
+    objects = helm.render({"labels": whole})
+
+    assert {body["metadata"]["labels"]["app.kubernetes.io/part-of"] for body in objects} == {"ml-platform"}
+    assert {b["metadata"]["labels"]["app.kubernetes.io/part-of"] for b in helm.render({})} == {"rekindle"}
 
 
 def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm) -> None:
@@ -549,10 +566,13 @@ def test_whoever_does_not_want_warnings_has_none(helm: Helm) -> None:
 
 
 def test_rights_and_policies_are_the_files_that_the_other_tests_put_in_force(helm: Helm) -> None:
-    rendered = [yaml.safe_dump(body) for body in helm.render({"mode": "recover"})]
+    rendered = {path_of(body): body for body in helm.render({"mode": "recover"})}
 
     for body in manifests():
-        assert yaml.safe_dump(body) in rendered, body["metadata"]["name"]
+        found = rendered[path_of(body)]
+        assert body["metadata"].get("labels", {}).items() <= found["metadata"].pop("labels").items()
+        body["metadata"].pop("labels", None)
+        assert found == body
 
 
 def container(workload: dict[str, Any]) -> dict[str, Any]:

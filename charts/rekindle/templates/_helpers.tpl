@@ -27,10 +27,28 @@ app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- /* Of a larger whole, where the values say so. */ -}}
+{{- if not (hasKey .root.Values.labels "app.kubernetes.io/part-of") }}
+app.kubernetes.io/part-of: rekindle
+{{- end }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- with merge (deepCopy (.labels | default dict)) .root.Values.labels }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- /* The objects of a file, each with the labels of all our objects beside its own, and in the release's namespace. */ -}}
+{{- define "rekindle.labelled" -}}
+{{- range $text := splitList "\n---\n" (replace "rekindle-system" .root.Release.Namespace .text) }}
+{{- $body := fromYaml $text }}
+{{- $labels := include "rekindle.labels" (dict "root" $.root "component" $.component "labels" $body.metadata.labels) }}
+{{- $_ := set $body.metadata "labels" (fromYaml $labels) }}
+{{- with $.annotations }}
+{{- $_ := set $body.metadata "annotations" . }}
+{{- end }}
+---
+{{ toYaml $body }}
+{{ end }}
 {{- end }}
 
 {{- /* Settings as TOML: the values of a table, then the tables in it. JSON's strings, numbers, booleans and lists are
