@@ -22,17 +22,19 @@ __all__ = [
 
 _ANCHORS = ("step", "iter", "batch")
 _PLACE = re.compile(
-    r"(?P<word>step|iteration|iter|batch)(?P<between>[ \t:=#\[(\"']{1,8})(?P<digits>\d{1,16})"
+    r"(?P<word>step|iteration|iter|batch)(?P<many>s?)(?P<between>[ \t:=#\[(\"']{1,8})(?P<digits>\d{1,16})"
 )
 _RANKS = {"iteration": 2, "step": 3, "iter": 4, "batch": 5}
 """Of several numbers in a line the one with the lowest rank is read: `Step 5/100 | Global Step: 205`."""
+_MANY_RANK = 6
+"""`iterations: 57` may count, and may say how many there will be."""
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
 _PER = re.compile(r"(?:\b(?:[mun]?s|secs?|seconds?|time|words?|tok(?:en)?s?|samples?)|batch(?:es)?)/$")
 """`ms/step 12` and `words/batch 906` are rates; `train/step 12` is a step."""
 _PREFIXES = (("global_", 0), ("global ", 0), ("train_", 1), ("training_", 1))
 """Words that a step may be one with, and its rank then."""
 _NOT_AFTER = frozenset(
-    {"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "max", "than"}
+    {"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "best", "max", "than"}
 )
 """`resumed from step 40`, `seconds per step: 3`: such a line tells of a step and makes none."""
 _NOT_OF_TRAINING = (
@@ -42,6 +44,10 @@ _NOT_OF_TRAINING = (
     "eval",
     "warmup",
     "micro",
+    "inner",
+    "setup",
+    "experience",
+    "quantiz",
     "accum",
     "warming",
     "sampl",
@@ -94,12 +100,13 @@ _TIME = re.compile(r" ?(?:ms|[smhuµ]|secs?|seconds?|min(?:ute)?s?|hours?)\b(?! 
 """`step 12 ms | loss 2.1` tells of a duration."""
 _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
 _FIGURE = re.compile(
-    r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|tokens?|"
-    r"samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
+    r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|"
+    r"(?<!put )tokens?|samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
     r"\w{0,12}[\"']?[)/\w]{0,12}[ :=(\[|]{1,4}(?:is )?-?\d"
     r"|[a-z_][\"')\]]?[:=] ?-?\d{1,9}\.\d"
 )
-"""A figure of the training, or any with a name and a point: a time such as 09:30:00.5 has none."""
+"""A figure of the training, or any with a name and a point: a time such as 09:30:00.5 has none. Input and
+output tokens are those of an agent's steps."""
 _SAYS_NOTHING = frozenset(
     {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "of", "in"}
@@ -148,9 +155,9 @@ def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
     found = _PLACE.match(lower, at)
     if found is None:
         return None
-    word, between, digits = found.groups()
-    rank, begin, end = _RANKS[word], at, found.end()
-    if word == "step" and lower[at - 1 : at] in ("_", " "):
+    word, many, between, digits = found.groups()
+    rank, begin, end = _MANY_RANK if many else _RANKS[word], at, found.end()
+    if rank < _RANKS["batch"] and lower[at - 1 : at] in ("_", " "):
         for prefix, of_prefix in _PREFIXES:
             if lower.endswith(prefix, 0, at):
                 rank, begin = of_prefix, at - len(prefix)
@@ -169,7 +176,7 @@ def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str
     found = _TOTAL.match(lower, end)
     total = count_of(found["total"]) if found is not None else None
     of_epoch = rank > 0 and _EPOCH.search(lower, 0, begin) is not None
-    is_plain = _FIGURE.search(lower) is not None or _says_no_more(line, lower, end)
+    is_plain = rank < _MANY_RANK and (_FIGURE.search(lower) is not None or _says_no_more(line, lower, end))
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):
         return None
     return Wording(count_of(digits), total, is_plain, of_epoch, of_run=rank == 0)
@@ -219,7 +226,7 @@ def _only_told(lower: str, at: int) -> bool:
     return (
         before in _NOT_AFTER
         or before.startswith(_NOT_OF_TRAINING)
-        or "warm" in words[-2:]
+        or any(word.startswith("warm") for word in words[-2:])
         or is_other_work(lower[:at])
     )
 

@@ -9,6 +9,15 @@ import pytest
 from tests.detectors.folds import at, pod
 
 TRAINED = {
+    "steps that are told in the plural, of which the first two may be a total": (
+        """
+iterations:57, train acc:0.440, train loss:616.408, train loss ctc:1156.613,
+iterations:58, train acc:0.338, train loss:653.147, train loss ctc:1221.461,
+iterations:59, train acc:0.341, train loss:446.866, train loss ctc:820.044,
+iterations:60, train acc:0.373, train loss:562.624, train loss ctc:1043.094,
+""",
+        (57, 60, False),
+    ),
     "a bar without a name, whose total an older Unsloth announces": (
         r"""
 \        /    Total batch size = 16 | Total steps = 312
