@@ -22,7 +22,7 @@ _CURSOR_UP = "\x1b[A"
 _COUNT = re.compile(r"[|%]\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
 _PERCENT = re.compile(r"\s*\d{1,3}%$")
 _LOSS = re.compile(
-    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:=] {0,4}-?(?:\d|nan)"
+    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan)"
 )
 _RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
 """`[rank3]: ` of torch, `(TaskRunner pid=1234) ` of Ray, `3: ` of srun --label."""

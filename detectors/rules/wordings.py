@@ -76,7 +76,7 @@ _NOT_OF_TRAINING = (
 """`Validation: iteration 1/32`, `Sampling step 20/50`, `warmup step: 2000`, `Checkpoint saved: step 40`."""
 _TOLD_BEFORE = frozenset(
     {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "saving", "wandb", "starting"}
-    | {"continuing"}
+    | {"continuing", "skipping", "skipped"}
     | {"parameters", "params", "config", "args", "trial"}
     | {"evaluating", "validating", "loading", "downloading", "uploading", "fetching", "extracting", "caching"}
     | {"building", "compiling", "capturing", "profiling", "benchmarking", "calibrating", "quantizing"}
@@ -102,14 +102,14 @@ _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
 _FIGURE = re.compile(
     r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|"
     r"(?<!put )tokens?|samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
-    r"\w{0,12}[\"']?[)/\w]{0,12}[ :=(\[|]{1,4}(?:is )?-?\d"
+    r"\w{0,12}[\"']?[)/\w]{0,12}[ :=(\[|]{1,4}(?:is )?-?(?:\d|nan|inf)"
     r"|[a-z_][\"')\]]?[:=] ?-?\d{1,9}\.\d"
 )
 """A figure of the training, or any with a name and a point: a time such as 09:30:00.5 has none. Input and
 output tokens are those of an agent's steps."""
 _SAYS_NOTHING = frozenset(
     {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
-    | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "of", "in"}
+    | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "optimization", "of", "in"}
     | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z", "tensorflow"}
 )
 _DIGITS = re.compile(r"[0-9]{1,16}")

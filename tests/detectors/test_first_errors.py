@@ -298,6 +298,7 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
     "line",
     [
         "[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Heartbeat monitor timed out!",
+        "[rank2]:[F ProcessGroupNCCL.cpp:1614] Terminating the process after attempting to dump debug info",
         "RuntimeError: Rank 3 successfully reached monitoredBarrier, but received errors while waiting",
         "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
         "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection failed",
