@@ -45,7 +45,7 @@ class PodFold:
         self._saves = saves.Saves()
         self._told_save = False
         """That the log of this container tells of complete checkpoints."""
-        self._sign: step_lines.Sign | step_lines.Candidate | None = None
+        self._sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate | None = None
         """The last sign of work that makes no step."""
         self._errors = logs.Errors()
         self._told_faults: set[str] = set()
@@ -182,6 +182,8 @@ class PodFold:
                     continue
                 was = self._steps
                 self._steps = step_track.observe(was, read, at)
+                if isinstance(read, step_lines.Metrics):
+                    alive = self._is_new(read) or alive
                 if isinstance(read, step_lines.Candidate):
                     is_life = step_track.shows_life(was, self._steps, read)
                     self._held_back = text.endswith("\r") if is_life else self._held_back
@@ -218,8 +220,8 @@ class PodFold:
         if self._edge is None and self._saves.last is not None:
             self._turn(Edge.STARTED, at)
 
-    def _is_new(self, sign: step_lines.Sign | step_lines.Candidate) -> bool:
-        """A bar that is drawn again as it was shows no life."""
+    def _is_new(self, sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate) -> bool:
+        """A bar or a figure that is printed again as it was shows no life."""
         told, self._sign = self._sign, sign
         return told != sign
 

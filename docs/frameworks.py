@@ -64,7 +64,7 @@ def frameworks_page() -> str:
         "## Evaluations",
         "",
         "After such a line a pod is not called stalled for as long. A progress bar of another name that",
-        "moves shows life as well.",
+        "moves shows life as well, and so do new figures of the training without a step.",
         "",
         "| framework | read from |",
         "|---|---|",

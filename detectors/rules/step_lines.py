@@ -91,7 +91,9 @@ class Total(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """A line that only a training loop prints."""
+    """A line of figures that only a training loop prints."""
+
+    told: str
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -158,7 +160,7 @@ def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total |
             return _by_wording(wording, lower)
     for trigger, pattern in _compiled().metrics:
         if trigger in lower and pattern.search(line) is not None:
-            return Metrics()
+            return Metrics(line[:_SKELETON_CHARS_MAX])
     return None
 
 

@@ -35,6 +35,24 @@ def test_once_the_parts_of_an_endless_line_have_a_rhythm_their_absence_is_a_stal
     assert fold.tick(at(2400 + 600 + 4 * 800))
 
 
+def test_figures_of_the_training_show_that_it_goes_on_while_a_runtime_holds_its_bar_back() -> None:
+    """The Trainer of transformers draws its bar on standard error, in a line that ends with an evaluation or
+    a checkpoint only. Its figures come as whole lines of standard output, and name no step."""
+    fold = pod()
+    fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=60))
+    fold.line("[INFO|trainer.py:1627] 2026-11-23 08:46:36,483 >>   Total optimization steps = 100,000", START)
+    bar = "\r".join(f"  0%|          | {n}/100000 [01:03<57:25:04,  2.07s/it]" for n in range(1, 31))
+    fold.line(f"{bar}[INFO|trainer.py:2949] >> ", at(60))
+    for n in range(1, 9):
+        figures = {"loss": f"3.9{n}", "grad_norm": "0.5623", "learning_rate": "5e-05", "epoch": f"{4 + n}"}
+        assert not fold.tick(at(60 + 15 * n - 1))
+        fold.line(f"{figures}", at(60 + 15 * n))
+
+    assert not fold.tick(at(180 + 59))
+    fold.line(f"{figures}", at(180 + 59))
+    assert fold.tick(at(180 + 60)), "the same figures again show nothing"
+
+
 def test_a_restarted_agent_waits_for_the_rhythm_of_the_parts_again() -> None:
     before, after = pod(), pod()
     for part in range(4):
