@@ -144,8 +144,9 @@ class _Agent:
         self.changed()
 
     def take(self, found: inventory.Inventory) -> None:
-        if found.devices or found.driver_version:
-            self._core.inventory(found.devices, found.driver_version, found.parents)
+        taken = inventory.addresses(self._options.host_root)
+        if found.devices or found.driver_version or taken:
+            self._core.inventory(found.devices, found.driver_version, found.parents, addresses=taken)
             self.changed()
 
     async def _kmsg(self) -> None:

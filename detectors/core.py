@@ -30,7 +30,7 @@ from detectors.contract import (
     NodeHealthStatus,
     Source,
 )
-from detectors.facts import HostFacts, KernelLine, PodRef, cut, parse_pci
+from detectors.facts import HostFacts, KernelLine, PciAddress, PodRef, addresses_of, cut, parse_pci
 from detectors.holders import HeldDevices, Holders
 from detectors.pod_folds import PodFolds
 from detectors.pods import PodFold
@@ -120,7 +120,10 @@ class AgentCore:
             return
         devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
         self._host = msgspec.structs.replace(
-            self._host, devices=devices, driver_version=status.driver_version
+            self._host,
+            devices=devices,
+            driver_version=status.driver_version,
+            addresses=self._host.addresses | addresses_of(devices),
         )
         self._chain.restore(status.findings, status.folded)
         self._holders.restore(status.devices)
@@ -147,9 +150,15 @@ class AgentCore:
         self._mark(Dirty.EDGE)
 
     def inventory(
-        self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
+        self,
+        devices: Iterable[Device],
+        driver_version: str,
+        parents: Mapping[str, str] | None = None,
+        *,
+        addresses: frozenset[PciAddress] = frozenset(),
     ) -> None:
-        """`parents`: MIG device -> its GPU, where they are known.
+        """`parents`: MIG device -> its GPU, where they are known. `addresses`: all places on the bus that are
+        taken, by whatever shows them.
 
         NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
         the same GPU.
@@ -160,7 +169,10 @@ class AgentCore:
         broken = {parse_pci(pci) for pci in self._chain.broken_devices} - places
         lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
         self._host = msgspec.structs.replace(
-            self._host, devices=(*shown, *lost)[:DEVICES_MAX], driver_version=driver_version
+            self._host,
+            devices=(*shown, *lost)[:DEVICES_MAX],
+            driver_version=driver_version,
+            addresses=self._host.addresses | addresses | addresses_of(shown),
         )
         if parents is not None:
             self._holders.parents(parents)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
 from detectors.contract import Device, Fault, Origin, Remedy, Severity, Subject, SubjectKind
 
-__all__ = ["Draft", "HostFacts", "KernelLine", "PciAddress", "PodRef", "cut", "parse_pci"]
+__all__ = ["Draft", "HostFacts", "KernelLine", "PciAddress", "PodRef", "addresses_of", "cut", "parse_pci"]
 
 _HEX = frozenset("0123456789abcdefABCDEF")
 
@@ -49,6 +50,11 @@ def _is_hex(text: str, digits_max: int) -> bool:
     return 0 < len(text) <= digits_max and _HEX.issuperset(text)
 
 
+def addresses_of(devices: Iterable[Device]) -> frozenset[PciAddress]:
+    """Where they sit. What has no readable address is left out."""
+    return frozenset(pci for device in devices if (pci := parse_pci(device.pci)) is not None)
+
+
 class HostFacts(msgspec.Struct, frozen=True):
     """What rules may know about the node."""
 
@@ -56,12 +62,16 @@ class HostFacts(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
     """Of the GPU driver; empty where it is not known."""
+    addresses: frozenset[PciAddress] = frozenset()
+    """All places on the bus that anybody has shown: also that of a GPU which was lost since, or which the
+    driver never came to know. Empty where nobody has shown any."""
 
-    def subject(self, pci_text: str, *, gpu_instance: int | None = None) -> Subject:
-        """The device at an address as the kernel wrote it; without an inventory it still has its address."""
+    def subject(self, pci_text: str, *, gpu_instance: int | None = None) -> Subject | None:
+        """The device at an address as the kernel wrote it. None where the node has none there; as long as
+        nobody has shown what the node has, the address counts by itself."""
         pci = parse_pci(pci_text)
-        if pci is None:
-            return Subject(kind=SubjectKind.NODE, pci=pci_text[:32])
+        if pci is None or (self.addresses and pci not in self.addresses):
+            return None
         for device in self.devices:
             if parse_pci(device.pci) == pci:
                 return Subject(

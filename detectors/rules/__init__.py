@@ -9,7 +9,7 @@ from detectors.catalog.xid import XidCatalog
 from detectors.contract import Family
 from detectors.facts import Draft, HostFacts, KernelLine
 from detectors.rules import driver, xid
-from detectors.rules.base import Rule
+from detectors.rules.base import Rule, is_packet
 
 __all__ = ["FAMILIES", "RULES", "read", "wants"]
 
@@ -33,6 +33,6 @@ def read(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None
     for rule in RULES:
         if line.text.startswith(rule.heads):
             draft = rule.match(line, host, catalog)
-            if draft is not None:
+            if draft is not None and not is_packet(line.text):
                 return draft
     return None

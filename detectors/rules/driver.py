@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from detectors.catalog.xid import XidCatalog
 from detectors.contract import Fault, Origin, Remedy, Severity
-from detectors.facts import Draft, HostFacts, KernelLine, parse_pci
+from detectors.facts import Draft, HostFacts, KernelLine
+from detectors.rules.base import ADDRESS
 
 __all__ = ["HEADS", "match"]
 
@@ -12,24 +15,34 @@ _SHORT = "NVRM: GPU "
 _LONG = "NVRM: The NVIDIA GPU "
 HEADS = (_SHORT, _LONG)
 
+_FALLEN = re.compile(
+    rf"{_SHORT}(?:at )?(?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus\.?\s*(?:\n.*)?", re.DOTALL
+)
+_FALLEN_AT_PROBE = re.compile(
+    rf"{_LONG}{ADDRESS} \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\) installed in this system has "
+    r"fallen off the bus and is not responding to commands\.?"
+)
+
 
 def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
     """Reads `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.`, of older drivers
-    `NVRM: GPU at 0000:91:00.0 has fallen off the bus.`, and the long form, which comes as three lines with
-    `NVRM:` before each. None for anything else. Source: open driver R595, osinit.c; logs of R470 and before.
+    `NVRM: GPU at 0000:91:00.0 has fallen off the bus.`, and the long form, which comes as one record of three
+    lines with `NVRM:` before each, broken here or there. None for anything else.
+    Source: open driver R515 to R595, osinit.c and osapi.c; logs of R470 and before.
     """
-    text = " ".join(line.text.split())
-    head = _LONG if text.startswith(_LONG) else _SHORT
-    pci = text[len(head) :].removeprefix("at ").split(" ")[0].rstrip(":")
-    fallen = "NVRM: fallen off the bus" in text if head == _LONG else " has fallen off the bus" in text
-    if not fallen or parse_pci(pci) is None:
+    if line.text.startswith(_LONG):
+        found = _FALLEN_AT_PROBE.fullmatch(" ".join(line.text.replace("\nNVRM: ", " ").split()))
+    else:
+        found = _FALLEN.fullmatch(line.text)
+    subject = host.subject(found["pci"]) if found is not None else None
+    if subject is None:
         return None
     return Draft(
         code="nvrm-fallen-off-bus",
         fault=Fault.DEVICE_LOST,
         origin=Origin.KERNEL,
         severity=Severity.FATAL,
-        subject=host.subject(pci),
+        subject=subject,
         remedy=Remedy.REBOOT_NODE,
         final=True,
     )

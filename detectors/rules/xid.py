@@ -2,13 +2,16 @@
 
 Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N, ]TEXT`, in 2012 without
 `PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,
-open driver R595.
+open driver R515 to R595.
 
 Only the process name is the tenant's to choose, at most 15 characters of it; nothing that decides is read
-from there. Every step is a search for a literal, so a long line costs its length and no more.
+from there, and each phrase that is looked for behind it is longer. The head is one expression that cannot go
+back, every other step a search for a literal, so a long line costs its length and no more.
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -17,12 +20,17 @@ from detectors.catalog.xid import XidCatalog, XidRow
 from detectors.contract import Origin, Remedy, Severity
 from detectors.facts import Draft, HostFacts, KernelLine
 from detectors.rules import nvlink
+from detectors.rules.base import ADDRESS
 
 __all__ = ["HEADS", "XidLine", "match", "parse"]
 
 HEADS = ("NVRM: Xid (",)
 
-_ADDRESS_CHARS_MAX = 64
+_HEAD = re.compile(
+    rf"NVRM: Xid \((?:PCI:)?{ADDRESS}(?: GPU-I:(?P<instance>[0-9]+))?(?: GPU-CI:[0-9]+)?\): "
+    r"(?P<code>[0-9]{1,4})(?:, *|$)"
+)
+_RESET_WANTED = re.compile(r"\. RST: (?P<at_once>Yes|No), D-RST: (?P<drained>Yes|No)\s*$")
 _INSTANCE_DIGITS_MAX = 4
 _RECOVERY_ACTION = 154
 _CONTAINMENT = (94, 95)
@@ -45,20 +53,14 @@ class XidLine(msgspec.Struct, frozen=True):
 
 def parse(text: str) -> XidLine | None:
     """None where the line is not an Xid line after all."""
-    if not text.startswith(HEADS):
+    head = _HEAD.match(text)
+    if head is None:
         return None
-    address, closed, rest = text[len(HEADS[0]) :].partition("): ")
-    if not closed or len(address) > _ADDRESS_CHARS_MAX:
-        return None
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    if not 0 < len(digits) <= 4:
-        return None
-    pci, gpu_instance = _address(address)
-    pid, name, body = _process(rest[len(digits) :].removeprefix(",").lstrip(" "))
+    pid, name, body = _process(text[head.end() :])
     return XidLine(
-        code=int(digits),
-        pci=pci,
-        gpu_instance=gpu_instance,
+        code=int(head["code"]),
+        pci=head["pci"],
+        gpu_instance=_instance(head["instance"]),
         pid=pid,
         name=name,
         text=body,
@@ -72,6 +74,8 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
     if fields is None:
         return None
     subject = host.subject(fields.pci, gpu_instance=fields.gpu_instance)
+    if subject is None:
+        return None
     if fields.code == _RECOVERY_ACTION:
         action = catalog.action(_recovery_value(fields.text))
         return Draft(
@@ -99,12 +103,8 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
     )
 
 
-def _address(text: str) -> tuple[str, int | None]:
-    pci, _, mig = text.removeprefix("PCI:").partition(" ")
-    _, marker, instance = mig.partition("GPU-I:")
-    digits = instance.split(" ")[0]
-    is_number = marker and digits.isascii() and digits.isdigit() and len(digits) <= _INSTANCE_DIGITS_MAX
-    return pci, int(digits) if is_number else None
+def _instance(digits: str | None) -> int | None:
+    return int(digits) if digits is not None and len(digits) <= _INSTANCE_DIGITS_MAX else None
 
 
 def _process(text: str) -> tuple[int | None, str, str]:
@@ -160,9 +160,9 @@ def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:
     drained."""
     if fields.code not in _CONTAINMENT:
         return remedy
-    _, marker, wanted = fields.text.rpartition(". RST: ")
-    if not marker:
+    wanted = _RESET_WANTED.search(fields.text)
+    if wanted is None:
         return remedy
-    if "D-RST: Yes" in wanted:
+    if wanted["drained"] == "Yes":
         return Remedy.DRAIN_AND_RESET
-    return Remedy.RESET_DEVICE if wanted.startswith("Yes") else remedy
+    return Remedy.RESET_DEVICE if wanted["at_once"] == "Yes" else remedy

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 from detectors.contract import Device
-from detectors.facts import parse_pci
+from detectors.facts import PciAddress, parse_pci
 from detectors.sources.child import printed_by
 from detectors.sources.nvml_child import ChildReply
 
-__all__ = ["Inventory", "InventoryError", "from_nvml", "from_proc"]
+__all__ = ["Inventory", "InventoryError", "addresses", "from_nvml", "from_proc"]
 
 
 class InventoryError(Exception):
@@ -43,6 +43,16 @@ def from_proc(host_root: Path) -> Inventory:
             if device is not None:
                 devices.append(device)
     return Inventory(devices=tuple(devices), driver_version=_driver_version(root / "version"))
+
+
+def addresses(host_root: Path) -> frozenset[PciAddress]:
+    """All places on the node's bus, by the kernel and by the GPU driver: also of a GPU without a UUID, and of
+    one that the driver never came to know. Empty where neither shows any."""
+    found = set()
+    for folder in ("sys/bus/pci/devices", "proc/driver/nvidia/gpus"):
+        with contextlib.suppress(OSError):
+            found |= {parse_pci(entry.name) for entry in (host_root / folder).iterdir()}
+    return frozenset(pci for pci in found if pci is not None)
 
 
 async def from_nvml(

@@ -26,7 +26,7 @@ from detectors.facts import KernelLine
 from detectors.sources.growing_file import GrowingFile
 from detectors.sources.inotify import FolderWatch
 
-__all__ = ["KmsgSink", "Record", "follow", "parse_record", "read_device", "unescape"]
+__all__ = ["KERN", "KmsgSink", "Record", "follow", "heard", "parse_record", "read_device", "unescape"]
 
 _RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
 _CHUNK_BYTES = 256 * 1024
@@ -34,6 +34,8 @@ _RECORDS_AT_ONCE = 1000
 _MISSING_RETRY_S = 1.0
 _DIGITS_MAX = 15
 """In microseconds 30 years, which is longer than any boot."""
+KERN = 0
+"""The facility of the kernel's own records. No program can write one: /dev/kmsg makes it `user`."""
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
@@ -93,6 +95,15 @@ def unescape(text: str) -> str:
     return data.decode("utf-8", "replace")
 
 
+def heard(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
+    """What a record tells the rules: the only way from the kernel's log to them. None where no rule wants it,
+    or where it is not the kernel's. The record is one line, whatever newlines it holds: only a head at its
+    very beginning counts. `at` makes a time of its microseconds."""
+    if record.facility != KERN or not rules.wants(record.text):
+        return None
+    return KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
+
+
 class _Reader:
     """Turns records into calls of the sink; keeps the sequence."""
 
@@ -113,10 +124,8 @@ class _Reader:
             missing = record.sequence - self.after - 1
             self._sink.lost(missing, f"{missing} records lost before sequence {record.sequence}")
         self.after = record.sequence
-        if record.facility == 0 and rules.wants(record.text):
-            self._sink.line(
-                KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
-            )
+        if (line := heard(record, at)) is not None:
+            self._sink.line(line)
         self._sink.passed(record.sequence)
 
 

@@ -20,11 +20,11 @@ from detectors.chain import Chain
 from detectors.contract import Finding, Severity
 from detectors.evidence import is_open
 from detectors.extra import Catalogues
-from detectors.facts import HostFacts, KernelLine
+from detectors.facts import HostFacts
 from detectors.settings import Catalogue
 from detectors.settings import Chain as ChainSettings
-from detectors.sources.inventory import from_proc
-from detectors.sources.kmsg import Record, parse_record, unescape
+from detectors.sources.inventory import addresses, from_proc
+from detectors.sources.kmsg import KERN, Record, heard, parse_record, unescape
 from detectors.validation.model import CannotRunError, Node, Result, failed, passed
 
 __all__ = ["reset_line", "run"]
@@ -52,25 +52,26 @@ def _is_reset_of(node: Node, text: str) -> bool:
 
 
 def run(node: Node) -> Result:
-    path = Path(node.host_root) / "dev/kmsg"
     chain = _new_chain()
-    found = from_proc(Path(node.host_root))
-    host = HostFacts(devices=found.devices, driver_version=found.driver_version)
+    root = Path(node.host_root)
+    found = from_proc(root)
+    host = HostFacts(devices=found.devices, driver_version=found.driver_version, addresses=addresses(root))
+    path = root / "dev/kmsg"
     catalogues = Catalogues.load(Catalogue(extra=node.catalogue))
     xids, unused = catalogues.xids, f"; {catalogues.told}" if catalogues.problems else ""
     since, first, foreign = "since the boot", None, ""
     try:
         for record in _records(path):
             first = record.sequence if first is None else first
-            text = unescape(record.text)
+            # A program wrote it, which takes rights over the node: no text of the kernel's tells of a reset.
+            text = "" if record.facility == KERN else unescape(record.text)
             if _is_reset_of(node, text):
                 chain, since, foreign = _new_chain(), "since the reset", ""
             elif text.startswith(_RESET_HEAD):
                 foreign = f"; not the reset of this repair: {text}"
-            elif record.facility == 0 and rules.wants(text):
-                at = _EPOCH + timedelta(microseconds=record.usec)
-                line = KernelLine(sequence=record.sequence, at=at, text=text)
-                if (draft := rules.read(line, host, xids)) is not None:
+            elif (line := heard(record, _since_epoch)) is not None:
+                draft = rules.read(line, host, xids)
+                if draft is not None:
                     chain.add(draft, line)
     except OSError as error:
         raise CannotRunError(f"{path}: {error.strerror or error}") from error
@@ -80,6 +81,10 @@ def run(node: Node) -> Result:
         return failed(f"{since}: {'; '.join(map(_told, fatal[:_SHOWN_MAX]))}{more}{foreign}{unused}")
     lost = f"; the first {first} records are no longer there" if first and since == "since the boot" else ""
     return passed(f"no fatal fault {since}{lost}{unused}")
+
+
+def _since_epoch(usec: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=usec)
 
 
 def _new_chain() -> Chain:

@@ -498,6 +498,7 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
         "/var/log/pods",
         "/proc/sys/kernel/random",
         "/proc/driver",
+        "/sys/bus",
         "/sys/fs/cgroup",
         "/var/lib/kubelet/pod-resources",
     }

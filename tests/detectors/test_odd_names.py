@@ -76,9 +76,8 @@ def test_whatever_the_driver_calls_itself_and_its_devices_the_status_is_accepted
 
 def test_whatever_pods_and_lines_are_called_the_status_is_accepted() -> None:
     core = AgentCore(AgentSettings(), boot_id="b")
-    address = "PCI:" + "é" * 50
     core.kernel_line(
-        KernelLine(sequence=1, at=NOW, text=f"NVRM: Xid ({address}): 9999, \ud800 \x00" + "é" * 900)
+        KernelLine(sequence=1, at=NOW, text="NVRM: Xid (PCI:0000:05:00): 9999, \ud800 \x00" + "é" * 900)
     )
     rank = PodRef("ml", "llm-0", UID, "c" * 63)
     for text in (

@@ -90,7 +90,7 @@ async def test_a_line_of_kilobytes_is_a_finding_with_the_beginning_of_it(
 
 @pytest.mark.parametrize(
     "address",
-    ["PCI:0000:3b:00", "PCI:0000:3B:00", "PCI:00000000:3B:00", "PCI:0000:3b:00.0", "PCI:3b:00", "3b:00.0"],
+    ["PCI:0000:3b:00", "PCI:0000:3B:00", "PCI:00000000:3B:00", "PCI:0000:3b:00.0", "0000:3b:00"],
 )
 def test_an_address_is_the_same_device_however_it_is_written(core: AgentCore, address: str) -> None:
     core.kernel_line(KernelLine(sequence=1, at=NOW, text=f"NVRM: Xid ({address}): 79, {OFF}"))
@@ -168,8 +168,9 @@ def test_a_lost_gpu_that_nvml_shows_no_more_keeps_its_name_until_the_node_has_bo
     assert len(core.status(NOW).devices) == len(without)
 
 
-def test_in_a_storm_memory_stays_bounded_and_the_first_evidence_survives(core: AgentCore) -> None:
-    """5,000 lines a second of 6 codes, from 320 addresses and then from 10,240."""
+def test_in_a_storm_memory_stays_bounded_and_the_first_evidence_survives() -> None:
+    """5,000 lines a second of 6 codes, from 320 addresses and then from 10,240, of which none is known."""
+    core = AgentCore(AgentSettings(), boot_id="0f1e2d3c-0000-4000-8000-000000000000")
     sequence = 0
 
     def storm(lines: int, buses: int) -> None:

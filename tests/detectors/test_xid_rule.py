@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Device, Fault, Origin, Remedy, Severity, SubjectKind
+from detectors.contract import Device, Fault, Origin, Remedy, Severity
 from detectors.facts import Draft, HostFacts, KernelLine, parse_pci
 from detectors.rules.xid import XidLine, parse
 
@@ -107,10 +107,11 @@ def test_a_device_of_another_domain_is_another_device() -> None:
     assert draft("NVRM: Xid (PCI:0003:38:00): 79, GPU has fallen off the bus.").subject.device == ""
 
 
-def test_an_unreadable_address_still_makes_a_finding_of_the_node() -> None:
-    found = draft("NVRM: Xid (PCI:what): 79, GPU has fallen off the bus.")
-
-    assert (found.subject.kind, found.fault) == (SubjectKind.NODE, Fault.DEVICE_LOST)
+@pytest.mark.parametrize(
+    "address", ["PCI:what", "", "PCI:", "3b:00.0", "PCI:3b:00", "0000:3b", "0000:3b:00 x"]
+)
+def test_without_a_whole_address_no_driver_has_written_the_line(address: str) -> None:
+    assert read(f"NVRM: Xid ({address}): 79, GPU has fallen off the bus.") is None
 
 
 @pytest.mark.parametrize(
@@ -194,6 +195,8 @@ def test_an_unknown_code_is_a_finding_and_never_healthy() -> None:
         "NVRM: GPU 0000:38:00.0: GPU has fallen off the bus.",
         "NVRM: The NVIDIA GPU 0000:38:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
         "NVRM: fallen off the bus and is not responding to commands.",
+        "NVRM: The NVIDIA GPU 0000:38:00.0 (PCI ID: 10de:1c8d)\nNVRM: installed in this system has fallen off\n"
+        "NVRM: the bus and is not responding to commands.",
     ],
 )
 def test_a_plain_line_of_a_lost_gpu_is_a_final_verdict(text: str) -> None:
@@ -211,6 +214,8 @@ def test_a_plain_line_of_a_lost_gpu_is_a_final_verdict(text: str) -> None:
         "NVRM: Xid (PCI:0000:38:00) 79",
         "NVRM: Xid (PCI:0000:38:00): seventy-nine",
         "NVRM: Xid (",
+        "NVRM: GPU 0000:38:00.0: something else, which has fallen off the bus.",
+        "NVRM: GPU 0000:38:00.0: GPU has fallen off the bus and on again.",
         "python: NVRM: Xid (PCI:0000:38:00): 79, GPU has fallen off the bus.",
     ],
 )

@@ -349,9 +349,23 @@ def test_the_users_own_rows_win_over_the_packaged_ones(root: Path, tmp_path: Pat
 
 
 def test_many_faults_are_counted_and_some_told(root: Path) -> None:
+    for number in range(0x50, 0x58):
+        (root / f"sys/bus/pci/devices/0000:{number:02x}:00.0").mkdir(parents=True)
     says(root, *(LOST.replace("38:00", f"{number:02x}:00") for number in range(0x50, 0x58)))
 
     assert kernel_log.run(node(root)).message.endswith(" and 4 more")
+
+
+def test_neither_a_device_that_the_node_does_not_have_nor_a_name_is_a_fault(root: Path) -> None:
+    says(root, LOST.replace("38:00", "50:00"), "NVRM: GPU 38:0 [4711]: segfault, has fallen off the bus.")
+
+    assert kernel_log.run(node(root)).outcome is Outcome.PASSED
+
+
+def test_what_the_kernel_itself_prints_is_no_reset(root: Path) -> None:
+    says(root, LOST, reset_line("GPU-38", ""), prio=4)
+
+    assert kernel_log.run(node(root, repaired=("GPU-38",))).outcome is Outcome.FAILED
 
 
 def test_a_log_that_has_lost_its_beginning_says_so(root: Path) -> None:

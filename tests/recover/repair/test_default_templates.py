@@ -64,7 +64,7 @@ def test_only_a_reset_sees_the_nodes_files_and_only_a_validation_may_run_a_gpu()
 
     assert mounts["reset"] == ["/"]
     assert mounts["reboot"] == []
-    assert mounts["validate"] == ["/dev/kmsg", "/proc/driver"]
+    assert mounts["validate"] == ["/dev/kmsg", "/proc/driver", "/sys/bus"]
     hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
     for kind in ("reset", "reboot"):
         assert hidden in template(kind)["spec"]["containers"][0]["env"]
