@@ -30,7 +30,8 @@ pytestmark = pytest.mark.control_plane
 LIMIT_S = 90.0
 WAIT = ("--wait", "--timeout=180s")
 GPU = {"type": "kwok", "kubernetes.io/os": "linux", "nvidia.com/gpu.present": "true"}
-NODE_LABELS = {"g1": GPU, "g2": GPU, "c1": {"type": "kwok", "kubernetes.io/os": "linux"}}
+OTHER = {"type": "kwok", "kubernetes.io/os": "linux"}
+NODE_LABELS = {"g1": GPU, "g2": GPU, "c1": OTHER, "c2": OTHER}
 NOTE = Quarantine(
     incident="g2-device-lost-1", fault="device-lost", at=datetime(2026, 11, 21, tzinfo=UTC), cordoned=True
 )
@@ -73,7 +74,7 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
 
     agents, controllers = await pods(api, "agent"), await pods(api, "controller")
     assert sorted(pod["spec"]["nodeName"] for pod in agents) == ["g1", "g2"], "a tainted node, too"
-    assert len({pod["spec"]["nodeName"] for pod in controllers}) == 2
+    assert sorted(pod["spec"]["nodeName"] for pod in controllers) == ["c1", "c2"], "off the GPUs, and apart"
     assert {pod["spec"]["serviceAccountName"] for pod in agents} == {AGENT}
     assert {pod["spec"]["serviceAccountName"] for pod in controllers} == {CONTROLLER_NAME}
     assert {pod["spec"]["priorityClassName"] for pod in agents} == {"system-node-critical"}

@@ -459,6 +459,28 @@ def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [spec.get("template", {}).get("spec", spec) for spec in specs]
 
 
+@pytest.mark.parametrize("asked", ["avoid", "never", "allow"])
+def test_the_controllers_token_is_kept_off_the_nodes_where_tenants_code_runs(helm: Helm, asked: str) -> None:
+    labels = ["nvidia.com/gpu.present", "example.com/npu"]
+    none = {"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in labels]}
+    expected = {
+        "avoid": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": none}]
+            }
+        },
+        "never": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [none]}}
+        },
+        "allow": None,
+    }
+
+    objects = helm.render({"agent": {"nodeLabels": labels}, "controller": {"acceleratorNodes": asked}})
+
+    ours = [s for s in pod_specs(objects) if s["serviceAccountName"] == "rekindle-controller"]
+    assert [spec.get("affinity") for spec in ours] == [expected[asked]] * 3
+
+
 def test_labels_stand_on_every_object_and_pod_and_take_the_place_of_none_of_ours(helm: Helm) -> None:
     objects = helm.render(EVERYTHING, apis=("monitoring.coreos.com/v1/PodMonitor",))
     templates = [body["spec"]["template"] for body in objects if "template" in body.get("spec", {})]

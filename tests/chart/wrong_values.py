@@ -27,6 +27,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "pull secrets as objects": ({"image": {"pullSecrets": [{"name": "a"}]}}, "pullSecrets"),
     "no replica": ({"controller": {"replicas": 0}}, "replicas"),
     "half a replica": ({"controller": {"replicas": 1.5}}, "replicas"),
+    "a controller somewhere else": ({"controller": {"acceleratorNodes": "sometimes"}}, "acceleratorNodes"),
     "a user namespace in a word": ({"controller": {"hostUsers": "no"}}, "hostUsers"),
     "a log level that does not exist": ({"controller": {"logLevel": "trace"}}, "logLevel"),
     "a toleration with a typing error": ({"controller": {"tolerations": [{"kei": "a"}]}}, "kei"),
@@ -85,6 +86,10 @@ WRONG_TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
     "half of what asks another controller": (
         {"settings": {"controller": {"repair": {"maintenance": {"plural": "reboots"}}}}},
         "maintenance",
+    ),
+    "a controller kept off nodes that nothing tells": (
+        {"agent": {"nodeLabels": []}, "controller": {"acceleratorNodes": "never"}},
+        "acceleratorNodes",
     ),
     "two ways to reboot a node": (
         {

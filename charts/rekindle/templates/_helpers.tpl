@@ -173,9 +173,36 @@ nodeSelector:
   {{- with .Values.controller.nodeSelector }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- with include "rekindle.offAccelerators" . }}
+affinity:
+  nodeAffinity:
+    {{- . | nindent 4 }}
+{{- end }}
 {{- with .Values.controller.tolerations }}
 tolerations:
 {{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Whoever breaks out of a training container finds no token of the controller on that node. */ -}}
+{{- define "rekindle.offAccelerators" -}}
+{{- $asked := .Values.controller.acceleratorNodes | default "avoid" }}
+{{- $none := list }}
+{{- range .Values.agent.nodeLabels }}
+{{- $none = append $none (dict "key" . "operator" "DoesNotExist") }}
+{{- end }}
+{{- if eq $asked "never" }}
+{{- if not $none }}
+{{- fail "controller.acceleratorNodes: never has no effect without agent.nodeLabels, which say what nodes with accelerators look like" }}
+{{- end }}
+requiredDuringSchedulingIgnoredDuringExecution:
+  nodeSelectorTerms:
+  - matchExpressions: {{ toJson $none }}
+{{- else if and $none (eq $asked "avoid") }}
+preferredDuringSchedulingIgnoredDuringExecution:
+- weight: 100
+  preference:
+    matchExpressions: {{ toJson $none }}
 {{- end }}
 {{- end }}
 
