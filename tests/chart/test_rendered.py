@@ -526,23 +526,61 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
     }
 
 
-def test_where_egress_is_limited_only_a_controller_with_a_webhook_asks_name_servers(helm: Helm) -> None:
-    limited: dict[str, Any] = {"networkPolicy": {"egressPorts": [443]}}
-    webhook = {
-        "settings": {"controller": {"repair": {"webhook": {"url": "https://machines.example/reboot"}}}}
+def test_agent_and_controller_reach_the_api_server_and_a_webhook_and_nothing_else(helm: Helm) -> None:
+    def reached(url: str) -> dict[str, list[tuple[str, int]]]:
+        webhook = {"settings": {"controller": {"repair": {"webhook": {"url": url}}}}} if url else {}
+        policies = [body for body in helm.render(webhook) if body["kind"] == "NetworkPolicy"]
+        return {body["metadata"]["name"]: open_ports(body["spec"]["egress"]) for body in policies}
+
+    server, names = [("TCP", 443), ("TCP", 6443)], [("TCP", 53), ("UDP", 53)]
+    ours = {f"rekindle-{name}": server for name in ("agent", "controller", "leave", "test")}
+
+    assert reached("") == ours
+    for url, port in (
+        ("https://machines.example:8443/reboot", 8443),
+        ("https://machines.example/reboot?of=1:2", 443),
+        ("http://[fd00::1]/reboot", 80),
+    ):
+        asking = sorted({*server, ("TCP", port), *names})
+        assert reached(url) == {**ours, "rekindle-controller": asking}, url
+
+
+def test_where_no_port_is_told_nothing_limits_what_is_reached(helm: Helm) -> None:
+    objects = helm.render({"networkPolicy": {"egressPorts": []}})
+
+    assert {tuple(b["spec"]["policyTypes"]) for b in objects if b["kind"] == "NetworkPolicy"} == {
+        ("Ingress",)
     }
-    server, names = [("TCP", 443)], [("TCP", 53), ("TCP", 443), ("UDP", 53)]
-
-    plain, asking = helm.render(limited), helm.render({**limited, **webhook})
-
-    assert [open_ports(plain, name) for name in ("rekindle-agent", "rekindle-controller")] == [server, server]
-    assert [open_ports(asking, name) for name in ("rekindle-agent", "rekindle-controller")] == [server, names]
 
 
-def open_ports(objects: list[dict[str, Any]], name: str) -> list[tuple[str, int]]:
-    """For what the pods of that policy send."""
-    rules = of_kind(objects, "NetworkPolicy", name)["spec"]["egress"]
-    return sorted((port["protocol"], port["port"]) for rule in rules for port in rule["ports"])
+@pytest.mark.parametrize(
+    ("values", "expected"), [({}, ["monitoring"]), ({"scrapeNamespaces": ["a", "b"]}, ["a", "b"])], ids=str
+)
+def test_metrics_are_told_to_pods_of_these_namespaces_alone(
+    helm: Helm, values: dict[str, Any], expected: list[str]
+) -> None:
+    objects = helm.render({"networkPolicy": values})
+
+    within = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": expected}
+    for name, port in (("agent", 9101), ("controller", 9100)):
+        assert of_kind(objects, "NetworkPolicy", f"rekindle-{name}")["spec"]["ingress"] == [
+            {
+                "from": [{"namespaceSelector": {"matchExpressions": [within]}}],
+                "ports": [{"port": port, "protocol": "TCP"}],
+            }
+        ]
+    for name in ("leave", "test"):
+        assert of_kind(objects, "NetworkPolicy", f"rekindle-{name}")["spec"]["ingress"] == []
+
+
+def test_metrics_are_told_to_nobody_where_no_namespace_is_named(helm: Helm) -> None:
+    objects = helm.render({"networkPolicy": {"scrapeNamespaces": []}})
+
+    assert [b["spec"]["ingress"] for b in objects if b["kind"] == "NetworkPolicy"] == [[]] * 4
+
+
+def open_ports(rules: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return sorted({(port["protocol"], port["port"]) for rule in rules for port in rule["ports"]})
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a label's value that is a boolean": ({"agent": {"nodeSelector": {"gpu": True}}}, "gpu"),
     "a path that is not absolute": ({"agent": {"hostPaths": {"kmsg": "dev/kmsg"}}}, "kmsg"),
     "a folder in place of the library": ({"agent": {"nvmlLibrary": "/usr/lib64"}}, "nvmlLibrary"),
+    "a namespace with a slash": ({"networkPolicy": {"scrapeNamespaces": ["a/b"]}}, "scrapeNamespaces"),
     "a port that is none": ({"networkPolicy": {"egressPorts": [70000]}}, "egressPorts"),
     "an interval without unit": ({"podMonitor": {"interval": "30"}}, "interval"),
     "pod monitors in a word": ({"podMonitor": {"enabled": "yes"}}, "enabled"),

@@ -137,6 +137,25 @@ nothing for that. */ -}}
 {{- if or (eq $asked "always") (and (eq $asked "true") $there) }}true{{ end }}
 {{- end }}
 
+{{- /* The namespaces whose pods may ask for metrics, as JSON. Values of an earlier chart have no such list. */ -}}
+{{- define "rekindle.scrapers" -}}
+{{- $policy := .Values.networkPolicy }}
+{{- ternary $policy.scrapeNamespaces (list "monitoring") (hasKey $policy "scrapeNamespaces") | toJson }}
+{{- end }}
+
+{{- /* As JSON: those that are told, and that on which the API server listens behind its Service, where Helm asks it. */ -}}
+{{- define "rekindle.apiServerPorts" -}}
+{{- $ports := .Values.networkPolicy.egressPorts }}
+{{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes").ports }}
+{{- $ports = append $ports .port }}
+{{- end }}
+{{- $numbers := list }}
+{{- range $ports }}
+{{- $numbers = append $numbers (int .) }}
+{{- end }}
+{{- $numbers | uniq | toJson }}
+{{- end }}
+
 {{- /* Of every pod of ours. */ -}}
 {{- define "rekindle.pullSecrets" -}}
 {{- with .Values.image.pullSecrets -}}
