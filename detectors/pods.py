@@ -9,7 +9,7 @@ from detectors.catalog.log_errors import Implies, LogErrorRow
 from detectors.contract import Edge, PodProgress, PodSettings
 from detectors.facts import PodRef
 from detectors.log_template import without_colours
-from detectors.rules import bars, logs, progress, saves, signatures, step_lines, step_track
+from detectors.rules import bars, held_back, logs, progress, saves, signatures, step_lines, step_track
 from detectors.rules.signatures import Hit, Known, Signatures
 from detectors.rules.step_track import Track
 from detectors.settings import Logs
@@ -56,7 +56,9 @@ class PodFold:
         self._edge: Edge | None = None
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
-        self._held_back = False
+        self._goes_on = False
+        """The last step stood in a line that has not ended."""
+        self._held = held_back.HeldBack()
         self._clock_set = timedelta(0)
         """By how much, since the last step."""
         self._is_fresh = False
@@ -169,7 +171,7 @@ class PodFold:
         is_old = self._known_until is not None and at <= self._known_until
         before, alive = self._steps.lead, False
         told: list[step_lines.Save] = []
-        evaluates = False
+        evaluates, signs = False, 0
         for piece in pieces:
             self._errors = logs.observe(self._errors, piece, at, self._rows)
             for read in step_lines.read(piece, self._job.step_template, is_drawn=len(pieces) > 1):
@@ -184,15 +186,20 @@ class PodFold:
                 self._steps = step_track.observe(was, read, at)
                 if isinstance(read, step_lines.Metrics):
                     alive = self._is_new(read) or alive
+                    self._held = held_back.figures(self._held, at)
                 if isinstance(read, step_lines.Candidate):
                     is_life = step_track.shows_life(was, self._steps, read)
-                    self._held_back = text.endswith("\r") if is_life else self._held_back
+                    signs += is_life
                     alive = (
                         alive
                         or is_life
                         or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
                     )
                     self._hear(read, at)
+        if signs:
+            self._goes_on = text.endswith("\r")
+            is_part = self._goes_on or signs > 1
+            self._held = held_back.part(self._held) if is_part else held_back.whole(self._held)
         self._tail.keep(without_colours(pieces[-1]) if pieces else "")
         self._progress = progress.began(self._progress, at)
         if told or self._saves.pending is not None:
@@ -271,7 +278,8 @@ class PodFold:
             stall_factor=self._settings.stall_factor,
             announced_s=self._settings.pause_s,
             hang_timeout_s=self._job.hang_timeout_s,
-            held_back=self._held_back,
+            goes_on=self._goes_on,
+            in_parts=self._held.in_parts,
         )
         if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
             return False

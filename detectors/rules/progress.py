@@ -159,23 +159,29 @@ def stall_limit_s(
     stall_factor: float,
     announced_s: float,
     hang_timeout_s: float | None,
-    held_back: bool = False,
+    goes_on: bool = False,
+    in_parts: bool = False,
 ) -> float | None:
     """How long no step may come before the container counts as stalled; None where the job wants no limit,
     or none can be known.
 
-    Many steps may go by between two lines that tell of one: so long no line is due. `held_back`: the steps
-    stand in a line that does not end, of which the runtime tells in large parts.
+    Many steps may go by between two lines that tell of one: so long no line is due. `goes_on`: the steps
+    stand in a line that does not end, of which the runtime tells in large parts. `in_parts`: their lines are
+    held back, in this way or until they end. The job's own limit was not meant for the silence between them.
     """
+    known = len(progress.pauses_s) >= _PARTS_MIN
+    if hang_timeout_s is not None and hang_timeout_s <= 0:
+        return None
     if hang_timeout_s is not None:
-        return hang_timeout_s if hang_timeout_s > 0 else None
-    if held_back and len(progress.pauses_s) < _PARTS_MIN:
+        due_s = max(_LONGEST_FACTOR * progress.longest_s, 0.0 if known else stall_min_s)
+        return max(hang_timeout_s, due_s) if in_parts else hang_timeout_s
+    if goes_on and not known:
         return None
     step_s = median_step_s(progress) or 0.0
     pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
     limit_s = max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
     limit_s = max(limit_s, _LONGEST_FACTOR * progress.longest_s)
-    if held_back:
+    if goes_on:
         limit_s = max(limit_s, stall_min_s + _PARTS_FACTOR * pause_s)
     if is_milestone(progress):
         limit_s = max(limit_s, _MILESTONE_FACTOR * stall_min_s)

@@ -12,14 +12,14 @@ from tests.detectors.folds import START, at, pod
 def test_silence_between_the_parts_of_an_endless_line_is_no_stall_unless_the_job_has_a_limit() -> None:
     """A runtime hands on 16 KiB at a time: 160 bars, or hours of slow steps."""
     without, own, ended = pod(), pod(), pod()
-    own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=30))
+    own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=1200))
     bars = [f"Steps:  12%|#2        | {n}/100 [06:00<44:00, 30.00s/it]" for n in (11, 12)]
     for fold, end in ((without, "\r"), (own, "\r"), (ended, "")):
         fold.line(bars[0], at(-30))
         fold.line(bars[1] + end, START)
 
     assert not without.tick(at(1e6))
-    assert own.tick(at(30))
+    assert (own.tick(at(1199)), own.tick(at(1200))) == (False, True)
     assert ended.tick(at(600))
 
 
@@ -33,6 +33,31 @@ def test_once_the_parts_of_an_endless_line_have_a_rhythm_their_absence_is_a_stal
 
     assert not fold.tick(at(2400 + 600 + 4 * 800 - 1)), "a part may take four times as long to fill"
     assert fold.tick(at(2400 + 600 + 4 * 800))
+
+
+@pytest.mark.parametrize("ends", ["\r", "[INFO|trainer.py:2949] >> "], ids=["full parts", "lines that end"])
+def test_a_short_limit_of_the_job_is_not_meant_for_the_silence_between_the_parts_of_a_line(ends: str) -> None:
+    """With transformers' defaults its figures are held back as well, by Python's buffer. Nothing tells then
+    of a step of 2 s before the next evaluation."""
+    fold = pod()
+    fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=60))
+    fold.line("  Total optimization steps = 100,000", START)
+    for part in range(6):
+        now_s = 100 * part + 60
+        assert not fold.tick(at(now_s - 1))
+        for n in range(6):
+            figures = {
+                "loss": f"3.9{n}",
+                "grad_norm": "0.5",
+                "learning_rate": "5e-05",
+                "epoch": f"{part + n}",
+            }
+            fold.line(f"{figures}", at(now_s + n * 1e-4))
+        steps = range(30 * part + 1, 30 * part + 31)
+        bars = "\r".join(f"  0%|          | {n}/100000 [01:03<57:25:04,  2.07s/it]" for n in steps)
+        fold.line(bars + ends, at(now_s + 0.001))
+
+    assert (fold.tick(at(560 + 149)), fold.tick(at(560 + 151))) == (False, True)
 
 
 def test_figures_of_the_training_show_that_it_goes_on_while_a_runtime_holds_its_bar_back() -> None:
