@@ -47,7 +47,7 @@ class AgentOptions(msgspec.Struct, frozen=True):
     node: str
     credentials: Credentials
     host_root: Path = Path("/")
-    listen_host: str = "127.0.0.1"
+    listen_host: str = "0.0.0.0"
     listen_port: int = 9101
     settings: AgentSettings = AgentSettings()
 

@@ -98,9 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        # Outside of a pod no NetworkPolicy holds whoever can reach the machine.
-        default="127.0.0.1:9101",
-        help="Where /healthz, /readyz and /metrics are served; :PORT: everywhere (default: %(default)s).",
+        default="0.0.0.0:9101",
+        help="Where /healthz, /readyz and /metrics are served (default: %(default)s).",
     )
     return parser
 

@@ -110,6 +110,8 @@ class PodRef(msgspec.Struct, frozen=True):
 
 def cut(text: str, bytes_max: int) -> str:
     """The longest head of `text` that fits into so many bytes of UTF-8. Replaces what cannot be encoded."""
+    if text.isascii():
+        return text[:bytes_max]
     data = text.encode("utf-8", "replace")
     if len(data) <= bytes_max:
         return data.decode("utf-8")

@@ -31,6 +31,7 @@ __all__ = [
     "Placeholder",
     "Template",
     "line_of",
+    "lowered",
     "parse",
     "pieces",
     "without_colours",
@@ -120,7 +121,7 @@ class Template(msgspec.Struct, frozen=True):
 def line_of(text: str) -> Line:
     """Done once for a line, however many templates then look into it."""
     text = without_colours(text)
-    return Line(text, _lower(text))
+    return Line(text, lowered(text))
 
 
 @lru_cache(maxsize=2048)
@@ -139,8 +140,8 @@ def parse(text: str) -> Template:
         raise BadTemplateError(
             f"expected at least {_LITERAL_CHARS_MIN} characters outside placeholders, it would match too much"
         )
-    lowered = [_lower(literal) for literal in literals]
-    return Template(lowered[0], tuple(zip(placeholders, lowered[1:], strict=True)))
+    head, *rest = map(lowered, literals)
+    return Template(head, tuple(zip(placeholders, rest, strict=True)))
 
 
 def pieces(text: str) -> tuple[list[str], list[Placeholder]]:
@@ -175,8 +176,10 @@ def _placeholder(inner: str) -> Placeholder:
     return Placeholder(name, Kind(kind) if colon else Kind.WORD)
 
 
-def _lower(text: str) -> str:
+def lowered(text: str) -> str:
     """ASCII letters only, so that places are the same in both. Bytes do that quickly, in any script."""
+    if text.isascii():
+        return text.lower()
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 

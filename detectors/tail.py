@@ -24,9 +24,9 @@ class Tail:
             return
         line = cut(line, TAIL_BYTES_MAX - 1)
         self._lines.append(line)
-        self._bytes += len(line.encode()) + 1
+        self._bytes += _size(line)
         while self._bytes > TAIL_BYTES_MAX:
-            self._bytes -= len(self._lines.popleft().encode()) + 1
+            self._bytes -= _size(self._lines.popleft())
 
     def drop(self) -> bool:
         """True if there was one."""
@@ -34,3 +34,8 @@ class Tail:
         self._lines.clear()
         self._bytes = 0
         return had
+
+
+def _size(line: str) -> int:
+    """In bytes, with its newline."""
+    return (len(line) if line.isascii() else len(line.encode())) + 1

@@ -69,10 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        # Outside of a pod no NetworkPolicy holds whoever can reach the machine.
-        default="127.0.0.1:9100",
-        help="Where /healthz, /readyz and /metrics are served; :PORT: everywhere; port 0: a free one "
-        "(default: %(default)s).",
+        default="0.0.0.0:9100",
+        help="Where /healthz, /readyz and /metrics are served; port 0 is a free one (default: %(default)s).",
     )
     parser.add_argument(
         "--identity",

@@ -125,9 +125,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    scan: str = "localhost/rekindle:latest"
-    """Image of the scan pod: this package is all it needs. The default must be on each node already, because
-    anybody may own a name without a registry."""
+    scan: str = "rekindle:latest"
+    """Image of the scan pod: this package is all it needs."""
     repair: str = ""
     """Image of a repair's containers that name none; empty: the scan's."""
 

@@ -126,10 +126,3 @@ def test_answers_are_printed_as_table_json_or_yaml_and_nothing_else(called: str,
     told = options(helped(called, "--help", capsys))
 
     assert told["-o, --output FORM"].startswith("How to print the answer: table (default), json or yaml.")
-
-
-@pytest.mark.parametrize("daemon", ["agent", "controller"])
-def test_outside_of_a_pod_nobody_else_reaches_what_a_daemon_serves(daemon: str, capsys: Captured) -> None:
-    told = options(helped(daemon, "--help", capsys))
-
-    assert "(default: 127.0.0.1:910" in one_line(told["--listen HOST:PORT"])

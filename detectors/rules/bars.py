@@ -51,6 +51,8 @@ def pieces(text: str) -> list[str]:
 
 
 def _plain(piece: str) -> str:
+    if "\x1b" not in piece:
+        return piece
     plain = without_colours(piece)
     is_inner = _CURSOR_UP in piece and _COUNT.search(plain) is not None
     return f"{plain}{_CURSOR_UP}" if is_inner else plain
@@ -63,7 +65,11 @@ def without_rate(piece: str) -> bool:
 
 def gives_loss(bar: Bar) -> bool:
     """Whether it shows a loss beside its count, or in its name."""
-    return any("loss" in part and _LOSS.search(part) for part in (bar.name.lower(), bar.behind.lower()))
+    return _names_loss(bar.behind.lower()) or _names_loss(bar.name.lower())
+
+
+def _names_loss(lower: str) -> bool:
+    return "loss" in lower and _LOSS.search(lower) is not None
 
 
 def bar_in(piece: str) -> Bar | None:
@@ -79,7 +85,10 @@ def bar_in(piece: str) -> Bar | None:
         return None
     opening = piece.rfind("|", 0, found.start())
     head = piece[: opening if opening >= 0 else found.start() + 1]
-    name = _RANK.sub("", _PERCENT.sub("", head[-_NAME_CHARS_MAX:])).strip().rstrip(": ")
+    name = _PERCENT.sub("", head[-_NAME_CHARS_MAX:])
+    if name and not name.isspace():
+        name = _RANK.sub("", name)
+    name = name.strip().rstrip(": ")
     total = None if found["total"] == "?" else int(found["total"])
     behind, up, _ = piece[found.end() :].partition(_CURSOR_UP)
     return Bar(name=name, count=int(found["count"]), total=total, behind=behind, is_inner=bool(up))

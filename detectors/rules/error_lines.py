@@ -10,28 +10,29 @@ from enum import Enum, auto
 from functools import lru_cache
 from itertools import pairwise
 
-import msgspec
-
 from detectors.catalog.log_errors import LogErrorRow, Traceback
+from detectors.rules.words import by_words, without_digits
 
-__all__ = ["Mark", "Rows", "compiled", "is_exception", "mark_in", "row_in"]
+__all__ = ["TRIGGERS", "Mark", "Rows", "compiled", "is_exception", "mark_in", "row_in"]
 
 # fmt: off
-_TRIGGERS = (
-    "rror", "ail", "ect", "with", "ERR", "xce", "ive", "ignal", "not ", "EI0", "imeou", "le ", "ed o",
-    "ill", "t o", "t c", "ermi", "9999", "or ", "all", " in", " fa", "ost", "EL0", "_STAT", "HCCL_",
-    "sto", "tatus", "rrupt", "EJ0", "ory", "en ", " re", "DUE", "EZ", "EE", "EH", "re ", "orted", "Ret",
-    "EAD", "SIG", "LED", "ync", "nccl", "de ", "nde", "hat", " is ", "kind:", "down", "exitc", "ms,",
-    " dead", "UNAVA", "Peer", "wandb", "ime", "on:", "queue", "uck", "vice", "ssert", "LE:", "rrier", "ORTED",
+TRIGGERS = (
+    "onn", "gna", "xc", "rro", "ive", "ail", "ost", "t o", "ime", "ERR", "_STAT", "EI", "EL", "EJ", "EZ",
+    "EE", "EH", "HCCL_", "IL", "RT", "US", "()", "tu", "ex", "ie", "pt", "un", "na", "ss ", "ot ",
+    "il", "et", "ti", "ro", "al", "ou", "ar", "ed", "or ", "Mem", "E", ": ",
 )
 # fmt: on
 """Each pattern is looked for only where the first of these that it holds is in the line. They are short, so
-that few cover all patterns, and rare in the lines of a healthy training. A pattern without any is its own
-trigger, which costs a search in each line."""
+that few cover all patterns; those before the others are rare in the lines of a healthy training. A pattern
+without any is its own trigger, which costs a search for each new line."""
 _EXCEPTION = re.compile(r"([^\W\d][\w.]*)(?::|$)")
 _LIKE_AN_EXCEPTION = re.compile(
     r"(?:Error|Exception|Warning|Interrupt|Exit|Empty|Full|Timeout|Failure|Abort|Cancelled|Errors)$"
 )
+
+
+_Pattern = tuple[int, str, str]
+"""The place of its row, the pattern, and the same without digits."""
 
 
 class Mark(Enum):
@@ -56,46 +57,49 @@ _MARKS = (
 )
 
 
-class Rows(msgspec.Struct, frozen=True):
-    """The catalogue, in order of precedence, by what each pattern is triggered by."""
+class Rows:
+    """The catalogue, in order of precedence."""
 
-    rows: tuple[LogErrorRow, ...]
-    by_trigger: tuple[tuple[str, tuple[tuple[int, str], ...]], ...]
-    main: int
-    thread: int
-    """Places of the rows that name a traceback."""
+    def __init__(self, rows: tuple[LogErrorRow, ...]) -> None:
+        self.rows = rows
+        self.main = _traceback_place(rows, Traceback.MAIN)
+        self.thread = _traceback_place(rows, Traceback.THREAD)
+        """Places of the rows that name a traceback."""
+        by_trigger: dict[str, list[_Pattern]] = {}
+        for place, row in enumerate(rows):
+            for pattern in row.patterns:
+                words = without_digits(pattern)
+                trigger = next((one for one in TRIGGERS if one in words), words)
+                by_trigger.setdefault(trigger, []).append((place, pattern, words))
+        self.by_trigger = tuple((trigger, tuple(those)) for trigger, those in by_trigger.items())
+        self.near = by_words(self._near)
+        """The patterns that may be in a line, in order of precedence, with the places of their rows."""
 
     def place_of(self, code: str) -> int | None:
         return next((place for place, row in enumerate(self.rows) if row.code == code), None)
 
+    def _near(self, line: str) -> tuple[tuple[int, str], ...]:
+        found = [
+            (place, pattern)
+            for trigger, patterns in self.by_trigger
+            if trigger in line
+            for place, pattern, words in patterns
+            if words in line
+        ]
+        return tuple(sorted(found))
+
 
 @lru_cache(maxsize=4)
 def compiled(rows: tuple[LogErrorRow, ...]) -> Rows:
-    by_trigger: dict[str, list[tuple[int, str]]] = {}
-    places: dict[Traceback, int] = {}
-    for place, row in enumerate(rows):
-        if row.traceback is not None:
-            places.setdefault(row.traceback, place)
-        for pattern in row.patterns:
-            trigger = next((one for one in _TRIGGERS if one in pattern), pattern)
-            by_trigger.setdefault(trigger, []).append((place, pattern))
-    return Rows(
-        rows=rows,
-        by_trigger=tuple((trigger, tuple(those)) for trigger, those in by_trigger.items()),
-        main=places.get(Traceback.MAIN, len(rows) - 1),
-        thread=places.get(Traceback.THREAD, len(rows) - 1),
-    )
+    return Rows(rows)
 
 
 def row_in(rows: Rows, line: str) -> int | None:
     """The place of the first row that matches the line."""
-    best: int | None = None
-    for trigger, patterns in rows.by_trigger:
-        if trigger in line:
-            for place, pattern in patterns:
-                if (best is None or place < best) and pattern in line:
-                    best = place
-    return best
+    for place, pattern in rows.near(line):
+        if pattern in line:
+            return place
+    return None
 
 
 def mark_in(line: str) -> Mark | None:
@@ -118,3 +122,9 @@ def is_exception(line: str) -> bool:
         return True
     # Somebody's own class: at least two humps.
     return name[0].isupper() and any(a.islower() and b.isupper() for a, b in pairwise(name))
+
+
+def _traceback_place(rows: tuple[LogErrorRow, ...], traceback: Traceback) -> int:
+    """Of the first row for it, or of the last of all."""
+    found = (place for place, row in enumerate(rows) if row.traceback is traceback)
+    return next(found, len(rows) - 1)

@@ -94,14 +94,14 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
         return _marked(errors, mark, line, at)
     if errors.announced is not _In.MAIN:
         errors = msgspec.structs.replace(errors, announced=_In.MAIN)
+    if errors.open and _is_source(without_prefix(line)[1]):
+        return errors
     place = row_in(rows, line)
-    if place is None and not errors.open and errors.error is None:
+    if place is None and not errors.open and _is_settled(errors, at):
         return errors
     prefix, text = without_prefix(line)
     ends = False
     if errors.open:
-        if not text or text[0] in " \t│╭╰":
-            return errors  # the program's own source, which may hold any words
         ended = _ended(errors, prefix) if is_exception(text) else None
         if ended is not None:
             ends, inside = True, errors.open[ended][1]
@@ -129,6 +129,19 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
         open_lines=_MESSAGE_LINES,
         heard_at=at,
     )
+
+
+def _is_source(text: str) -> bool:
+    """Whether a line within a traceback is the program's own source, which may hold any words."""
+    return not text or text[0] in " \t│╭╰"
+
+
+def _is_settled(errors: Errors, at: datetime) -> bool:
+    """Whether a line that tells of no error changes nothing, whoever has printed it."""
+    if errors.error is None:
+        return True
+    is_recent = errors.heard_at is None or at - errors.heard_at <= _SURVIVED
+    return is_recent and not errors.open_lines
 
 
 def survived(errors: Errors, at: datetime) -> Errors:

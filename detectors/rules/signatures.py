@@ -6,16 +6,26 @@ only keeps the lines, the first for each template.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
 from detectors.catalog.signatures import LogMatch, SignatureRow
 from detectors.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
 from detectors.facts import cut
-from detectors.log_template import BadTemplateError, Line, Place, Template, line_of, parse
+from detectors.log_template import (
+    BadTemplateError,
+    Line,
+    Place,
+    Template,
+    line_of,
+    lowered,
+    parse,
+    without_colours,
+)
+from detectors.rules.words import REMEMBERED_CHARS_MAX, by_words, without_digits
 from detectors.sizes import parse_size
 
 __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
@@ -41,7 +51,8 @@ class Signatures(msgspec.Struct, frozen=True):
     """The recipes that look for lines of an issue."""
     problems: tuple[str, ...] = ()
     """Templates that cannot be used; they are left out."""
-    by_head: tuple[tuple[str, tuple[_Sought, ...]], ...] = ()
+    near: Callable[[str], tuple[_Sought, ...]] = lambda _: ()
+    """Those whose head may be in a line, by its words."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -85,24 +96,40 @@ def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
                 problems.append(f"recipe {row.name}: template {written!r}: {error}; it is not looked for")
                 continue
             sought[written] = msgspec.structs.replace(one, issues=(*one.issues, *issues))
-    by_head: dict[str, list[_Sought]] = {}
-    for one in sought.values():
-        by_head.setdefault(one.template.head, []).append(one)
     return Signatures(
         names=tuple(row.name for row in rows if row.match),
         problems=tuple(problems),
-        by_head=tuple((head, tuple(those)) for head, those in by_head.items()),
+        near=_finder(tuple(sought.values())),
     )
 
 
+def _finder(sought: tuple[_Sought, ...]) -> Callable[[str], tuple[_Sought, ...]]:
+    by_head: dict[str, list[_Sought]] = {}
+    for one in sought:
+        by_head.setdefault(one.template.head, []).append(one)
+    remembered = by_words(
+        partial(_with_heads, [(without_digits(head), those) for head, those in by_head.items()])
+    )
+
+    def near(line: str) -> tuple[_Sought, ...]:
+        # Of a bar that is drawn for hours the runtime hands on kilobytes at once, each time others.
+        return remembered(line) if len(line) <= REMEMBERED_CHARS_MAX else _with_heads(by_head.items(), line)
+
+    return near
+
+
+def _with_heads(by_head: Iterable[tuple[str, list[_Sought]]], line: str) -> tuple[_Sought, ...]:
+    lower = lowered(line)
+    return tuple(one for head, those in by_head if head in lower for one in those)
+
+
 def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:
-    """In any piece of a line that is written over. Most lines hold none of the heads, and cost no more than
-    the search for those."""
-    line = line_of(text[:_LINE_CHARS_MAX])
-    lower = line.lower
-    found = [one for head, those in signatures.by_head if head in lower for one in those]
+    """In any piece of a line that is written over. Most lines hold none of the heads."""
+    text = text[:_LINE_CHARS_MAX]
+    found = signatures.near(without_colours(text))
     if not found:
         return ()
+    line = line_of(text)
     lines = map(line_of, line.text.split("\r")) if "\r" in line.text else [line]
     return tuple(hit for each in lines for one in found if (hit := _hit(one, each)) is not None)
 

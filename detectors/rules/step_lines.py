@@ -7,16 +7,26 @@ stands for all of it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
-from detectors.catalog.steps import Complete, StepCatalog, packaged_steps
+from detectors.catalog.steps import (
+    Complete,
+    EvaluationRow,
+    MetricsRow,
+    SaveRow,
+    StepCatalog,
+    StepRow,
+    TotalRow,
+    packaged_steps,
+)
 from detectors.rules import bars, wordings
+from detectors.rules.words import by_words
 
 __all__ = [
     "ANONYMOUS",
-    "COMMON",
     "LOSS_BAR",
     "PLAIN",
     "PLAIN_OF_EPOCH",
@@ -25,6 +35,7 @@ __all__ = [
     "VAGUE",
     "Candidate",
     "Metrics",
+    "Near",
     "Read",
     "Save",
     "Sign",
@@ -40,20 +51,6 @@ PLAIN = "wording"
 PLAIN_OF_EPOCH = "wording with an epoch"
 PLAIN_OF_RUN = "global wording"
 VAGUE = "wording of "
-COMMON = (
-    "step",
-    "iter",
-    "epoch",
-    "train",
-    "batch",
-    "loss",
-    "_updates",
-    "logging_writer",
-    "kimg",
-    "up. ",
-    "%",
-)
-"""Each trigger of the catalogue holds one of these, and most lines hold none."""
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
 _BETWEEN_CHARS_MAX = 8
@@ -116,27 +113,38 @@ class Sign(msgspec.Struct, frozen=True):
 Read = Candidate | Total | Metrics | Save | Sign
 
 
-class _Compiled(msgspec.Struct, frozen=True):
-    """The rows by what their triggers have in common: most lines hold none of it."""
+_Searched = tuple[str, re.Pattern[str]]
+"""A trigger, in lower case, and the pattern for lines that hold it."""
 
-    by_common: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
-    """For each part of COMMON the triggers that hold it, and the number of the row."""
-    patterns: tuple[re.Pattern[str], ...]
-    catalog: StepCatalog
+
+class _Compiled(msgspec.Struct, frozen=True):
+    steps: tuple[_Searched, ...]
+    """Of the steps, and then of the totals."""
+    metrics: tuple[_Searched, ...]
+    saves: tuple[_Searched, ...]
+    evaluations: tuple[_Searched, ...]
     bars: tuple[re.Pattern[str], ...]
-    metrics: tuple[tuple[str, re.Pattern[str]], ...]
-    """Triggers and patterns, as of the next ones."""
-    saves: tuple[tuple[str, re.Pattern[str]], ...]
-    evaluations: tuple[tuple[str, re.Pattern[str]], ...]
+    catalog: StepCatalog
+
+
+class Near(msgspec.Struct, frozen=True):
+    """What a line with these words may tell of: the numbers of the rows whose trigger it holds."""
+
+    steps: tuple[int, ...]
+    metrics: tuple[int, ...]
+    saves: tuple[int, ...]
+    evaluations: tuple[int, ...]
+    bar: bool
+    wording: bool
 
 
 def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Read, ...]:
     """What one piece of a line tells; nothing for most. `is_drawn`: others of the line are written over it,
     or it over them."""
     line = piece[:_LINE_CHARS_MAX]
-    lower = line.lower()
-    saves = _saves(line, lower)
-    told = _by_template(line, template) if template else _step(line, lower, saves)
+    near = _near(line)
+    saves = _saves(line, near) if near.saves else ()
+    told = _by_template(line, template) if template else _step(line, near, saves)
     if told is None:
         return saves
     if is_drawn and isinstance(told, Candidate):
@@ -144,24 +152,44 @@ def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Rea
     return (told, *saves)
 
 
-def _step(line: str, lower: str, saves: tuple[Save, ...]) -> Candidate | Total | Metrics | Sign | None:
-    if bars.without_rate(line):
+def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total | Metrics | Sign | None:
+    if near.bar and bars.without_rate(line):
         return None
-    fits, found = _by_row(line, lower)
+    fits, found = _by_row(line, near) if near.steps else (False, None)
     if fits:
         return found
-    if "<" in line and (bar := bars.bar_in(line)) is not None:
+    if near.bar and (bar := bars.bar_in(line)) is not None:
         return _by_bar(bar, saves)
-    if (evaluates := _evaluation(line, lower)) is not None:
-        return evaluates
-    if "step" in lower or "iter" in lower or ("batch" in lower and "epoch" in lower):
+    compiled = _compiled()
+    if any(compiled.evaluations[number][1].search(line) for number in near.evaluations):
+        return Sign(line[:_SKELETON_CHARS_MAX], evaluates=True)
+    if near.wording:
+        lower = line.lower()
         wording = wordings.wording_in(line, lower)
         if wording is not None:
             return _by_wording(wording, lower)
-    for trigger, pattern in _compiled().metrics:
-        if trigger in lower and pattern.search(line) is not None:
-            return Metrics(line[:_SKELETON_CHARS_MAX])
+    if any(compiled.metrics[number][1].search(line) for number in near.metrics):
+        return Metrics(line[:_SKELETON_CHARS_MAX])
     return None
+
+
+@by_words
+def _near(words: str) -> Near:
+    """`words` is a line without its digits. No trigger holds a digit."""
+    compiled, lower = _compiled(), words.lower()
+    has_batch = "batch" in lower and "epoch" in lower
+    return Near(
+        steps=_held(compiled.steps, lower),
+        metrics=_held(compiled.metrics, lower),
+        saves=_held(compiled.saves, lower),
+        evaluations=_held(compiled.evaluations, lower),
+        bar="<" in words,
+        wording="step" in lower or "iter" in lower or has_batch,
+    )
+
+
+def _held(searched: tuple[_Searched, ...], lower: str) -> tuple[int, ...]:
+    return tuple(number for number, (trigger, _) in enumerate(searched) if trigger in lower)
 
 
 def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
@@ -176,19 +204,12 @@ def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
     return Candidate(name, step, _VAGUE_ORDER + order, total, strong=False, of_epoch=of_epoch)
 
 
-def _by_row(line: str, lower: str) -> tuple[bool, Candidate | Total | None]:
+def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
     """Whether a row fits, and what it reads: a number that is no step is read by nobody else either."""
     compiled = _compiled()
-    near = [
-        number
-        for part, triggers in compiled.by_common
-        if part in lower
-        for trigger, number in triggers
-        if trigger in lower
-    ]
     rows = compiled.catalog.steps
-    for number in sorted(near):
-        found = compiled.patterns[number].search(line)
+    for number in near.steps:
+        found = compiled.steps[number][1].search(line)
         if found is None:
             continue
         if number >= len(rows):
@@ -197,7 +218,7 @@ def _by_row(line: str, lower: str) -> tuple[bool, Candidate | Total | None]:
         step, total = wordings.count_of(groups["step"][:18]), groups.get("total")
         if step < row.begins_at or (row.unfinished and total is not None and step >= int(total)):
             return True, None
-        if row.of_scripts and wordings.is_other_work(lower[: found.start()]):
+        if row.of_scripts and wordings.is_other_work(line[: found.start()].lower()):
             return True, None
         of_epoch = row.scope == "epoch"
         order = 1 + number + (_EPOCH_ORDER if of_epoch else 0)
@@ -235,20 +256,12 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
     return Sign(f"{bar.name} {bar.count}/{bar.total}")
 
 
-def _evaluation(line: str, lower: str) -> Sign | None:
-    for trigger, pattern in _compiled().evaluations:
-        if trigger in lower and pattern.search(line) is not None:
-            return Sign(line[:_SKELETON_CHARS_MAX], evaluates=True)
-    return None
-
-
-def _saves(line: str, lower: str) -> tuple[Save, ...]:
-    if "sav" not in lower and "checkpoint" not in lower and "global_step_" not in lower:
-        return ()
+def _saves(line: str, near: Near) -> tuple[Save, ...]:
     compiled = _compiled()
-    for row, (trigger, pattern) in zip(compiled.catalog.saves, compiled.saves, strict=True):
-        if trigger in lower and (found := pattern.search(line)) is not None:
-            step = found.groupdict().get("step")
+    for number in near.saves:
+        found = compiled.saves[number][1].search(line)
+        if found is not None:
+            row, step = compiled.catalog.saves[number], found.groupdict().get("step")
             return (Save(row.name, int(step[:18]) if step is not None else None, row.complete),)
     return ()
 
@@ -256,19 +269,20 @@ def _saves(line: str, lower: str) -> tuple[Save, ...]:
 @lru_cache(maxsize=1)
 def _compiled() -> _Compiled:
     catalog = packaged_steps()
-    by_common: dict[str, list[tuple[str, int]]] = {part: [] for part in COMMON}
-    for number, row in enumerate((*catalog.steps, *catalog.totals)):
-        part = next(part for part in COMMON if part in row.trigger)
-        by_common[part].append((row.trigger, number))
     return _Compiled(
-        by_common=tuple((part, tuple(triggers)) for part, triggers in by_common.items()),
-        patterns=tuple(re.compile(row.pattern) for row in (*catalog.steps, *catalog.totals)),
-        catalog=catalog,
+        steps=_searched((*catalog.steps, *catalog.totals)),
+        metrics=_searched(catalog.metrics),
+        saves=_searched(catalog.saves),
+        evaluations=_searched(catalog.evaluations),
         bars=tuple(re.compile(row.called) for row in catalog.bars),
-        metrics=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.metrics),
-        saves=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.saves),
-        evaluations=tuple((row.trigger, re.compile(row.pattern)) for row in catalog.evaluations),
+        catalog=catalog,
     )
+
+
+def _searched(
+    rows: Sequence[StepRow | TotalRow | MetricsRow | SaveRow | EvaluationRow],
+) -> tuple[_Searched, ...]:
+    return tuple((row.trigger, re.compile(row.pattern)) for row in rows)
 
 
 def _by_template(line: str, template: str) -> Candidate | None:

@@ -93,23 +93,22 @@ class Steps(msgspec.Struct, frozen=True):
 def observe(steps: Steps, read: Read, at: datetime) -> Steps:
     """With one thing that a line tells."""
     match read:
-        case Total():
-            return msgspec.structs.replace(steps, total=read.steps)
-        case Metrics():
-            return msgspec.structs.replace(steps, waiting=steps.bar)
         case Candidate():
             return _numbered(steps, read, at)
+        case Metrics():
+            return steps if steps.waiting == steps.bar else msgspec.structs.replace(steps, waiting=steps.bar)
+        case Total():
+            return msgspec.structs.replace(steps, total=read.steps)
     return steps
 
 
 def shows_life(before: Steps, after: Steps, candidate: Candidate) -> bool:
     """Whether a line of a believed track told another number than the last one did."""
-    was, now = _named(before, candidate.name), _named(after, candidate.name)
-    return (
-        now is not None
-        and now.believed
-        and (was is None or (was.last, was.lowered) != (now.last, now.lowered))
-    )
+    now = _named(after, candidate.name)
+    if now is None or not now.believed:
+        return False
+    was = _named(before, candidate.name)
+    return was is None or was.last != now.last or was.lowered != now.lowered
 
 
 def _named(steps: Steps, name: str) -> Track | None:
@@ -121,13 +120,15 @@ def _named(steps: Steps, name: str) -> Track | None:
 
 def _drawn(steps: Steps, bar: Candidate, before: Track | None) -> Steps:
     """Whether the training's figures came between two counts of this bar. One that begins again had none."""
-    steps = msgspec.structs.replace(steps, bar=bar.name)
-    if before is None or bar.step == before.last:
+    if steps.bar != bar.name:
+        steps = msgspec.structs.replace(steps, bar=bar.name)
+    waiting = steps.waiting
+    if before is None or bar.step == before.last or (bar.step > before.last and waiting != bar.name):
         return steps
-    figures, waiting = dict(steps.figures), steps.waiting
+    figures = dict(steps.figures)
     if bar.step < before.last:
         figures.pop(bar.name, None)
-    elif waiting == bar.name:
+    else:
         figures[bar.name] = figures.get(bar.name, 0) + 1
     return msgspec.structs.replace(
         steps,
@@ -141,13 +142,13 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
         lead = steps.lead
         if lead is not None and candidate.step > lead.last:
             candidate = msgspec.structs.replace(candidate, name=lead.name)  # the same count in fewer words
+    before = _named(steps, candidate.name)
     is_anonymous = candidate.name.startswith(ANONYMOUS)
     if is_anonymous:
         is_inner = candidate.is_inner and not candidate.strong
         if is_inner if steps.total is None else candidate.total != steps.total:
             return steps
-        steps = _drawn(steps, candidate, _named(steps, candidate.name))
-    before = _named(steps, candidate.name)
+        steps = _drawn(steps, candidate, before)
     track = _begun(candidate, at) if before is None else _moved(before, candidate, at)
     if is_anonymous and (_is_announced(steps, candidate) or candidate.strong):
         of_epoch = candidate.of_epoch and candidate.total != steps.total
@@ -161,8 +162,9 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
 
 
 def _is_announced(steps: Steps, candidate: Candidate) -> bool:
-    times = dict(steps.figures).get(candidate.name, 0)
-    return (steps.total is not None and candidate.total == steps.total) or times >= _FIGURES_MIN
+    if steps.total is not None and candidate.total == steps.total:
+        return True
+    return any(name == candidate.name and times >= _FIGURES_MIN for name, times in steps.figures)
 
 
 def _begun(candidate: Candidate, at: datetime) -> Track:

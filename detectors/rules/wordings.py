@@ -10,6 +10,8 @@ import re
 
 import msgspec
 
+from detectors.rules.words import by_words
+
 __all__ = [
     "Wording",
     "count_of",
@@ -175,11 +177,16 @@ def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
 def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str) -> Wording | None:
     found = _TOTAL.match(lower, end)
     total = count_of(found["total"]) if found is not None else None
-    of_epoch = rank > 0 and _EPOCH.search(lower, 0, begin) is not None
-    is_plain = rank < _MANY_RANK and (_FIGURE.search(lower) is not None or _says_no_more(line, lower, end))
+    of_epoch = rank > 0 and "epoch" in lower and _EPOCH.search(lower, 0, begin) is not None
+    is_plain = rank < _MANY_RANK and (_gives_figure(lower, end) or _says_no_more(line, lower, end))
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):
         return None
     return Wording(count_of(digits), total, is_plain, of_epoch, of_run=rank == 0)
+
+
+def _gives_figure(lower: str, end: int) -> bool:
+    """Most figures stand behind the step."""
+    return _FIGURE.search(lower, end) is not None or _FIGURE.search(lower) is not None
 
 
 def _says_no_more(line: str, lower: str, end: int) -> bool:
@@ -215,7 +222,7 @@ def _begins_word(lower: str, at: int) -> bool:
 
 def _only_told(lower: str, at: int) -> bool:
     """Whether the step that may be named here was made earlier, or is none of the training."""
-    if at == 0:
+    if at == 0 or not _may_be_told(lower[:at]):
         return False
     words = _PART.findall(lower[max(0, at - _BEFORE_CHARS) : at])
     while words and words[-1] in _KINDS:
@@ -229,6 +236,13 @@ def _only_told(lower: str, at: int) -> bool:
         or any(word.startswith("warm") for word in words[-2:])
         or is_other_work(lower[:at])
     )
+
+
+@by_words
+def _may_be_told(head: str) -> bool:
+    """Whether the head of a line, without its digits, holds any of the words that `_only_told` asks for."""
+    asked_for = (*_NOT_OF_TRAINING, *_TOLD_BEFORE, "warm", "val", "test")
+    return not _NOT_AFTER.isdisjoint(_PART.findall(head)) or any(word in head for word in asked_for)
 
 
 def is_other_work(head: str) -> bool:

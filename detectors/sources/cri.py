@@ -72,14 +72,10 @@ class Joiner:
 
 
 def _time(data: bytes) -> datetime | None:
-    """RFC 3339 with up to nine digits of a second; Python reads six."""
+    """RFC 3339 with up to nine digits of a second, of which Python keeps six."""
     text = data.decode("ascii", "replace")
     if not 20 <= len(text) <= 40:
         return None
-    whole, dot, rest = text.partition(".")
-    if dot:
-        digits = len(rest) - len(rest.lstrip("0123456789"))
-        text = f"{whole}.{rest[:digits][:6].ljust(6, '0')}{rest[digits:]}"
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -47,9 +47,7 @@ def test_a_job_is_pinned_to_the_node_tolerates_all_ends_by_itself_and_is_told_wh
         "REKINDLE_EXPECTED_DEVICES": "0",
         "REKINDLE_BOOT_ID": BOOT,
     }
-    assert container["image"] == "localhost/rekindle:latest", (
-        "of no registry, where anybody may own a bare name"
-    )
+    assert container["image"] == "rekindle:latest"
 
 
 @pytest.mark.parametrize("outside", [False, True])
