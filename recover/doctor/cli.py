@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from detectors import __version__
 from detectors.exit_status import Exit
 from detectors.kubeapi import Credentials, KubeApi
 from detectors.settings import SettingsError
@@ -41,7 +42,8 @@ from recover.stories.words import Command, printable
 
 __all__ = ["run"]
 
-_INSTALL = """\
+INSTALL = f"""\
+docker build --tag REGISTRY/rekindle:{__version__} . && docker push REGISTRY/rekindle:{__version__}
 kubectl create namespace rekindle-system
 kubectl label namespace rekindle-system pod-security.kubernetes.io/enforce=privileged
 helm install rekindle charts/rekindle --namespace rekindle-system --set image.registry=REGISTRY
@@ -111,7 +113,7 @@ def _doctor(
         else:
             _tell_installation(asyncio.run(_installation(credentials, namespace)), output)
     except installation.NotInstalled as error:
-        raise _failed(f"{error}. To install it:\n{_INSTALL}", Exit.NO_ANSWER) from error
+        raise _failed(f"{error}. To install it:\n{INSTALL}", Exit.NO_ANSWER) from error
     except (NotFound, CannotTell) as error:
         raise _failed(str(error), Exit.NO_ANSWER) from error
     except (SettingsError, ManifestError, BadValueError) as error:

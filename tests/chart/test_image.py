@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from recover.doctor import cli
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
@@ -58,6 +60,25 @@ def test_the_version_of_the_chart_is_that_of_the_package() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "rekindle" / "Chart.yaml").read_text(encoding="utf-8"))
 
     assert chart["version"] == chart["appVersion"] == _project()["project"]["version"]
+
+
+def test_whoever_follows_a_page_builds_the_image_that_the_chart_then_asks_for() -> None:
+    version = _project()["project"]["version"]
+    pages = [ROOT / "README.md", ROOT / "docs" / "install.md", ROOT / "Dockerfile"]
+
+    for page in pages:
+        built = re.findall(r"docker build --tag (\S+)", page.read_text(encoding="utf-8"))
+        assert set(built) == {f"REGISTRY/rekindle:{version}"}, page
+
+
+def test_every_page_that_installs_the_chart_says_where_its_image_is() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))]
+    texts += [(ROOT / "charts" / "rekindle" / "README.md").read_text(encoding="utf-8"), cli.INSTALL]
+    installs = [line for text in texts for line in re.findall(r"^helm install .*$", text, re.MULTILINE)]
+
+    assert len(installs) == 4
+    assert all("--set image.registry=REGISTRY" in line for line in installs)
+    assert f"docker build --tag REGISTRY/rekindle:{_project()['project']['version']} ." in cli.INSTALL
 
 
 def _project() -> dict[str, Any]:
