@@ -109,6 +109,17 @@ def test_a_process_that_is_called_like_the_driver_crashes_and_breaks_nothing(nam
     assert read(text.format(name).encode(), devices=()) is None
 
 
+@pytest.mark.parametrize("name", ["NVRM: GPU 18:0 ", "NVRM: Xid (): 7", "NVRM: Xid (PCI:"])
+def test_a_crash_in_a_file_that_is_called_like_the_drivers_words_is_none(name: str) -> None:
+    """As Linux 6.18 printed it of three programs that did so."""
+    text = (
+        f"{name}[32246]: segfault at 0 ip 00007f1a740f4a83 sp 00007fff96f41528 error 6 in GPU has fallen off the bus."
+        "[32a83,7f1a740d2000+74000] likely on CPU 0 (core 0, socket 0)"
+    )
+
+    assert read(text.encode(), devices=()) is None
+
+
 @settings(deadline=None)
 @given(st.lists(NAMES, min_size=3, max_size=3), LONG, st.sampled_from(NAMED_TEXTS), DEVICES)
 def test_no_name_makes_a_finding_of_what_the_kernel_prints(
