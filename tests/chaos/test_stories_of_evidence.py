@@ -87,6 +87,25 @@ def test_a_tenant_that_prints_fault_lines_in_its_log_cordons_nothing_and_restart
     play(story)
 
 
+def test_a_program_that_is_called_like_the_driver_crashes_and_cordons_nothing() -> None:
+    crash = (
+        "{}[4711]: segfault at 0 ip 0 sp 0 error 6 in GPU has fallen off the bus.[32a83,7f1a740d2000+74000]"
+    )
+
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job())
+        await sim.passes(65)
+        for name in ("NVRM: GPU 18:0 ", "NVRM: Xid (): 7", "NVRM: Xid (PCI:"):
+            sim.kernel("n2", lines.KernelText(crash.format(name), harm=lines.Harm.NONE))
+        before = gang.step
+        await comes_to_rest(sim)
+        assert touched(sim) == []
+        assert sim.incidents() == []
+        assert gang.step > before + 300
+
+    play(story)
+
+
 def test_a_crash_with_xid_45_on_every_node_of_the_gang_is_one_restart_and_no_cordon() -> None:
     async def story(sim: Simulation) -> None:
         await sim.submit(Job())
