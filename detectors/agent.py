@@ -194,11 +194,19 @@ class _KernelEvents:
     def __init__(self, agent: _Agent, host_root: Path) -> None:
         self._agent = agent
         self._host_root = host_root
-        self._told_bad, self._told_lost = Seldom(), Seldom()
+        self._told_bad, self._told_lost, self._told_foreign = Seldom(), Seldom(), Seldom()
 
     def line(self, line: KernelLine) -> None:
-        if self._agent.core.kernel_line(line):
+        core = self._agent.core
+        foreign = core.foreign_lines
+        if core.kernel_line(line):
             self._agent.devices.look_again()
+        elif core.foreign_lines > foreign and self._told_foreign.may_tell(time.monotonic()):
+            _log.warning(
+                "a line of the kernel log names a device that this node does not have: no finding",
+                line=line.text[:200],
+                further_since_last=self._told_foreign.held_back(),
+            )
         self._agent.changed()
 
     def passed(self, sequence: int) -> None:

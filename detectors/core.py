@@ -83,6 +83,8 @@ class AgentCore:
         self._hands_off = ""
         self._sequence = -1
         self._dirty = Dirty.NOTHING
+        self.foreign_lines = 0
+        """Lines of the kernel log that make no finding only because the node has no such device."""
 
     @property
     def dirty(self) -> Dirty:
@@ -213,6 +215,8 @@ class AgentCore:
         self._sequence = max(self._sequence, line.sequence)
         draft = rules.read(line, self._host, self._xids)
         if draft is None:
+            anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
+            self.foreign_lines += rules.read(line, anywhere, self._xids) is not None
             return False
         change = self._chain.add(draft, line)
         if change is not Change.NOTHING:

@@ -116,11 +116,14 @@ async def test_junk_in_the_kernel_log_is_counted_and_does_not_fill_the_agents_ow
             file.write(b"".join(b"4,%d,1,-;a record after a gap\n" % (20 * n) for n in range(1, 500)))
             file.flush()
             host.sequence = 10_000
+            host.kernel(*("NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.",) * 500)
             host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
             await api.until(lambda status: bool(status.findings))
 
     warnings = [entry["event"] for entry in said if entry["log_level"] == "warning"]
     assert warnings.count("not a kernel record; skipped") == 1
+    foreign = "a line of the kernel log names a device that this node does not have: no finding"
+    assert warnings.count(foreign) == 1
     assert warnings.count("kernel records lost") == 1
 
 
