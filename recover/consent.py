@@ -23,6 +23,7 @@ __all__ = [
     "MANAGED",
     "MODE",
     "ON_TERMINAL",
+    "WORDS",
     "Hold",
     "OptIn",
     "frozen",
@@ -43,6 +44,8 @@ ON_TERMINAL = key("on-terminal")
 CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
 MANAGED = key("managed")
 _HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
+WORDS = frozenset({AUTO_RECOVERY, _HOLD, _HOLD_UNTIL, _HOLD_REASON})
+"""What is read here of a job's labels and annotations, whatever its framework."""
 
 
 class OptIn(StrEnum):

@@ -7,13 +7,14 @@ in earlier attempts from new ones, and say what recipes have changed. Long histo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from detectors.contract import ObjectMeta
 from detectors.resource import Resource
 from recover.actions import ConfirmGone, Delete, Plan
-from recover.api import IncidentPhase, RecipeOutcome, Recovery
+from recover.api import Incident, IncidentPhase, RecipeOutcome, Recovery
 from recover.decode import SCAN_OF
 from recover.model import World
 from recover.resources import INCIDENTS, RECOVERIES
@@ -36,7 +37,7 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
     `look_again_s`, since age comes without any change."""
     standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
     closed = [
-        (incident.status.closed_at, incident.metadata)
+        (incident.status.closed_at, incident.metadata, _whose(incident))
         for name, incident in world.incidents.items()
         if incident.status.phase is IncidentPhase.CLOSED and name not in standing
     ]
@@ -48,14 +49,22 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
             else:
                 needed_by_absent[recovery.metadata.uid] = recovery
     over = [
-        (r.status.phases[-1].at if r.status.phases else None, r.metadata)
+        (r.status.phases[-1].at if r.status.phases else None, r.metadata, r.metadata.namespace)
         for r in world.recoveries.values()
         if not r.active and r.metadata.uid not in needed
     ]
     to_go = [
         list(_orphans(world, limits, now)),
-        list(_expired(INCIDENTS, closed, len(world.incidents), limits, now)),
-        list(_expired(RECOVERIES, over, len(world.recoveries), limits, now)),
+        list(_expired(INCIDENTS, closed, Counter(map(_whose, world.incidents.values())), limits, now)),
+        list(
+            _expired(
+                RECOVERIES,
+                over,
+                Counter(r.metadata.namespace for r in world.recoveries.values()),
+                limits,
+                now,
+            )
+        ),
     ]
     is_more = any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
     now_going = (deletion for deletions in to_go for deletion in deletions[:AT_ONCE_MAX])
@@ -77,6 +86,11 @@ def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
             namespace=recovery.metadata.namespace,
             uid=recovery.gang_uid,
         )
+
+
+def _whose(incident: Incident) -> str:
+    """The namespace of the job that it is about; empty for a node's."""
+    return incident.spec.gang.namespace if incident.spec.gang is not None else ""
 
 
 def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:
@@ -104,20 +118,33 @@ def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
         told |= {use.name for use in uses}
 
 
+def _fair_share(totals: Counter[str], objects_max: int) -> int:
+    """So many may stay of each, for all together to be within the cap."""
+    room, waiting = objects_max, sorted(totals.values())
+    while waiting and waiting[0] * len(waiting) <= room:
+        room -= waiting.pop(0)
+    return room // len(waiting) if waiting else objects_max
+
+
 def _expired(
     resource: Resource,
-    over: list[tuple[datetime | None, ObjectMeta]],
-    total: int,
+    over: list[tuple[datetime | None, ObjectMeta, str]],
+    totals: Counter[str],
     limits: Retention,
     now: datetime,
 ) -> Iterator[Delete]:
-    """By the time of their end; where nobody told it, by that of their making."""
-    dated = [(ended or meta.creation_timestamp or now, meta) for ended, meta in over]
-    too_many = total - limits.objects_max
+    """`over` with the time of their end, or else of their making, and whose they are; `totals` counts all,
+    by whose they are. Beyond the cap those go first of whom there are most: a job that crashes on and on
+    takes the history of its own namespace only."""
+    dated = [(ended or meta.creation_timestamp or now, meta, whose) for ended, meta, whose in over]
+    share = _fair_share(totals, limits.objects_max)
+    left = totals.copy()
     horizon = now - timedelta(days=limits.days)
-    for number, (ended, meta) in enumerate(sorted(dated, key=lambda one: (one[0], one[1].name))):
+    for ended, meta, whose in sorted(dated, key=lambda one: (one[0], one[1].name)):
+        is_too_many = left[whose] > share
+        left[whose] -= is_too_many
         is_going = meta.deletion_timestamp is not None  # a finalizer may hold it, which must hold up no other
-        if (number < too_many or ended < horizon) and not is_going:
+        if (is_too_many or ended < horizon) and not is_going:
             yield Delete(
                 what=f"expire-{resource.kind.lower()}",
                 resource=resource,

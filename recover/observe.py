@@ -28,10 +28,11 @@ from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
 from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
+from recover.room import Room
 from recover.scan_pod import scan_label
 from recover.settings import Settings
 from recover.table import Table
-from recover.workloads import WORKLOADS, Workload
+from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
 
 __all__ = ["Observer", "Write"]
@@ -79,13 +80,28 @@ class Observer:
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
         self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
-        self.recoveries = Table(RECOVERIES, msgspec.json.Decoder(Recovery).decode, self._recovery_change)
+        self.recoveries = Table(
+            RECOVERIES,
+            msgspec.json.Decoder(Recovery).decode,
+            self._recovery_change,
+            room=Room("recoveries", settings.room.recoveries_mib),
+        )
         self._built_in = built_in()
         self._in_force = settle(self._built_in, ())
         self.recipes = Table(RECIPES, seen, self._recipe_change)
-        self.pods: Table[Pod | Bystander | AgentPod] = Table(PODS, self._keep_pod, self._pod_change)
+        self.pods: Table[Pod | Bystander | AgentPod] = Table(
+            PODS, self._keep_pod, self._pod_change, room=Room("pods", settings.room.pods_mib)
+        )
+        jobs = Room("jobs", settings.room.jobs_mib)
         self.workloads = [
-            Table(w.resource, partial(self._keep_gang, w), self._gang_change) for w in WORKLOADS
+            Table(
+                w.resource,
+                partial(self._keep_gang, w),
+                self._gang_change,
+                room=jobs,
+                outline=partial(self._outlined, w.resource),
+            )
+            for w in WORKLOADS
         ]
         tables: tuple[Table[Any], ...] = (
             self.nodes,
@@ -264,6 +280,11 @@ class Observer:
         says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
         containers = (c for template in gang.templates.values() for c in template.containers)
         return gang if is_known or says or any(map(asks_for_device, containers)) else None
+
+    def _outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
+        """Nothing else tells the people of a job that asks for us why nothing will be done for it."""
+        gang = outline_of(raw, resource, why)
+        return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
 
     def _beside(self, pod: Pod) -> Bystander | None:
         """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A

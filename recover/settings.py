@@ -23,6 +23,7 @@ __all__ = [
     "Placement",
     "Repairs",
     "Retention",
+    "Rooms",
     "Settings",
     "Templates",
     "Timing",
@@ -140,6 +141,18 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of each of the two kinds; beyond it the oldest go first."""
     look_again_s: PositiveSeconds = 3600.0
     """Age comes without any change, so it is looked for this often."""
+
+
+class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of one namespace's objects the controller keeps, so that none can take its memory from the
+    others: MiB of JSON, of what is kept. A MiB of jobs takes up to 9 MiB of memory, one of pods up to 2.5."""
+
+    jobs_mib: Count = 40
+    """Jobs of all frameworks together: some 8,000 ordinary ones."""
+    pods_mib: Count = 96
+    """Some 160,000 ranks."""
+    recoveries_mib: Count = 48
+    """More than `retention.objects_max` Recoveries have."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -306,5 +319,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: Placement = Placement()
     images: Images = Images()
     retention: Retention = Retention()
+    room: Rooms = Rooms()
     lease: Lease = Lease()
     repair: Repairs = Repairs()

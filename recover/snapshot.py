@@ -22,6 +22,7 @@ from recover.api import GangRef, Incident, Recovery
 from recover.kube.cluster import Cluster
 from recover.model import Gang, NamespaceView, Node, Pod
 from recover.resources import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.room import too_large
 from recover.settings import Settings
 from recover.stories.absence import Absence
 from recover.stories.groups import largest
@@ -108,8 +109,10 @@ class _Reader:
         left_out = []
         for raw in await self._list(resource):
             try:
+                if why := too_large(bytes(raw)):
+                    raise ValueError(why)
                 found.append(parse(bytes(raw)))
-            except msgspec.MsgspecError as error:
+            except ValueError as error:  # msgspec's are such, too
                 left_out.append((str(error), _name(raw)))
                 self.undecodable.add((resource.plural, _name(raw)))
         for group in largest(left_out):

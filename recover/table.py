@@ -1,6 +1,6 @@
 """The newest known version of each object of one kind, decoded. A reflector fills it, observe.py reads it.
 
-An object that cannot be read is reported once per version and skipped; all others go on.
+An object that cannot be read, or for which there is no room, is reported and skipped; all others go on.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from detectors.kubeapi import Resource, WatchEvent
+from recover.room import Room, too_large
 
 __all__ = ["Table"]
 
@@ -44,7 +45,8 @@ class Table(Generic[T]):
     """The newest known version of each object of one kind, decoded.
 
     `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
-    every difference, so that indexes follow.
+    every difference, so that indexes follow. An object that is too large, or for which its namespace has no
+    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place.
     """
 
     def __init__(
@@ -52,12 +54,21 @@ class Table(Generic[T]):
         resource: Resource,
         keep: Callable[[bytes], T | None],
         changed: Callable[[str, T | None, T | None], None],
+        *,
+        room: Room | None = None,
+        outline: Callable[[bytes, str], T | None] | None = None,
     ) -> None:
         self.resource = resource
         self.rows: dict[str, T] = {}
         self.unreadable: dict[str, str] = {}
         self._keep = keep
         self._changed = changed
+        self._room = room
+        self._outline = outline
+        self._sizes: dict[str, int] = {}
+        """What each row takes of its namespace's room, in bytes of JSON."""
+        self._left_out: set[str] = set()
+        """For which there was no room."""
         self._versions: dict[str, int] = {}
         self._tombstones: dict[str, int] = {}
         self._unlisted: set[str] | None = None
@@ -98,7 +109,8 @@ class Table(Generic[T]):
         if found is None:
             return ""
         key, version = found
-        if version <= max(self._versions.get(key, 0), self._tombstones.get(key, 0)):
+        known = max(self._versions.get(key, 0), self._tombstones.get(key, 0))
+        if version < known or (version == known and key not in self._left_out):
             return key
         if self._unlisted is not None and key not in self._versions:
             self._unlisted.add(key)
@@ -123,29 +135,60 @@ class Table(Generic[T]):
         is_unreadable = key in self.unreadable and not was_unreadable
         return is_unreadable or not _is_alike(before, self.rows.get(key))
 
+    def owes_list(self) -> bool:
+        """Whether there is room again for an object that was left out: a list would bring it."""
+        room = self._room
+        return room is not None and any(room.has_space(_namespace(key)) for key in self._left_out)
+
     def _decode(self, key: str, raw: bytes) -> T | None:
+        self._make_room(key)
         try:
-            new = self._keep(raw)
+            why, new = too_large(raw), None
+            if not why and (new := self._keep(raw)) is not None:
+                why = self._take_room(key, new)
+            if why:
+                self._skip(key, why)
+                return self._outline(raw, why) if self._outline is not None else None
         except UNREADABLE as error:
-            self._skip(key, error)
+            self._skip(key, str(error))
             return None
         self.unreadable.pop(key, None)
         return new
+
+    def _take_room(self, key: str, new: T) -> str:
+        if self._room is None:
+            return ""
+        size = len(msgspec.json.encode(new))
+        why = self._room.take(_namespace(key), size)
+        if why:
+            self._left_out.add(key)
+        else:
+            self._sizes[key] = size
+        return why
+
+    def _make_room(self, key: str) -> None:
+        self._left_out.discard(key)
+        size = self._sizes.pop(key, None)
+        if size is not None and self._room is not None:
+            self._room.give_back(_namespace(key), size)
 
     def _identify(self, raw: bytes) -> tuple[str, int] | None:
         try:
             meta = msgspec.json.decode(raw, type=_Identity).metadata
             return _key(meta), int(meta.resource_version)
         except UNREADABLE as error:
-            self._skip("(without name or version)", error)
+            self._skip("(without name or version)", str(error))
             return None
 
-    def _skip(self, key: str, error: Exception) -> None:
-        self.unreadable[key] = str(error)
-        log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=str(error))
+    def _skip(self, key: str, why: str) -> None:
+        """Told again only for another reason: whoever writes an object each second writes no log of ours."""
+        if self.unreadable.get(key) != why:
+            log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=why)
+        self.unreadable[key] = why
 
     def _forget(self, key: str, version: int) -> None:
         self._versions.pop(key, None)
+        self._make_room(key)
         self.unreadable.pop(key, None)
         self._tombstones[key] = version
         if len(self._tombstones) > TOMBSTONES_MAX:
@@ -160,6 +203,11 @@ def _is_alike(before: object, after: object) -> bool:
     if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
         return msgspec.structs.replace(before, version=after.version) == after
     return before == after
+
+
+def _namespace(key: str) -> str:
+    namespace, slash, _ = key.partition("/")
+    return namespace if slash else ""
 
 
 def _key(meta: _Meta) -> str:

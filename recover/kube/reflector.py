@@ -35,6 +35,10 @@ MISSING_LOOK_AGAIN_S = 30.0
 """A framework that is not installed may be installed later."""
 INITIAL_S_MAX = 60.0
 """A streamed list that has not ended by then never will: the server did not understand the wish for one."""
+INITIAL_BYTES_PER_S = 5e6
+"""A list may take a second longer for so much: somebody may have filled the API server with large objects."""
+PAGE = 100
+"""Objects of one answer, which is held in memory as a whole: an object may have 1.5 MB."""
 YIELD_EVERY = 200
 """Objects between two looks at the rest of the loop."""
 
@@ -64,6 +68,10 @@ class Sink(Protocol):
         ...
 
     def apply(self, event: WatchEvent) -> None: ...
+
+    def owes_list(self) -> bool:
+        """Whether a list would tell more than the watch; asked at the end of each watch."""
+        ...
 
 
 class _Unusable(Exception):
@@ -108,6 +116,8 @@ class Reflector:
             else:
                 await self._list()
                 await self._watch()
+            if self._sink.owes_list():
+                self._version = ""
         except ApiError as error:
             if error.expired or error.not_found:
                 self._version = ""
@@ -134,7 +144,7 @@ class Reflector:
         self._sink.begin()
         page = ""
         while True:
-            answer = await self._cluster.list(self._resource, page=page)
+            answer = await self._cluster.list(self._resource, page=page, limit=PAGE)
             self._refuse_older(answer.resource_version)
             for number, item in enumerate(answer.items, start=1):
                 self._sink.listed(item)
@@ -180,6 +190,8 @@ class Reflector:
                     elif self._ends_initial(event):
                         initial, began_at, started = False, self._version, loop.time()
                         limit.reschedule(None)
+                    elif (deadline := limit.when()) is not None:
+                        limit.reschedule(deadline + len(bytes(event.object)) / INITIAL_BYTES_PER_S)
                     number += 1
                     if number % YIELD_EVERY == 0:
                         await asyncio.sleep(0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from detectors.resource import Resource
 from recover.api import GangRef
 from recover.model import Gang
-from recover.workloads.base import Workload
+from recover.workloads.base import Workload, outline_of
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
 
-__all__ = ["WORKLOADS", "Workload", "resource_if_known", "resource_of", "workload_of"]
+__all__ = ["WORKLOADS", "Workload", "outline_of", "resource_if_known", "resource_of", "workload_of"]
 
 WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
 

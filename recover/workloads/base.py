@@ -14,14 +14,15 @@ import msgspec
 from detectors.resource import Resource
 from recover.actions import Patch
 from recover.api import GangRef
-from recover.consent import may_recreate
+from recover.consent import WORDS, may_recreate
 from recover.model import Gang, Mark, Terminal
 from recover.workloads.patches import mark_of
 from recover.workloads.wire import ConditionView, OwnedMeta, PodSpec, template_of
 
-__all__ = ["StopsAtOnce", "Workload", "gang_of"]
+__all__ = ["StopsAtOnce", "Workload", "gang_of", "outline_of"]
 
 _OWN_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences")
+_WORD_CHARS_MAX = 256
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
@@ -106,13 +107,7 @@ def gang_of(
     pods that are made from it."""
     held = next((one for one in conditions if one.type == "Suspended"), None)
     return Gang(
-        ref=GangRef(
-            api_version=resource.api_version,
-            kind=resource.kind,
-            namespace=meta.namespace,
-            name=meta.name,
-            uid=meta.uid,
-        ),
+        ref=_ref(meta, resource),
         resource=resource,
         version=meta.resource_version,
         labels=meta.labels,
@@ -131,6 +126,41 @@ def gang_of(
         mark=mark_of(meta.annotations),
         templates={name: template_of(spec, count) for name, (spec, count) in templates.items()},
         definition=_definition(raw, resource) if may_recreate(meta.annotations) else b"",
+    )
+
+
+class _Outlined(msgspec.Struct):
+    metadata: OwnedMeta
+
+
+def outline_of(raw: bytes, resource: Resource, why: str) -> Gang:
+    """What is kept of a job that is not read as a whole: who it is, and what its people want of us. It is
+    refused for that reason."""
+    meta = msgspec.json.decode(raw, type=_Outlined).metadata
+    return Gang(
+        ref=_ref(meta, resource),
+        resource=resource,
+        version=meta.resource_version,
+        labels=_words(meta.labels),
+        annotations=_words(meta.annotations),
+        created=meta.creation_timestamp,
+        deleting=meta.deletion_timestamp is not None,
+        foreign_owner=foreign_owner(meta),
+        unsupported=why,
+    )
+
+
+def _words(told: Mapping[str, str]) -> dict[str, str]:
+    return {name: told[name][:_WORD_CHARS_MAX] for name in WORDS if name in told}
+
+
+def _ref(meta: OwnedMeta, resource: Resource) -> GangRef:
+    return GangRef(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
     )
 
 

@@ -30,10 +30,13 @@ from tests.builders import NOW, Worlds, cluster, gang
 LIMITS = Retention(days=30, objects_max=1000)
 
 
-def _incident(world: Worlds, name: str, *, days_old: float, phase: IncidentPhase) -> None:
+def _incident(
+    world: Worlds, name: str, *, days_old: float, phase: IncidentPhase, namespace: str = ""
+) -> None:
+    about = msgspec.structs.replace(gang().ref, namespace=namespace) if namespace else None
     world.incidents[name] = Incident(
         metadata=ObjectMeta(name=name, uid=name, creation_timestamp=NOW - timedelta(days=days_old)),
-        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=NOW),
+        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=NOW, gang=about),
         status=IncidentStatus(phase=phase),
     )
 
@@ -188,3 +191,32 @@ def test_objects_that_a_finalizer_holds_and_those_of_another_kind_hold_up_no_del
     gone = _gone(world)
 
     assert gone == [*(f"i{number}" for number in range(AT_ONCE_MAX, AT_ONCE_MAX * 2)), "recovery-1"]
+
+
+def test_a_job_that_crashes_on_and_on_takes_the_history_of_its_own_namespace_only() -> None:
+    world = cluster()
+    for number in range(20):
+        _incident(
+            world,
+            f"loud-{number:02}",
+            days_old=1 - number / 100,
+            phase=IncidentPhase.CLOSED,
+            namespace="loud",
+        )
+    for number in range(3):
+        _incident(world, f"node-{number}", days_old=20, phase=IncidentPhase.CLOSED)
+        _incident(world, f"calm-{number}", days_old=10, phase=IncidentPhase.CLOSED, namespace="calm")
+
+    gone = _gone(world, Retention(days=30, objects_max=12))
+
+    assert gone == [f"loud-{number:02}" for number in range(14)]
+
+
+def test_open_incidents_count_and_stay() -> None:
+    world = cluster()
+    for number in range(4):
+        _incident(world, f"open-{number}", days_old=5, phase=IncidentPhase.OPEN, namespace="loud")
+        _incident(world, f"over-{number}", days_old=4, phase=IncidentPhase.CLOSED, namespace="loud")
+    _incident(world, "calm", days_old=9, phase=IncidentPhase.CLOSED, namespace="calm")
+
+    assert _gone(world, Retention(days=30, objects_max=6)) == ["over-0", "over-1", "over-2"]

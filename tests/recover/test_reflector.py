@@ -23,10 +23,14 @@ START = datetime(2026, 11, 21, tzinfo=UTC)
 class Sink:
     """Remembers each finished list, as its length and version, and the events beside."""
 
-    def __init__(self) -> None:
+    def __init__(self, owes_list: bool = False) -> None:
         self.lists: list[tuple[int, str]] = []
         self.events: list[str] = []
         self._items = 0
+        self._owes_list = owes_list
+
+    def owes_list(self) -> bool:
+        return self._owes_list
 
     def begin(self) -> None:
         self._items = 0
@@ -46,10 +50,16 @@ def page(version: str, *names: str, next_page: str = "") -> ListPage:
 
 
 def follow(
-    lists: list[Any], watches: list[Any], streams: list[Any] | None = None, *, optional: bool = False
+    lists: list[Any],
+    watches: list[Any],
+    streams: list[Any] | None = None,
+    *,
+    optional: bool = False,
+    owes_list: bool = False,
 ) -> tuple[Scripted, Sink, float]:
     """Runs a reflector to the end of the script; returns the seconds that it took, too."""
-    cluster, sink = Scripted(list=lists, watch=watches, **({"stream": streams} if streams else {})), Sink()
+    cluster = Scripted(list=lists, watch=watches, **({"stream": streams} if streams else {}))
+    sink = Sink(owes_list)
 
     async def main(_: Clock) -> float:
         with contextlib.suppress(WatchedEnough):
@@ -276,3 +286,9 @@ def test_a_framework_that_is_taken_off_and_installed_anew_is_listed_anew() -> No
 
     assert sink.lists == [(0, "5"), (0, "90")]
     assert asked(cluster) == ["stream", "watch", "stream", "stream", "watch"]
+
+
+def test_a_sink_that_left_something_out_is_given_a_list_at_the_end_of_a_watch() -> None:
+    _, sink, _ = follow([page("5", "a"), page("7", "a", "b")], [[event("ADDED", "b", 7)], []], owes_list=True)
+
+    assert [version for _, version in sink.lists] == ["5", "7"]

@@ -1,0 +1,49 @@
+"""How much is kept of other people's objects: nobody who may write some can keep the controller down. Pure.
+
+An API server takes objects of 1.5 MB, and one namespace may hold thousands of them. Parsed, a job takes up to
+nine times its bytes (60,000 tolerations: 20 MB for 2.4 MB), and the controller has 1 GiB for all namespaces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+__all__ = ["READ_BYTES_MAX", "Room", "too_large"]
+
+READ_BYTES_MAX = 512 * 1024
+"""As the API server sends it. A job of a hundred templates has 300 KB, its managed fields included."""
+
+
+def too_large(raw: bytes) -> str:
+    """Why an object is not read; empty where it is."""
+    if len(raw) <= READ_BYTES_MAX:
+        return ""
+    return f"it has {len(raw) // 1024} KiB, and Rekindle reads objects of up to {READ_BYTES_MAX // 1024} KiB"
+
+
+class Room:
+    """What all namespaces may take, each the same. `what` are the objects, in the plural."""
+
+    def __init__(self, what: str, namespace_mib: int) -> None:
+        self._what = what
+        self._mib = namespace_mib
+        self._taken: Counter[str] = Counter()
+
+    def take(self, namespace: str, size: int) -> str:
+        """Takes `size` bytes. Returns why not, if the namespace has not so many left."""
+        if self._taken[namespace] + size > self._mib * 1024 * 1024:
+            return (
+                f"the {self._what} of namespace {namespace} take the {self._mib} MiB that Rekindle keeps of "
+                f"one namespace (setting room.{self._what}_mib); it is read soon after others are gone"
+            )
+        self._taken[namespace] += size
+        return ""
+
+    def has_space(self, namespace: str) -> bool:
+        """A tenth of it or more is free."""
+        return self._taken[namespace] <= self._mib * 1024 * 1024 * 9 // 10
+
+    def give_back(self, namespace: str, size: int) -> None:
+        self._taken[namespace] -= size
+        if self._taken[namespace] <= 0:
+            del self._taken[namespace]
