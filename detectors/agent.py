@@ -144,10 +144,13 @@ class _Agent:
         self.changed()
 
     def take(self, found: inventory.Inventory) -> None:
-        taken = inventory.addresses(self._options.host_root)
-        if found.devices or found.driver_version or taken:
-            self._core.inventory(found.devices, found.driver_version, found.parents, addresses=taken)
+        self.look_at_bus()
+        if found.devices or found.driver_version:
+            self._core.inventory(found.devices, found.driver_version, found.parents)
             self.changed()
+
+    def look_at_bus(self) -> None:
+        self._core.on_bus(inventory.addresses(self._options.host_root))
 
     async def _kmsg(self) -> None:
         path = self._options.host_root / "dev/kmsg"
@@ -197,16 +200,20 @@ class _KernelEvents:
         self._told_bad, self._told_lost, self._told_foreign = Seldom(), Seldom(), Seldom()
 
     def line(self, line: KernelLine) -> None:
-        core = self._agent.core
-        foreign = core.foreign_lines
-        if core.kernel_line(line):
+        core, foreign = self._agent.core, self._agent.core.foreign_lines
+        is_edge = core.kernel_line(line)
+        if core.foreign_lines > foreign and self._told_foreign.may_tell(time.monotonic()):
+            self._agent.look_at_bus()  # the device may have come since
+            foreign = core.foreign_lines
+            is_edge = core.kernel_line(line)
+            if core.foreign_lines > foreign:
+                _log.warning(
+                    "a line of the kernel log names a device that this node does not have: no finding",
+                    line=line.text[:200],
+                    further_since_last=self._told_foreign.held_back(),
+                )
+        if is_edge:
             self._agent.devices.look_again()
-        elif core.foreign_lines > foreign and self._told_foreign.may_tell(time.monotonic()):
-            _log.warning(
-                "a line of the kernel log names a device that this node does not have: no finding",
-                line=line.text[:200],
-                further_since_last=self._told_foreign.held_back(),
-            )
         self._agent.changed()
 
     def passed(self, sequence: int) -> None:

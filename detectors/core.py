@@ -152,15 +152,9 @@ class AgentCore:
         self._mark(Dirty.EDGE)
 
     def inventory(
-        self,
-        devices: Iterable[Device],
-        driver_version: str,
-        parents: Mapping[str, str] | None = None,
-        *,
-        addresses: frozenset[PciAddress] = frozenset(),
+        self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
     ) -> None:
-        """`parents`: MIG device -> its GPU, where they are known. `addresses`: all places on the bus that are
-        taken, by whatever shows them.
+        """`parents`: MIG device -> its GPU, where they are known.
 
         NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
         the same GPU.
@@ -174,12 +168,16 @@ class AgentCore:
             self._host,
             devices=(*shown, *lost)[:DEVICES_MAX],
             driver_version=driver_version,
-            addresses=self._host.addresses | addresses | addresses_of(shown),
+            addresses=self._host.addresses | addresses_of(shown),
         )
         if parents is not None:
             self._holders.parents(parents)
         if before != (self._devices(), driver_version):
             self._mark(Dirty.EDGE)
+
+    def on_bus(self, addresses: frozenset[PciAddress]) -> None:
+        """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
+        self._host = msgspec.structs.replace(self._host, addresses=self._host.addresses | addresses)
 
     def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""

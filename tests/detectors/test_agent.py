@@ -108,6 +108,17 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
     assert [found.code for found in status.findings] == ["xid-79"]
 
 
+async def test_a_device_that_came_to_the_bus_after_the_agent_is_the_nodes(host: Host) -> None:
+    async with node_api("n1") as api, host.agent(api):
+        await api.until(lambda status: len(status.coverage) == 4)
+        (host.root / "sys/bus/pci/devices/0000:41:00.0").mkdir(parents=True)
+        host.kernel("NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.")
+
+        status = await api.until(lambda status: bool(status.findings))
+
+    assert [found.subject.pci for found in status.findings] == ["0000:41:00"]
+
+
 async def test_junk_in_the_kernel_log_is_counted_and_does_not_fill_the_agents_own_log(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
         await api.until(lambda status: len(status.coverage) == 4)

@@ -169,7 +169,8 @@ def test_how_a_process_is_called_changes_nothing_of_its_xid(name: bytes, line: s
 
 def core_of(*devices: Device, seen: frozenset[PciAddress] = frozenset()) -> AgentCore:
     core = AgentCore(AgentSettings(), boot_id="b")
-    core.inventory(devices, "595.45.04", addresses=seen)
+    core.on_bus(seen)
+    core.inventory(devices, "595.45.04")
     return core
 
 
