@@ -282,7 +282,8 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THCStorage.cu:58", "log-cuda-oom"),
         ("InternalError: Failed copying from CPU to GPU: Dst tensor is not initialized.", "log-cuda-oom"),
         ("RuntimeError: Unable to find a valid cuDNN algorithm to run convolution", "log-cudnn"),
-        ("ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'", "log-cuda-error"),
+        ("ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'", "log-build"),
+        ("INTERNAL: Core halted unexpectedly: INTERNAL: Accelerator device halted", "log-tpu-halted"),
         ("ValueError: NaN loss encountered", "log-nan"),
         ("h:1:2 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-a", "log-shm"),
     ],
@@ -380,6 +381,18 @@ def test_what_repeats_that_something_failed_gives_way_to_what_says_why(line: str
     assert first([TRACEBACK, line]).propagated
     assert code([TRACEBACK, line, *OWN]) == "log-traceback"
     assert code([TRACEBACK, line, "Connection reset by peer"]) == "log-connection-reset"
+
+
+def test_a_failed_command_does_not_hide_why_the_compiler_failed() -> None:
+    """https://github.com/pytorch/pytorch/issues/90178"""
+    lines = [
+        "/tmp/tmpq/main.c:2:10: fatal error: cuda.h: No such file or directory",
+        "compilation terminated.",
+        TRACEBACK,
+        "subprocess.CalledProcessError: Command '['gcc', 'main.c']' returned non-zero exit status 1.",
+    ]
+
+    assert code(lines) == "log-build"
 
 
 def test_a_message_that_goes_on_names_the_error_more_closely() -> None:
