@@ -73,7 +73,7 @@ EVERYTHING: dict[str, Any] = {
         "tolerations": [{"key": "infra", "operator": "Exists"}],
         "logLevel": "debug",
     },
-    "networkPolicy": {"egressPorts": [443, 6443]},
+    "networkPolicy": {"egressPorts": [443, 6443], "apiServerCIDRs": ["10.0.0.0/28", "fd00::1/128"]},
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus", "team": "observability"}},
     "alerts": {"enabled": True},
     "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Rekindle"}},
@@ -543,6 +543,16 @@ def test_agent_and_controller_reach_the_api_server_and_a_webhook_and_nothing_els
     ):
         asking = sorted({*server, ("TCP", port), *names})
         assert reached(url) == {**ours, "rekindle-controller": asking}, url
+
+
+def test_whoever_knows_the_api_servers_addresses_closes_all_others(helm: Helm) -> None:
+    policies = [body["spec"] for body in helm.render(EVERYTHING) if body["kind"] == "NetworkPolicy"]
+
+    assert len(policies) == 4
+    for policy in policies:
+        server, *_webhook = policy["egress"]
+        assert [one["ipBlock"]["cidr"] for one in server["to"]] == ["10.0.0.0/28", "fd00::1/128"]
+        assert {port["port"] for port in server["ports"]} == {443, 6443}
 
 
 def test_where_no_port_is_told_nothing_limits_what_is_reached(helm: Helm) -> None:

@@ -39,6 +39,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a path that is not absolute": ({"agent": {"hostPaths": {"kmsg": "dev/kmsg"}}}, "kmsg"),
     "a folder in place of the library": ({"agent": {"nvmlLibrary": "/usr/lib64"}}, "nvmlLibrary"),
     "a namespace with a slash": ({"networkPolicy": {"scrapeNamespaces": ["a/b"]}}, "scrapeNamespaces"),
+    "an address without its prefix": ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "apiServerCIDRs"),
     "a port that is none": ({"networkPolicy": {"egressPorts": [70000]}}, "egressPorts"),
     "an interval without unit": ({"podMonitor": {"interval": "30"}}, "interval"),
     "pod monitors in a word": ({"podMonitor": {"enabled": "yes"}}, "enabled"),
