@@ -19,7 +19,7 @@ _FALLEN = re.compile(
     rf"{_SHORT}(?:at )?(?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus\.?\s*(?:\n.*)?", re.DOTALL
 )
 _FALLEN_AT_PROBE = re.compile(
-    rf"{_LONG}{ADDRESS} \(PCI ID: [0-9a-f]{{4}}:[0-9a-f]{{4}}\) installed in this system has "
+    rf"{_LONG}{ADDRESS} \(PCI ID: [0-9a-fA-F]{{4}}:[0-9a-fA-F]{{4}}\) installed in this system has "
     r"fallen off the bus and is not responding to commands\.?"
 )
 
@@ -31,7 +31,7 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
     Source: open driver R515 to R595, osinit.c and osapi.c; logs of R470 and before.
     """
     if line.text.startswith(_LONG):
-        found = _FALLEN_AT_PROBE.fullmatch(" ".join(line.text.replace("\nNVRM: ", " ").split()))
+        found = _FALLEN_AT_PROBE.fullmatch(" ".join(line.text.split()).replace(" NVRM: ", " "))
     else:
         found = _FALLEN.fullmatch(line.text)
     subject = host.subject(found["pci"]) if found is not None else None

@@ -195,6 +195,8 @@ def test_an_unknown_code_is_a_finding_and_never_healthy() -> None:
         "NVRM: GPU 0000:38:00.0: GPU has fallen off the bus.",
         "NVRM: The NVIDIA GPU 0000:38:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
         "NVRM: fallen off the bus and is not responding to commands.",
+        "NVRM: The NVIDIA GPU 0000:38:00.0\n               NVRM: (PCI ID: 10DE:26B5) installed in this system has\n"
+        "               NVRM: fallen off the bus and is not responding to commands.",
         "NVRM: The NVIDIA GPU 0000:38:00.0 (PCI ID: 10de:1c8d)\nNVRM: installed in this system has fallen off\n"
         "NVRM: the bus and is not responding to commands.",
     ],
