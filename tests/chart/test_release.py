@@ -15,6 +15,7 @@ import pytest
 
 from chaos.children import spawn
 from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
+from detectors.resource import Resource
 from recover.decode import QUARANTINE
 from recover.model import Quarantine
 from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
@@ -35,6 +36,7 @@ NODE_LABELS = {"g1": GPU, "g2": GPU, "c1": OTHER, "c2": OTHER}
 NOTE = Quarantine(
     incident="g2-device-lost-1", fault="device-lost", at=datetime(2026, 11, 21, tzinfo=UTC), cordoned=True
 )
+SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 OUR_TAINT = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
 
 
@@ -59,6 +61,7 @@ async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_pl
         await install_crds(api)
         try:
             await lay_nodes(api)
+            await lay_endpoints(api)
             await installed(helm, control_plane, api)
             await upgraded_and_rolled_back(helm, api)
             await removed(helm, control_plane, api)
@@ -84,11 +87,20 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
             assert {key: there.get(key) for key in ("rules", "roleRef", "subjects")} == {
                 key: body.get(key) for key in ("rules", "roleRef", "subjects")
             }
+    await the_network_lets_them_reach_the_api_server_where_it_listens(api)
     await an_agents_token_writes_its_own_node(api, plane, agents)
     await teams_may_read_and_delete_recoveries(api)
     tester = await helms_test_ends_well(helm, api, plane)
     leaving = of_kind(helm.render({}), "Job")["spec"]["template"]
     await only_the_agent_needs_a_privileged_namespace(helm, api, agents[0], [controllers[0], tester, leaving])
+
+
+async def the_network_lets_them_reach_the_api_server_where_it_listens(api: KubeApi) -> None:
+    for component in ("agent", "controller", "leave", "test"):
+        metadata = {"name": f"rekindle-{component}", "namespace": NAMESPACE}
+        kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+        (rule,) = (await get(api, {**kind, "metadata": metadata}))["spec"]["egress"]
+        assert [port["port"] for port in rule["ports"]] == [443, 6443, 8443]
 
 
 async def an_agents_token_writes_its_own_node(
@@ -297,6 +309,20 @@ async def lay_nodes(api: KubeApi) -> None:
     async with asyncio.timeout(LIMIT_S):
         while any(_starts(node) for node in await listed(api, NODES.path())):
             await asyncio.sleep(0.05)
+
+
+async def lay_endpoints(api: KubeApi) -> None:
+    """As an API server tells of itself; that of the tests is told not to."""
+    body = {
+        "apiVersion": SLICES.api_version,
+        "kind": SLICES.kind,
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.1"]}],
+        "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
+    }
+    with suppress(ApiError):  # from the test before
+        await api.request("POST", SLICES.path(namespace="default"), body=body)
 
 
 def _starts(node: dict[str, Any]) -> bool:
