@@ -1,8 +1,8 @@
 """The pod that looks for the last complete checkpoint, where the gang's own ranks would look. Pure.
 
-It runs in the job's namespace with only the volume that holds the checkpoints, as the gang's user, without
-token, Secret or host path; read-only, unless the job allows a repair. It is created when the gang is stopped,
-held by a scheduling gate, and released the moment the old pods have ended; without gates, created only then.
+It runs in the job's namespace with only the volume that holds the checkpoints (scan_spec.py). It only reads,
+unless the job allows a repair. It is created when the gang is stopped, held by a scheduling gate, and
+released the moment the old pods have ended; without gates, created only then.
 """
 
 from __future__ import annotations
@@ -10,39 +10,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from recover.actions import Create, Delete, Patch
 from recover.api import CheckpointChoice, Recovery
-from recover.checkpoints.annotation import (
-    ANNOTATION,
-    REPAIR,
-    CheckpointLocation,
-    LocationError,
-    parse,
-    parse_repair,
-)
+from recover.checkpoints.annotation import REPAIR, parse_repair
 from recover.checkpoints.model import Repair
 from recover.decode import AVOIDED, EXCLUDED, SCAN_OF
 from recover.loading import unloadable
-from recover.model import Gang, Mount, Pod, Template, Volume, VolumeKind, World
+from recover.model import Gang, Pod, World
 from recover.objects import shortened
 from recover.resources import PODS
+from recover.scan_place import Unscannable, location
+from recover.scan_spec import command_of, spec_of
 from recover.settings import Settings
 from recover.workloads.wire import HOSTNAME
 
 __all__ = [
-    "MEMORY_LIMIT",
-    "Place",
-    "Unscannable",
     "create",
     "create_later",
     "is_outdated",
     "knew_too_little",
     "later_name",
-    "location",
     "may_write",
-    "mounted",
     "of_attempt",
     "release",
     "remove",
@@ -50,71 +38,7 @@ __all__ = [
     "scan_name",
 ]
 
-MEMORY_LIMIT = "4Gi"
-"""What the largest index takes that is read; most need less than a tenth."""
-
 _GATE = "rekindle.dev/old-pods-ended"
-_MOUNTABLE = (VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI)
-_SHARE = 5 / 6
-"""Of the deadline: the pod must start, too, and what is known by then is still handed over."""
-_MESSAGE_FILE = "/dev/termination-log"
-_RESOURCES = {
-    "requests": {"cpu": "100m", "memory": "64Mi"},
-    # One thread never needs more than one CPU, and a quota on limits refuses pods that have none.
-    "limits": {"cpu": "1", "memory": MEMORY_LIMIT},
-}
-_OF_THE_GANG = frozenset(
-    {"runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "seLinuxOptions"}
-)
-"""Who may read the gang's files, and what a namespace may ask of all its pods."""
-
-
-class Unscannable(Exception):
-    """Why no scan can be made: the framework's own logic decides then."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    at: CheckpointLocation
-    volume: Volume
-    mount: Mount
-    template: Template
-
-
-def location(gang: Gang) -> Place:
-    """Where the checkpoints lie and on which volume. Raises Unscannable, in plain words."""
-    place = mounted(gang)
-    if place.volume.kind not in _MOUNTABLE:
-        raise Unscannable(
-            f"{place.at.path} lies on a volume of kind {place.volume.kind}; a scan mounts "
-            f"{', '.join(_MOUNTABLE)} only"
-        )
-    if place.mount.sub_path_expr:
-        raise Unscannable(
-            f"{place.at.path} is mounted with subPathExpr: {place.mount.sub_path_expr[:120]}; which folder "
-            "of the volume that is, only the job's own pods know"
-        )
-    return place
-
-
-def mounted(gang: Gang) -> Place:
-    """The same, also of a volume that a scan cannot mount."""
-    value = gang.annotations.get(ANNOTATION)
-    if value is None:
-        raise Unscannable(f"{gang.ref} has no annotation {ANNOTATION}")
-    try:
-        at = parse(value)
-    except LocationError as error:
-        raise Unscannable(str(error)) from error
-    best: Place | None = None
-    for template in gang.templates.values():
-        for volume in template.volumes:
-            for mount in volume.mounts:
-                inside = f"{at.path}/".startswith(f"{mount.path.rstrip('/')}/")
-                if inside and (best is None or len(mount.path) > len(best.mount.path)):
-                    best = Place(at=at, volume=volume, mount=mount, template=template)
-    if best is None:
-        raise Unscannable(f"no volume of {gang.ref} is mounted at {at.path}")
-    return best
 
 
 def scan_name(recovery: Recovery) -> str:
@@ -172,9 +96,9 @@ def _create(
     except Unscannable:
         return None
     exclude = unloadable(recovery, gang, world, settings)
-    command = _command(place, recovery, exclude, allowed, settings.timing.scan_deadline_s * _SHARE)
+    command = command_of(place, recovery, exclude, allowed, settings.timing.scan_deadline_s)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
-    spec = {**_spec(place, settings, command, writes=bool(allowed)), **_off(avoided)}
+    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_off(avoided)}
     return Create(
         what="create-scan",
         resource=PODS,
@@ -229,76 +153,6 @@ def _allowed(gang: Gang) -> list[Repair]:
         return sorted(parse_repair(gang.annotations.get(REPAIR, "")))
     except ValueError:
         return []
-
-
-def _command(
-    place: Place, recovery: Recovery, exclude: list[int], allowed: list[Repair], time_s: float
-) -> list[str]:
-    command = ["rekindle", "checkpoints", "scan", place.at.path, "--message-file", _MESSAGE_FILE]
-    command += ["--time", f"{time_s:g}"]
-    for step in exclude:
-        command += ["--exclude", str(step)]
-    if place.at.digests:
-        command.append("--digests")
-    if place.at.format is not None:
-        command += ["--format", place.at.format]
-    if place.at.marker is not None:
-        command += ["--marker", place.at.marker]
-    if allowed:
-        mark = f"{recovery.metadata.name}-{recovery.status.attempt}"
-        command += ["--repair", ",".join(allowed), "--write", "--mark", mark]
-    return command
-
-
-def _spec(place: Place, settings: Settings, command: list[str], *, writes: bool) -> dict[str, Any]:
-    who = {k: v for k, v in _security_context(place).items() if k in _OF_THE_GANG}
-    if "fsGroup" in who:
-        who["fsGroupChangePolicy"] = "OnRootMismatch"  # else every file is given to the group before the scan
-    read_only = {} if writes else {"readOnly": True}
-    volume = {place.volume.kind.value: {**place.volume.source, **read_only}}
-    return {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": int(settings.timing.scan_deadline_s) + 600,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 1 if writes else 0,
-        "securityContext": {**who, "seccompProfile": {"type": "RuntimeDefault"}},
-        "tolerations": list(place.template.tolerations),
-        "imagePullSecrets": [{"name": name} for name in place.template.image_pull_secrets],
-        "volumes": [{"name": "checkpoints", **volume}],
-        "containers": [
-            {
-                "name": "scan",
-                "image": settings.images.scan,
-                "command": command,
-                "terminationMessagePath": _MESSAGE_FILE,
-                "resources": _RESOURCES,
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [{**_mount(place.mount), **read_only}],
-            }
-        ],
-    }
-
-
-def _security_context(place: Place) -> dict[str, Any]:
-    """The pod's, and over it that of the container that mounts the checkpoints."""
-    merged = dict(place.template.security_context)
-    for container in place.template.containers:
-        match container:
-            case {"securityContext": dict(own), "volumeMounts": [*mounts]} if any(
-                isinstance(mount, dict) and mount.get("name") == place.volume.name for mount in mounts
-            ):
-                return merged | own
-    return merged
-
-
-def _mount(mount: Mount) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": "checkpoints", "mountPath": mount.path}
-    return {**found, "subPath": mount.sub_path} if mount.sub_path else found
 
 
 def release(pod: Pod) -> Patch:

@@ -6,7 +6,7 @@ The gang's accelerators stand free meanwhile, so what will not pass by itself en
 from __future__ import annotations
 
 from recover.model import Container, Pod, Refusal
-from recover.scan_pod import MEMORY_LIMIT
+from recover.scan_spec import MEMORY_LIMIT
 
 __all__ = ["LOOK_AGAIN_S", "of_ended", "of_waiting", "refused", "unread"]
 

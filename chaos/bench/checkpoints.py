@@ -144,13 +144,15 @@ def _timed(act: Callable[[], object]) -> float:
 
 @contextmanager
 def counted() -> Iterator[dict[str, list[Path]]]:
-    """The paths that this process lists, asks the size of or opens, by the function of `os` that it calls."""
+    """The paths that this process lists, asks the size of or opens, by the function of `os` that it calls. A
+    directory that is opened to be listed, or on the way, is not told as opened."""
     calls: dict[str, list[Path]] = {"scandir": [], "stat": [], "open": []}
     real = {name: getattr(os, name) for name in calls}
 
     def counting(name: str) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **kwargs: Any) -> Any:
-            calls[name].append(Path(path))
+            if name != "open" or not args[0] & os.O_DIRECTORY:
+                calls[name].append(_place(path, kwargs.get("dir_fd")))
             return real[name](path, *args, **kwargs)
 
         return call
@@ -164,11 +166,17 @@ def counted() -> Iterator[dict[str, list[Path]]]:
             setattr(os, name, function)
 
 
+def _place(path: Any, directory: int | None) -> Path:
+    if isinstance(path, int):
+        return Path(os.readlink(f"/proc/self/fd/{path}"))
+    return Path(path) if directory is None else Path(os.readlink(f"/proc/self/fd/{directory}"), path)
+
+
 def _touched(folder: Path, words: str) -> Touched:
     with counted() as calls:
         chosen = scan(folder, until_chosen=True).chosen
     assert chosen is not None, "only some of the newest were broken"
-    paths = {path.relative_to(folder).parts for found in calls.values() for path in found}
+    paths = {path.relative_to(folder.resolve()).parts for found in calls.values() for path in found}
     steps = {int(parts[0].removeprefix("step-")) for parts in paths if parts}
     return Touched(
         words=words,

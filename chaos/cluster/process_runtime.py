@@ -20,6 +20,7 @@ from chaos.cluster.crilog import CriLog
 from chaos.cluster.host import Host
 from chaos.cluster.kinds import Object
 from chaos.cluster.rewriting import mounts_of, rewritten
+from recover.scan_spec import PROGRAM
 
 __all__ = ["ProcessRuntime"]
 
@@ -81,6 +82,7 @@ class ProcessRuntime:
         message.parent.mkdir(parents=True, exist_ok=True)
         message.write_bytes(b"")
         mounts[run.container["terminationMessagePath"]] = message
+        mounts[PROGRAM] = Path(sys.executable).parent / "rekindle"
         arguments = [rewritten(part, mounts) for part in (*run.container["command"], *run.container["args"])]
         if not arguments:
             raise StartError(

@@ -19,6 +19,7 @@ from chaos.job_objects import indexed_job, jobset, pytorchjob, resume_source
 from chaos.simulate.reading import templates
 from chaos.simulate.training import MARKER, Training
 from recover.checkpoints import cli
+from recover.scan_spec import MESSAGE_FILE, VOLUME
 
 __all__ = [
     "NAMESPACE",
@@ -206,10 +207,11 @@ class Scan:
         return Exit(code, message=message)
 
     def _look(self, command: Sequence[str]) -> tuple[int, str]:
-        """Its command begins `rekindle checkpoints scan DIR --message-file FILE`."""
+        """Its command begins with our program and `checkpoints`."""
         with tempfile.TemporaryDirectory() as place:
             folder, said = Path(place, "checkpoints"), Path(place, "said")
             folder.mkdir()
             self._gang.training.checkpoints.lay_out(folder)
-            code = cli.run(["scan", str(folder), "--message-file", str(said), *command[6:]])
+            here = {VOLUME: str(folder), MESSAGE_FILE: str(said)}
+            code = cli.run([here.get(part, part) for part in command[2:]])
             return code, said.read_text()

@@ -11,17 +11,19 @@ import os
 import re
 import sys
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from detectors.command_line import Parser, told_to_choose
 from detectors.exit_status import Exit
 from recover.checkpoints import READERS
 from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
+from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Repair, ScanMessage, ScanResult, encode_message, message_of
 from recover.checkpoints.repair import repaired, tracker_of, would_repair
 from recover.checkpoints.scan import TIME_S, ScanError, scan
 from recover.checkpoints.template import MARKER_EXPECTED, Template, TemplateError, parse_marker
+from recover.checkpoints.volume import MountedVolume
 from recover.output import Output, add_output, print_data
 
 __all__ = ["run"]
@@ -47,6 +49,8 @@ def run(args: list[str]) -> int:
             parser.error("--format generic needs --marker, and no other format has one")
         if options.write and not options.repair:
             parser.error("--write needs --repair")
+        if (options.volume is None) != (options.mounted_at is None):
+            parser.error("--volume and --mounted-at need each other")
     except SystemExit as end:  # argparse has printed its message or the help
         return int(end.code or 0)
     try:
@@ -59,6 +63,7 @@ def run(args: list[str]) -> int:
 def _scan(options: argparse.Namespace) -> int:
     message_file: Path | None = options.message_file
     try:
+        volume = _volume(options)
         result = scan(
             options.dir,
             format_name=options.format,
@@ -67,10 +72,12 @@ def _scan(options: argparse.Namespace) -> int:
             until_chosen=message_file is not None,
             digests=options.digests,
             time_s=options.time,
+            volume=volume,
+            other_user=options.other_user,
         )
-        lines = _repair(options, result)
+        lines = _repair(options, result, volume)
         if message_file is not None:
-            tracker = tracker_of(options.dir, result.chosen)
+            tracker = tracker_of(options.dir, result.chosen, volume)
             told = tracker.told if tracker is not None else ""
             _write(message_file, message_of(result, repaired=lines, tracker=told))
     except ScanError as error:
@@ -90,11 +97,21 @@ def _scan(options: argparse.Namespace) -> int:
     return Exit.GOOD if result.chosen is not None else Exit.NO_ANSWER
 
 
-def _repair(options: argparse.Namespace, result: ScanResult) -> list[str]:
+def _volume(options: argparse.Namespace) -> MountedVolume | None:
+    """Raises ScanError."""
+    if options.volume is None:
+        return None
+    try:
+        return MountedVolume(options.volume, options.mounted_at)
+    except OSError as error:
+        raise ScanError(f"{options.volume}: {why(error)}; expected the folder of a volume") from error
+
+
+def _repair(options: argparse.Namespace, result: ScanResult, volume: MountedVolume | None) -> list[str]:
     """What was changed in the directory, or without --write what would be."""
-    tracker = tracker_of(options.dir, result.chosen)
+    tracker = tracker_of(options.dir, result.chosen, volume)
     if options.write:
-        return repaired(options.dir, result, tracker, options.repair, options.mark)
+        return repaired(options.dir, result, tracker, options.repair, options.mark, volume)
     return would_repair(result, tracker, options.repair)
 
 
@@ -143,6 +160,19 @@ def _parser() -> argparse.ArgumentParser:
         help="Do what --repair says; only while no training writes there. Nothing is deleted.",
     )  # fmt: skip
     command.add_argument(
+        "--volume", type=Path, metavar="FOLDER",
+        help="Where the training's volume is mounted here; DIR is then the training's path, and only links "
+        "that stay in the volume are followed.",
+    )  # fmt: skip
+    command.add_argument(
+        "--mounted-at", type=_absolute, metavar="PATH",
+        help="Where the training mounts the volume of --volume.",
+    )  # fmt: skip
+    command.add_argument(
+        "--other-user", action="store_true",
+        help="The training runs as another user: choose nothing older in place of what may not be read here.",
+    )  # fmt: skip
+    command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",
         help="Ends the names of what --write keeps (default: by-hand).",
     )  # fmt: skip
@@ -160,6 +190,12 @@ def _name(text: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!a}: expected letters, digits, dots and dashes")
     return text
+
+
+def _absolute(text: str) -> PurePosixPath:
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!a}: expected an absolute path")
+    return PurePosixPath(text)
 
 
 def _seconds(text: str) -> float:

@@ -90,7 +90,7 @@ def _check(folder: Folder, done: _Read, depth_left: int) -> None:
             else:
                 _read(file, Piece(name, 0, file.size_bytes), folder, done)
     for name in folder.folders if depth_left else ():
-        if not (folder.path / name).is_symlink():
+        if not folder.is_link(name):
             _check(folder.enter(name), done, depth_left - 1)
 
 

@@ -1,22 +1,37 @@
 """One directory as the readers see it: names at once, sizes and small files on demand, everything bounded.
 
-The files belong to a tenant and may be anything: a FIFO must not block the scan, a link may lead nowhere,
-and a directory may hold millions of names.
+The files belong to a tenant and may be anything: a FIFO must not block the scan, a link may lead nowhere or
+out of the volume (volume.py), and a directory may hold millions of names.
 """
 
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePath
 
-__all__ = ["TOO_LARGE", "UNREADABLE", "DamagedError", "Folder", "OpenFile", "OutOfTimeError", "why"]
+from recover.checkpoints.volume import MountedVolume, Spot
+
+__all__ = [
+    "FORBIDDEN",
+    "TOO_LARGE",
+    "UNREADABLE",
+    "DamagedError",
+    "Folder",
+    "OpenFile",
+    "OutOfTimeError",
+    "why",
+]
 
 UNREADABLE = "cannot be read"
 """In a reason: the system would not show it, which says nothing about what is written there."""
+
+FORBIDDEN = f"{UNREADABLE}: {os.strerror(errno.EACCES)}"
+"""In a reason: this process' user may not read it, which another user may."""
 
 TOO_LARGE = "too large to be judged"
 """In a reason: it may well be complete, so nothing older is chosen in its place."""
@@ -61,24 +76,29 @@ class OpenFile:
 
 
 class Folder:
-    """Names of one directory's files and folders, without a stat of each.
+    """Names of one directory's files and folders, without a stat of each. `path` is absolute, as the training
+    sees it, and may have links in it.
 
     Raises OSError when the directory cannot be listed, and DamagedError when it holds too many names. Names
     need not be UTF-8: what prints one escapes it.
     """
 
-    def __init__(self, path: Path, check_time: Callable[[], None]) -> None:
+    def __init__(
+        self, path: PurePath, check_time: Callable[[], None], volume: MountedVolume | None = None
+    ) -> None:
         self.path = path
         self.check_time = check_time
+        self._volume = volume or MountedVolume()
+        self._directory = self._volume.find(path).open_directory()
         files: set[str] = set()
         folders: list[str] = []
-        with os.scandir(path) as entries:
+        with os.scandir(self._directory.number) as entries:
             for count, entry in enumerate(entries, start=1):
                 if count > NAMES_MAX:
                     raise DamagedError(f"more than {NAMES_MAX} names in one directory")
                 if count % NAMES_PER_LOOK_AT_THE_CLOCK == 0:
                     check_time()
-                if _is_folder(entry):
+                if self._is_folder(entry):
                     folders.append(entry.name)
                 else:
                     files.add(entry.name)
@@ -95,7 +115,7 @@ class Folder:
     def open(self, name: str) -> Folder:
         """What lies at that name. Raises as Folder() does."""
         self.check_time()
-        return Folder(self.path / name, self.check_time)
+        return Folder(self.path / name, self.check_time, self._volume)
 
     def enter(self, name: str) -> Folder:
         """Raises DamagedError when the name is not a readable directory in this one."""
@@ -108,24 +128,32 @@ class Folder:
 
     def size_bytes(self, name: str) -> int:
         """Raises DamagedError when the name is not a plain readable file of this directory."""
+        return self._plain(name)[1]
+
+    def _plain(self, name: str) -> tuple[Spot, int]:
+        """Where the file itself lies, and its size. Raises DamagedError."""
         self.check_time()
         if name in (".", "..") or "/" in name or "\0" in name:
             raise DamagedError(f"the index names {name!a:.80}, which is not a file of this directory")
         if name not in self.files:
             raise DamagedError(f"{name!a:.80} is missing")
+        spot = Spot(self._directory, name)
         try:
-            info = (self.path / name).stat()
+            info = spot.stat()
+            if stat.S_ISLNK(info.st_mode):
+                spot = self._volume.find(self.path / name)
+                info = spot.stat()
         except OSError as error:
             raise DamagedError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
         if not stat.S_ISREG(info.st_mode):
             raise DamagedError(f"{name!a:.80} is not a plain file")
-        return info.st_size
+        return spot, info.st_size
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[OpenFile]:
         """Raises DamagedError like `size_bytes`, and when the file cannot be opened."""
-        self.size_bytes(name)
-        with _open(self.path / name) as file:
+        spot, _ = self._plain(name)
+        with _open(spot, name) as file:
             yield file
 
     def read(self, name: str, *, limit_bytes: int) -> bytes:
@@ -136,25 +164,44 @@ class Folder:
     def read_beside(self, name: str, *, limit_bytes: int) -> bytes | None:
         """A small file beside this directory, such as a tracker; None where there is none."""
         self.check_time()
-        path = self.path.parent / name
-        if not os.path.lexists(path):
+        if not self._volume.holds(self.path.parent):
             return None
-        with _open(path) as file:
+        try:
+            spot = self._volume.find(self.path.parent / name)
+            spot.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DamagedError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
+        with _open(spot, name) as file:
             return _read(file, limit_bytes)
+
+    def is_link(self, name: str) -> bool:
+        """Whether something else lies elsewhere under that name."""
+        return stat.S_ISLNK(Spot(self._directory, name).stat().st_mode)
+
+    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            if not entry.is_symlink():
+                return entry.is_dir(follow_symlinks=False)
+            self.check_time()  # a link may lead through thousands of names
+            return stat.S_ISDIR(self._volume.find(self.path / entry.name).stat().st_mode)
+        except OSError:  # a link that leads in a circle, nowhere, or out of the volume
+            return False
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[OpenFile]:
+def _open(spot: Spot, name: str) -> Iterator[OpenFile]:
     try:
         # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = spot.open(os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise DamagedError(f"{path.name!a:.80} {UNREADABLE}: {why(error)}") from error
+        raise DamagedError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
     try:
         info = os.fstat(descriptor)
         if not stat.S_ISREG(info.st_mode):
-            raise DamagedError(f"{path.name!a:.80} is not a plain file")
-        yield OpenFile(f"{path.name!a:.80}", descriptor, info.st_size)
+            raise DamagedError(f"{name!a:.80} is not a plain file")
+        yield OpenFile(f"{name!a:.80}", descriptor, info.st_size)
     finally:
         os.close(descriptor)
 
@@ -167,10 +214,3 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
 
 def why(error: OSError) -> str:
     return error.strerror or type(error).__name__
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads in a circle
-        return False

@@ -28,6 +28,7 @@ from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
 from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
 from recover.checkpoints.model import Checkpoint, Repair, ScanResult
+from recover.checkpoints.volume import Descriptor, MountedVolume
 
 __all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
 
@@ -52,7 +53,7 @@ class Tracker(msgspec.Struct, frozen=True):
         return f"{self.name} says {self.says[:60]!a}, so the framework by itself loads that one"
 
 
-def tracker_of(root: Path, chosen: Checkpoint | None) -> Tracker | None:
+def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | None = None) -> Tracker | None:
     """The tracker of the chosen one's format where it names another; None also if it cannot be read."""
     if chosen is None:
         return None
@@ -63,7 +64,7 @@ def tracker_of(root: Path, chosen: Checkpoint | None) -> Tracker | None:
     else:
         return None
     try:
-        with _opened(root) as folder:
+        with _opened(root, volume) as folder:
             says = _read(folder, name, TRACKER_BYTES_MAX).decode("ascii", "backslashreplace").strip()
     except OSError:
         return None
@@ -82,13 +83,18 @@ def would_repair(result: ScanResult, tracker: Tracker | None, allowed: Collectio
 
 
 def repaired(
-    root: Path, result: ScanResult, tracker: Tracker | None, allowed: Collection[Repair], mark: str
+    root: Path,
+    result: ScanResult,
+    tracker: Tracker | None,
+    allowed: Collection[Repair],
+    mark: str,
+    volume: MountedVolume | None = None,
 ) -> list[str]:
     """Does it. A line for each change that was made, or could not be and why."""
     lines = []
     damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
     try:
-        with _opened(root) as folder:
+        with _opened(root, volume) as folder:
             if tracker is not None and Repair.TRACKER in allowed:
                 lines.append(_rewritten(folder, tracker, mark))
             if len(damaged) > SET_ASIDE_MAX:
@@ -153,12 +159,9 @@ def _set_aside(folder: int, name: str, mark: str) -> str:
 
 
 @contextmanager
-def _opened(root: Path) -> Iterator[int]:
-    descriptor = os.open(root, _DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _opened(root: Path, volume: MountedVolume | None) -> Iterator[int]:
+    directory: Descriptor = (volume or MountedVolume()).find(root.absolute()).open_directory()
+    yield directory.number  # open as long as this frame knows of it
 
 
 def _is_there(folder: int, name: str) -> bool:

@@ -6,6 +6,7 @@ is a root that cannot be listed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -15,10 +16,19 @@ import msgspec
 from recover.checkpoints import READERS, Reader
 from recover.checkpoints.digests import check_digests, not_checked
 from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, step_of
-from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, Folder, OutOfTimeError, why
+from recover.checkpoints.folder import (
+    FORBIDDEN,
+    TOO_LARGE,
+    UNREADABLE,
+    DamagedError,
+    Folder,
+    OutOfTimeError,
+    why,
+)
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
 from recover.checkpoints.template import Template
+from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
 __all__ = ["TIME_S", "ScanError", "scan"]
 
@@ -29,6 +39,11 @@ EXAMINED_MAX = 1000
 NESTED_MAX = 32
 
 _OUT_OF_TIME = "the time was over before its names were read"
+_OTHER_USER = (
+    "No older one is chosen in its place, since the training's own user may read it. The scan never runs as "
+    "root: name the training's user by runAsUser, or a group of the files by fsGroup, in the job's "
+    "securityContext"
+)
 
 
 class ScanError(Exception):
@@ -45,13 +60,16 @@ def scan(
     digests: bool = False,
     time_s: float = TIME_S,
     clock: Callable[[], float] = time.monotonic,
+    volume: MountedVolume | None = None,
+    other_user: bool = False,
 ) -> ScanResult:
     """Every checkpoint under `root`, newest first, and the newest complete one whose step is not excluded.
 
     `format_name` limits the readers to one; otherwise the files' names decide. `template` says where the
     marker of the format `generic` lies. `until_chosen` leaves those older than the choice unexamined, which
     saves a slow file system. `digests` has every byte of the choice read and compared with what its format
-    stores, as far as the time allows. Raises ScanError.
+    stores, as far as the time allows. `root` lies in `volume`, as the training sees it. With `other_user` the
+    training runs as another user, who may read what this process may not. Raises ScanError.
     """
     readers = _readers(format_name, template)
     end = clock() + time_s
@@ -60,7 +78,7 @@ def scan(
         if clock() > end:
             raise OutOfTimeError
 
-    folder = _root(root, check_time)
+    folder = _root(root, check_time, volume, other_user=other_user)
     entries = _entries(folder, readers, template)
     found: list[Checkpoint] = []
     chosen: Checkpoint | None = None
@@ -84,7 +102,9 @@ def scan(
         if digests and may_be_chosen and verdict.complete:
             verdict, compared = _compared(folder, entry, verdict)
         reason = verdict.reason
-        if TOO_LARGE in reason and may_be_chosen:
+        if other_user and FORBIDDEN in reason and may_be_chosen:
+            raise ScanError(f"{root}: user {os.geteuid()} may not read step {step} ({reason}). {_OTHER_USER}")
+        if (TOO_LARGE in reason or OUTSIDE in reason) and may_be_chosen:
             stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
         if verdict.complete and step in exclude:
             reason = "excluded: it failed to load before"
@@ -117,9 +137,14 @@ def _entries(folder: Folder, readers: Sequence[Reader], template: Template | Non
     return entries
 
 
-def _root(root: Path, check_time: Callable[[], None]) -> Folder:
+def _root(
+    root: Path, check_time: Callable[[], None], volume: MountedVolume | None, *, other_user: bool
+) -> Folder:
     try:
-        return Folder(root, check_time)
+        return Folder(root.absolute(), check_time, volume)
+    except PermissionError as error:
+        advice = f"user {os.geteuid()} may not read it. {_OTHER_USER}" if other_user else why(error)
+        raise ScanError(f"{root}: {advice}") from error
     except OSError as error:
         raise ScanError(
             f"{root}: {why(error)}; expected a directory of checkpoints, e.g. step-40/"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from recover.checkpoints.annotation import ANNOTATION, LocationError, parse
 from recover.doctor.model import Case, Finding, Place, Severity
 from recover.model import VolumeKind
-from recover.scan_pod import Unscannable, location, mounted
+from recover.scan_place import Unscannable, location, mounted
 
 __all__ = ["annotation", "claim", "volume"]
 

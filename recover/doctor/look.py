@@ -24,7 +24,7 @@ from recover.recipes.load import built_in
 from recover.recipes.model import Recipe
 from recover.recipes.objects import seen, settle
 from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
-from recover.scan_pod import Unscannable, mounted
+from recover.scan_place import Unscannable, mounted
 from recover.settings import Settings
 from recover.snapshot import CannotTell, Snapshot, pods_of, read
 from recover.workloads import workload_of

@@ -23,6 +23,7 @@ from recover.phases.failed_log import failed_log
 from recover.phases.recreate import delay_s, obstacle, will_be_made_anew
 from recover.phases.scanned import begins_from, choice_of, entered, unverified, waited_s
 from recover.reasons import EventReason, Reason
+from recover.scan_place import Unscannable, location
 
 __all__ = ["choosing"]
 
@@ -38,8 +39,8 @@ def choosing(ctx: Context) -> Step:
     if given_up is not None and given_up.attempt == ctx.status.attempt:
         return _withdrawn(ctx, scan, given_up)
     try:
-        place = scan_pod.location(ctx.gang)
-    except scan_pod.Unscannable as why:
+        place = location(ctx.gang)
+    except Unscannable as why:
         return _given_up(ctx, scan, unverified(ctx, str(why)))
     if scan is not None and scan.ended:
         choice = choice_of(ctx, scan, place.at.path)

@@ -18,6 +18,7 @@ from recover.checkpoints.model import Checkpoint, ScanMessage, decode_message
 from recover.loading import unloadable
 from recover.model import Pod
 from recover.phases.context import Context
+from recover.scan_spec import CONTAINER
 
 __all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
 
@@ -30,7 +31,7 @@ _NUMBERED_APART = 1
 
 def choice_of(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
     """Of a scan that has ended. `root` is the annotation's path."""
-    text = next((c.message for c in scan.containers if c.message), "")
+    text = next((c.message for c in scan.containers if c.name == CONTAINER and c.message), "")
     if not text:
         return unverified(ctx, scan_trouble.of_ended(scan), scan_s=waited_s(ctx))
     try:

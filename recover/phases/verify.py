@@ -24,6 +24,7 @@ from recover.phases.context import Context, Step, condition, moved, next_attempt
 from recover.phases.environment import names
 from recover.phases.scanned import choice_of
 from recover.reasons import EventReason, Reason
+from recover.scan_place import Unscannable, location
 from recover.workloads.patches import environment_name
 
 __all__ = ["verifying"]
@@ -209,8 +210,8 @@ def _no_steps(ctx: Context) -> Step:
 def _by_checkpoint(ctx: Context) -> Step:
     """All ranks run and none prints a step: a checkpoint newer than the chosen one proves progress."""
     try:
-        place = scan_pod.location(ctx.gang)
-    except scan_pod.Unscannable as why:
+        place = location(ctx.gang)
+    except Unscannable as why:
         return _unproven(ctx, str(why))
     before = ctx.status.checkpoint
     if before is None or before.step is None:

@@ -22,6 +22,8 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised
 pytestmark = pytest.mark.control_plane
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 DEADLINE_S = 20.0
 """So that a wait that is cut short differs from one that is not, also on a busy machine."""
@@ -34,16 +36,50 @@ def checkpointing_job(**annotations: str) -> dict[str, Any]:
     return with_checkpoints(indexed_job("llm", ranks=1, annotations=annotations))
 
 
+def hostile_job() -> dict[str, Any]:
+    """It runs as root, and mounts its checkpoints, on a claim, over the program of a scan pod."""
+    job = checkpointing_job()
+    job["metadata"]["annotations"]["rekindle.dev/checkpoint"] = "/opt/rekindle"
+    pod = job["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "llm"}}]
+    pod["securityContext"] = {"runAsUser": 0, "seLinuxOptions": {"type": "spc_t", "level": "s0:c1,c2"}}
+    for container in pod["containers"]:
+        container["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/opt/rekindle"}]
+        container["securityContext"] = {"privileged": True}
+    return job
+
+
 @asynccontextmanager
 async def trains(
-    plane: ControlPlane, *, scan_deadline_s: float = DEADLINE_S, annotations: Mapping[str, str] = {}
+    plane: ControlPlane,
+    *,
+    scan_deadline_s: float = DEADLINE_S,
+    annotations: Mapping[str, str] = {},
+    job: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[RealStage, Any]]:
     """A gang of one rank at step 100 on one of two nodes, and its pod."""
     settings = ["mode=recover", f"timing.scan_deadline_s={scan_deadline_s:g}"]
-    async with raised(plane, nodes=2, settings=settings, agents=0) as stage:
-        (pod,) = await trained(stage, checkpointing_job(**annotations), ranks=1)
+    async with raised(plane, nodes=2, settings=settings, agents=0) as stage, claimed(stage):
+        (pod,) = await trained(stage, job or checkpointing_job(**annotations), ranks=1)
         await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
         yield stage, pod
+
+
+@asynccontextmanager
+async def claimed(stage: RealStage) -> AsyncIterator[None]:
+    """The claim `llm` is bound to a volume."""
+    common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    size = {"storage": "1Gi"}
+    nfs = {"server": "nfs.example", "path": "/llm"}
+    volume = {**common, "capacity": size, "nfs": nfs, "claimRef": {"namespace": NAMESPACE, "name": "llm"}}
+    await stage.create(VOLUMES, {"metadata": {"name": "llm"}, "spec": volume})
+    claim = {**common, "volumeName": "llm", "resources": {"requests": size}}
+    await stage.create(CLAIMS, {"metadata": {"name": "llm"}, "spec": claim}, NAMESPACE)
+    try:
+        yield
+    finally:
+        await stage.api.request("DELETE", CLAIMS.path("llm", NAMESPACE))
+        await stage.api.request("DELETE", VOLUMES.path("llm"))
 
 
 @asynccontextmanager
@@ -101,6 +137,25 @@ async def test_a_namespace_whose_pod_security_refuses_the_scan_is_told_in_its_wo
         assert why.startswith("the scan pod was refused: 403 Forbidden: pods ")
         assert 'violates PodSecurity "restricted:latest": restricted volume types' in why
         assert took_s < DEADLINE_S / 2
+
+
+async def test_the_scan_of_a_hostile_job_is_admitted_where_only_restricted_pods_are(
+    control_plane: ControlPlane,
+) -> None:
+    async with trains(control_plane, job=hostile_job()) as (stage, pod), restricted(stage):
+        await stage.end(pod, exit_code=1)
+
+        scan = await stage.until("released scan", lambda: scan_of(stage))
+
+        (container,) = scan["spec"]["containers"]
+        assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/rekindle/volume"]
+        assert container["command"][0] == "/opt/rekindle/bin/rekindle"
+        who = scan["spec"]["securityContext"]
+        assert (who["runAsUser"], who["seLinuxOptions"]) == (65532, {"level": "s0:c1,c2"})
+        await answered(stage, 90)
+        assert await stage.until("choice", lambda: step_chosen(stage)) == 90
+        (recovery,) = await recoveries(stage, "llm")
+        assert recovery["status"]["checkpoint"]["path"] == "/opt/rekindle/step-90"
 
 
 async def test_a_quota_without_room_for_the_scan_is_told_by_its_name_and_figures(

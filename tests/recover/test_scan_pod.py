@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from recover.loading import unloadable
 from recover.model import Container, Mount, PodPhase, Refusal, Template, Waiting
 from recover.reasons import Reason
 from recover.scan_pod import create_later
+from recover.scan_spec import PROGRAM
 from recover.workloads.wire import PodSpec, template_of
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
@@ -33,7 +35,7 @@ def test_the_scan_is_told_the_format_and_the_marker_of_the_annotation() -> None:
     spec = made(faulted(checkpoint="/ckpt/llm;format=generic;marker=step_{step}/DONE"))
 
     command = spec["containers"][0]["command"]
-    assert command[:4] == ["rekindle", "checkpoints", "scan", "/ckpt/llm"]
+    assert command[1:4] == ["checkpoints", "scan", "/ckpt/llm"]
     assert command[command.index("--time") + 1] == "25", "the deadline is 30 s, and the pod must start"
     assert command[-4:] == ["--format", "generic", "--marker", "step_{step}/DONE"]
 
@@ -46,10 +48,81 @@ def test_the_scan_is_asked_for_digests_where_the_annotation_is() -> None:
 
 
 def test_a_mount_path_that_ends_with_a_slash_is_the_same_place() -> None:
-    claim = msgspec.structs.replace(CLAIM, mounts=(Mount("/ckpt/"),))
+    claim = msgspec.structs.replace(CLAIM, mounts=(Mount("/ckpt/", sub_path="runs/5"),))
     world = faulted(checkpoint="/ckpt").change_gang(templates={"": Template(volumes=(claim,))})
 
-    assert made(world)["containers"][0]["volumeMounts"][0]["mountPath"] == "/ckpt/"
+    assert made(world)["containers"][0]["volumeMounts"][0]["subPath"] == "runs/5"
+
+
+@pytest.mark.parametrize("path", ["/ckpt", "/opt/rekindle", "/usr", "/dev", "/lib/x86_64-linux-gnu"])
+def test_the_volume_never_lies_over_our_program_wherever_the_job_mounts_it(path: str) -> None:
+    """Else the scan pod runs what the tenant has put there, as soon as the job mounts it over our program."""
+    claim = msgspec.structs.replace(CLAIM, mounts=(Mount(path),))
+    world = faulted(checkpoint=f"{path}/llm").change_gang(templates={"": Template(volumes=(claim,))})
+
+    (container,) = made(world)["containers"]
+
+    assert container["volumeMounts"] == [
+        {"name": "checkpoints", "mountPath": "/rekindle/volume", "readOnly": True}
+    ]
+    command = container["command"]
+    assert command[:4] == ["/opt/rekindle/bin/rekindle", "checkpoints", "scan", f"{path}/llm"]
+    assert command[command.index("--volume") + 1] == "/rekindle/volume"
+    assert command[command.index("--mounted-at") + 1] == path
+
+
+def test_the_program_is_where_the_image_has_it() -> None:
+    lines = (Path(__file__).parents[2] / "Dockerfile").read_text().splitlines()
+
+    assert "COPY --from=build /opt/rekindle /opt/rekindle" in lines
+    assert PROGRAM == "/opt/rekindle/bin/rekindle"
+
+
+def volume_of(**source: object) -> Template:
+    spec = {
+        "containers": [{"volumeMounts": [{"name": "v", "mountPath": "/ckpt"}]}],
+        "volumes": [{"name": "v", **source}],
+    }
+    return template_of(msgspec.convert(spec, PodSpec))
+
+
+def test_of_a_volume_s_source_only_what_says_which_it_is_reaches_the_scan() -> None:
+    nfs = volume_of(nfs={"server": "s", "path": "/p", "x": 1})
+    claim = volume_of(persistentVolumeClaim={"claimName": "c", "x": 1})
+
+    worlds = [faulted(checkpoint="/ckpt").change_gang(templates={"": one}) for one in (nfs, claim)]
+
+    assert [made(world)["volumes"] for world in worlds] == [
+        [{"name": "checkpoints", "nfs": {"server": "s", "path": "/p", "readOnly": True}}],
+        [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (
+            {"csi": {"driver": "secrets-store.csi.k8s.io", "nodePublishSecretRef": {"name": "s"}}},
+            "/ckpt lies on an inline volume of the CSI driver 'secrets-store.csi.k8s.io'. A scan does",
+        ),
+        ({"hostPath": {"path": "/"}}, "/ckpt lies on a volume of kind hostPath"),
+        ({"secret": {"secretName": "s"}}, "/ckpt lies on a volume of kind secret"),
+        ({"projected": {"sources": []}}, "/ckpt lies on a volume of kind projected"),
+        ({"ephemeral": {}}, "/ckpt lies on a volume of kind other"),
+    ],
+)
+def test_a_volume_that_may_hand_over_secrets_or_the_node_is_refused_with_a_reason_and_the_gang_starts(
+    source: dict[str, object], why: str
+) -> None:
+    world = faulted(checkpoint="/ckpt").change_gang(templates={"": volume_of(**source)})
+
+    advanced(world, Phase.RESUMING)
+
+    status = only_recovery(world).status
+    assert world.scans == {}
+    assert status.reason == Reason.CHECKPOINT_UNVERIFIED
+    assert status.checkpoint is not None
+    assert status.checkpoint.reason.startswith(why)
 
 
 def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
@@ -98,7 +171,74 @@ def test_the_scan_runs_as_the_container_that_writes_the_checkpoints_and_with_its
         "supplementalGroups": [3000],
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    assert "privileged" not in spec["containers"][0]["securityContext"]
+    assert "--other-user" not in spec["containers"][0]["command"]
+
+
+HOSTILE = {
+    "runAsUser": 0,
+    "runAsNonRoot": False,
+    "privileged": True,
+    "procMount": "Unmasked",
+    "seccompProfile": {"type": "Unconfined"},
+    "appArmorProfile": {"type": "Unconfined"},
+    "seLinuxOptions": {"type": "spc_t", "user": "system_u", "role": "system_r", "level": "s0:c1,c2"},
+    "capabilities": {"add": ["SYS_ADMIN"]},
+    "allowPrivilegeEscalation": True,
+    "windowsOptions": {"hostProcess": True},
+    "sysctls": [{"name": "kernel.msgmax", "value": "1"}],
+    "supplementalGroups": [7, "8", -1, True],
+    "fsGroup": "9",
+}
+
+
+@pytest.mark.parametrize("of_container", [False, True])
+def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_container: bool) -> None:
+    container = {"securityContext": HOSTILE, "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}]}
+    template = (
+        Template(volumes=(CLAIM,), containers=(container,))
+        if of_container
+        else Template(volumes=(CLAIM,), security_context=HOSTILE)
+    )
+    spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
+
+    assert spec["securityContext"] == {
+        "runAsUser": 65532,
+        "runAsGroup": 0,
+        "runAsNonRoot": True,
+        "supplementalGroups": [7],
+        "seLinuxOptions": {"level": "s0:c1,c2"},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName", "hostAliases"} & set(spec)
+
+
+@pytest.mark.parametrize("context", [{}, {"runAsUser": 0}, {"runAsUser": None}])
+def test_a_scan_that_cannot_be_the_training_s_user_says_so_to_its_program(context: dict[str, Any]) -> None:
+    """What only root may read is then unknown, and nothing older is chosen in its place."""
+    template = Template(volumes=(CLAIM,), security_context={**context, "runAsGroup": 5, "fsGroup": 6})
+    spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
+
+    who = {key: spec["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")}
+    assert who == {"runAsUser": 65532, "runAsGroup": 5, "fsGroup": 6}
+    assert "--other-user" in spec["containers"][0]["command"]
+
+
+def test_what_another_container_of_the_scan_pod_says_is_not_its_answer() -> None:
+    """As one that a webhook of the namespace has added."""
+    world = choosing()
+    other = Container("sidecar", running=False, exit_code=0, message=choice(90))
+    own = Container("scan", running=False, exit_code=0, message=choice(80))
+    change(world, phase=PodPhase.SUCCEEDED, containers=(other, own))
+    step(world)
+
+    found = only_recovery(world).status.checkpoint
+    assert found is not None
+    assert found.step == 80
 
 
 @pytest.mark.parametrize("annotation", [{}, {"checkpoint_repair": "set-aside"}])

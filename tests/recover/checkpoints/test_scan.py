@@ -267,10 +267,10 @@ def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pyt
     sharded(tmp_path, 40)
     real = os.scandir
 
-    def refusing(path: Path) -> object:
-        if path.name == "step-40":
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
+    def refusing(directory: int) -> object:
+        if os.readlink(f"/proc/self/fd/{directory}").endswith("/step-40"):
+            raise PermissionError(13, "Permission denied")
+        return real(directory)
 
     monkeypatch.setattr(os, "scandir", refusing)
 

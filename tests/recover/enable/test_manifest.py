@@ -11,7 +11,7 @@ import pytest
 from detectors.strict import BadValueError
 from recover.consent import OptIn, opt_in
 from recover.enable.manifest import Enabled, enabled
-from recover.scan_pod import location
+from recover.scan_place import location
 from recover.workloads import WORKLOADS
 from recover.workloads.patches import reads_environment
 
