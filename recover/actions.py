@@ -54,6 +54,9 @@ class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
     body: dict[str, Any]
     namespace: str = ""
     creates: bool = True
+    foreign: Emit | None = None
+    """If given, keys of `data` that the body does not name are removed, and this Event says which, at the
+    beginning of its message."""
 
 
 class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):

@@ -155,7 +155,7 @@ class Executor:
         if isinstance(action, ConfirmGone | ConfirmListed):
             await self._confirm(action, slot)
             return
-        outcome = "unfinished"
+        outcome, news = "unfinished", None
         try:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception(may_pass),
@@ -165,7 +165,7 @@ class Executor:
             ):
                 with attempt:
                     async with slot():
-                        await self._requests.apply(action, seen)
+                        news = await self._requests.apply(action, seen)
             outcome = "done"
         except ReplyLost as error:
             outcome = "unknown"
@@ -186,6 +186,8 @@ class Executor:
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
+        if news is not None:
+            await self._emit(news, slot)
 
     async def _confirm(self, asked: ConfirmGone | ConfirmListed, slot: Slot) -> None:
         """Raises Transient unless the API server shows what the cache shows."""

@@ -92,6 +92,7 @@ class EventReason(StrEnum):
     NODE_HANDED_OVER = "NodeHandedOver"
     INCIDENT_REMADE = "IncidentRemade"
     LEFT_STOPPED = "LeftStopped"
+    VARIABLES_REMOVED = "VariablesRemoved"
     NOT_JUDGED = "NotJudged"
 
 
@@ -325,6 +326,8 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     "the node stays out.",
     EventReason.LEFT_STOPPED: "A person deleted the Recovery of a job that Rekindle has stopped, so a person "
     "must start the job again. The message has the command.",
+    EventReason.VARIABLES_REMOVED: "Somebody else had put variables into the ConfigMap from which the job's "
+    "ranks read theirs. Rekindle removed them before it started the job; the message has their names.",
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }
 

@@ -29,6 +29,9 @@ CONFLICTS_MAX = 3
 NOTE_BYTES_MAX = 1024
 """The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
 
+FOREIGN_TOLD_MAX = 8
+"""A name has up to 253 characters."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -37,17 +40,22 @@ class _Object(msgspec.Struct):
     status: dict[str, Any] | None = None
 
 
+class _Data(msgspec.Struct):
+    data: dict[str, msgspec.Raw] | None = None
+
+
 class Requests:
     def __init__(self, cluster: Cluster, observer: Observer) -> None:
         self._cluster = cluster
         self._observer = observer
 
-    async def apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> None:
+    async def apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> Emit | None:
+        """Returns an Event about what was found, which people must hear of."""
         match action:
             case Create():
                 await self._create(action)
             case Ensure():
-                await self._ensure(action)
+                return await self._ensure(action)
             case Patch():
                 await self._patch_as_seen(action, seen)
             case Delete():
@@ -66,6 +74,7 @@ class Requests:
                         raise
             case _:
                 assert_never(action)
+        return None
 
     async def _create(self, action: Create) -> None:
         """Creates the object and writes its status, whatever the schema's defaults have put there.
@@ -96,15 +105,30 @@ class Requests:
             )
         self._observer.absorb(action.resource, raw)
 
-    async def _ensure(self, action: Ensure) -> None:
+    async def _ensure(self, action: Ensure) -> Emit | None:
         try:
-            await self._cluster.patch(action.resource, action.name, action.body, namespace=action.namespace)
+            foreign = await self._foreign(action)
+            data = dict.fromkeys(foreign) | action.body.get("data", {})
+            body = {**action.body, "data": data} if foreign else action.body
+            await self._cluster.patch(action.resource, action.name, body, namespace=action.namespace)
         except ApiError as error:
             if not error.not_found:
                 raise
-            if not action.creates:
-                return
-            await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
+            if action.creates:
+                await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
+            return None
+        if not foreign or action.foreign is None:
+            return None
+        more = f" and {len(foreign) - FOREIGN_TOLD_MAX} more" if len(foreign) > FOREIGN_TOLD_MAX else ""
+        names = f"{', '.join(foreign[:FOREIGN_TOLD_MAX])}{more}"
+        return msgspec.structs.replace(action.foreign, message=f"{names}: {action.foreign.message}")
+
+    async def _foreign(self, action: Ensure) -> list[str]:
+        """The keys that stand there, and that the action does not name. Raises as the cluster does."""
+        if action.foreign is None:
+            return []
+        raw = await self._cluster.get(action.resource, action.name, action.namespace)
+        return sorted((msgspec.json.decode(raw, type=_Data).data or {}).keys() - action.body["data"].keys())
 
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
         """Patches the object. A conflict over what no decision reads, as a framework's own counters, is no

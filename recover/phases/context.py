@@ -170,14 +170,14 @@ class Context(msgspec.Struct, frozen=True):
         ref = self.gang.ref
         return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
 
-    def event(self, reason: EventReason, message: str, *, warning: bool = False) -> Emit:
-        """On the job; once for each attempt."""
+    def event(self, reason: EventReason, message: str, *, warning: bool = False, key: str = "") -> Emit:
+        """On the job; once for each attempt, and each key if one is given."""
         return Emit(
             reason=reason,
             message=f"{message}. Recovery {self.recovery.metadata.name}, attempt {self.status.attempt}",
             regarding=self.about_gang(),
             warning=warning,
-            key=f"{self.recovery.metadata.name}-{self.status.attempt}-{reason}",
+            key=f"{self.recovery.metadata.name}-{self.status.attempt}-{reason}{key}",
         )
 
 

@@ -12,6 +12,7 @@ from recover.consent import may_recreate
 from recover.model import Gang, World
 from recover.phases import known
 from recover.phases.context import Context
+from recover.reasons import EventReason
 from recover.resources import CONFIGMAPS
 from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
 
@@ -71,7 +72,14 @@ def without_checkpoint(ref: GangRef) -> tuple[Ensure, ...]:
 
 
 def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
+    """Whoever may write ConfigMaps could put variables there that run code in the ranks, as LD_PRELOAD, so
+    only ours are left."""
     namespace = ctx.gang.ref.namespace
+    told = (
+        f"somebody else had put these variables into ConfigMap {name}, from which the containers of "
+        f"{ctx.gang.ref} read theirs. Rekindle removed them before the start. Find out who may write "
+        f"ConfigMaps in namespace {namespace}, and put variables of your own into the job's template"
+    )
     return Ensure(
         what="write-environment",
         resource=CONFIGMAPS,
@@ -83,6 +91,7 @@ def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
             "metadata": {"name": name, "namespace": namespace, "ownerReferences": _owners(ctx.gang)},
             "data": data,
         },
+        foreign=ctx.event(EventReason.VARIABLES_REMOVED, told, warning=True, key=name),
     )
 
 

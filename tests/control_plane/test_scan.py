@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detectors.resource import Resource
-from recover.resources import NAMESPACES, NODES, PODS
+from recover.resources import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.scans import SCANS, answered, says_kubelet, scan_of, with_checkpoints
@@ -25,6 +25,7 @@ QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 RESTRICTED = "pod-security.kubernetes.io/enforce"
+ENVIRONMENT = "llm-rekindle-job"
 DEADLINE_S = 20.0
 """So that a wait that is cut short differs from one that is not, also on a busy machine."""
 SHORT_S = 8.0
@@ -181,6 +182,32 @@ async def test_a_quota_that_was_full_of_the_old_pods_lets_the_scan_in_when_they_
         await answered(stage, 90)
 
         assert await stage.until("choice", lambda: step_chosen(stage)) == 90
+
+
+async def test_what_somebody_else_has_put_into_the_environment_is_gone_when_the_gang_starts(
+    control_plane: ControlPlane,
+) -> None:
+    foreign = {"metadata": {"name": ENVIRONMENT}, "data": {"LD_PRELOAD": "/checkpoints/x.so"}}
+    async with trains(control_plane) as (stage, pod):
+        await stage.create(CONFIGMAPS, foreign, NAMESPACE)
+        await stage.end(pod, exit_code=1)
+        await answered(stage, 90)
+
+        await stage.until("start", lambda: resumes_from(stage, "90"))
+
+        data = (await stage.get(CONFIGMAPS, ENVIRONMENT, NAMESPACE))["data"]
+        assert set(data) == {"REKINDLE_RECOVERY", "REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP"}
+        (note,) = await stage.until("Event", lambda: notes(stage, "VariablesRemoved"))
+        assert note.startswith("LD_PRELOAD: somebody else had put these variables into ConfigMap")
+
+
+async def resumes_from(stage: RealStage, step: str) -> bool:
+    data = (await stage.get(CONFIGMAPS, ENVIRONMENT, NAMESPACE))["data"]
+    return bool(data.get("REKINDLE_RESUME_STEP") == step)
+
+
+async def notes(stage: RealStage, reason: str) -> list[str]:
+    return [event["note"] for event in await stage.all(EVENTS, NAMESPACE) if event["reason"] == reason]
 
 
 async def step_chosen(stage: RealStage) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.cluster.virtual import Clock, run
@@ -344,6 +345,76 @@ def test_our_own_object_is_created_where_it_is_missing_without_the_nulls_of_a_pa
     execute(cluster, (Ensure(what="e", resource=CONFIGMAPS, name="env", namespace="ml", body=body),))
 
     assert cluster.bodies[-1]["data"] == {"A": "1"}
+
+
+FOREIGN = Emit(reason="R", message="somebody else had put these there", regarding={"name": "llm", "uid": "u"})
+
+
+def ensured(cluster: Scripted, data: dict[str, str | None]) -> None:
+    environment = Ensure(
+        what="e",
+        resource=CONFIGMAPS,
+        name="env",
+        namespace="ml",
+        body={"metadata": {"name": "env"}, "data": data},
+        foreign=FOREIGN,
+    )
+    execute(cluster, (environment,))
+
+
+def test_what_is_not_ours_is_removed_from_our_own_object_and_told() -> None:
+    """A variable that runs code in the ranks outlived each of our writes, which merged ours into it."""
+    there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so", "BASH_ENV": "y", "A": "0"}}'
+    cluster = Scripted(get=[there])
+
+    ensured(cluster, {"A": "1", "B": None})
+
+    change, event = cluster.bodies
+    assert change["data"] == {"LD_PRELOAD": None, "BASH_ENV": None, "A": "1", "B": None}
+    assert event["note"] == "BASH_ENV, LD_PRELOAD: somebody else had put these there"
+
+
+def test_of_many_foreign_keys_a_few_are_named() -> None:
+    there = {"metadata": {"name": "env"}, "data": {f"K{number:03}": "v" for number in range(500)}}
+    cluster = Scripted(get=[msgspec.json.encode(there)])
+
+    ensured(cluster, {})
+
+    change, event = cluster.bodies
+    assert change["data"] == dict.fromkeys(there["data"])
+    assert event["note"].startswith("K000, K001, K002, K003, K004, K005, K006, K007 and 492 more: somebody")
+
+
+@pytest.mark.parametrize("there", [b'{"metadata": {"name": "env"}}', b'{"metadata": {}, "data": {"A": "0"}}'])
+def test_where_nothing_is_foreign_nothing_is_told(there: bytes) -> None:
+    cluster = Scripted(get=[there])
+
+    ensured(cluster, {"A": "1"})
+
+    assert cluster.calls == [("get", "env"), ("patch", "env")]
+
+
+def test_an_environment_that_is_missing_is_created_and_nothing_told() -> None:
+    cluster = Scripted(get=[MISSING])
+
+    ensured(cluster, {"A": "1"})
+
+    assert [method for method, _ in cluster.calls] == ["get", "create"]
+
+
+def test_the_gang_is_not_started_where_foreign_variables_cannot_be_removed() -> None:
+    """As from a ConfigMap that somebody has made immutable."""
+    there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so"}}'
+    words = "data: Forbidden: field is immutable when `immutable` is set"
+    cluster = Scripted(get=[there, there], patch=[ApiError(422, "Invalid", words)])
+    environment = Ensure(
+        what="e", resource=CONFIGMAPS, name="env", namespace="ml", body={"data": {}}, foreign=FOREIGN
+    )
+
+    _, observer = execute(cluster, (environment, patch()))
+
+    assert ("patch", "r1") not in cluster.calls
+    assert words in observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/env"].words
 
 
 def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:

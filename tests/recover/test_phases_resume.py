@@ -11,7 +11,7 @@ from detectors.contract import Edge, Fault
 from recover.actions import Ensure, Patch
 from recover.api import Phase
 from recover.model import Mount, PodPhase, Refusal, Template, Terminal, Volume, VolumeKind
-from recover.reasons import Reason
+from recover.reasons import EventReason, Reason
 from tests.acting import (
     acts,
     advanced,
@@ -38,6 +38,16 @@ def chosen(world: Worlds, message: str | None = None, *, wait_s: float = 0.0) ->
         scanned(world, message)
     assert step(world.later(wait_s))[0] == "recovery-resuming"
     return world
+
+
+def test_each_start_removes_what_somebody_else_has_put_into_the_environment() -> None:
+    world = chosen(faulted(checkpoint="/ckpt/llm"), choice(80))
+
+    (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
+
+    assert found.foreign is not None
+    assert found.foreign.reason == EventReason.VARIABLES_REMOVED
+    assert found.foreign.regarding["name"] == "llm"
 
 
 def environment(world: Worlds) -> dict[str, str | None]:
@@ -188,6 +198,18 @@ def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
     assert "ConfigMap llm-rekindle-pytorchjob before it, was not taken within 600 s" in status.message
     assert acts(look(world)) == ["start-gang"]
     assert advanced(world, Phase.VERIFYING).status.reason == ""
+
+
+def test_a_start_that_an_immutable_configmap_refuses_says_how_a_person_helps() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    words = "422 Invalid: data: Forbidden: field is immutable when `immutable` is set"
+    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(world.now, words, may_pass=False)
+
+    step(world)
+
+    message = only_recovery(world).status.message
+    assert f"{words}. kubectl delete configmap -n ml llm-rekindle-pytorchjob helps" in message
 
 
 @pytest.mark.parametrize(
