@@ -86,6 +86,12 @@ _TOLD_BEFORE = frozenset(
     | {"sampling", "generating", "decoding"}
 )
 """`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
+_SET_UP = _TOLD_BEFORE | frozenset(
+    {"installing", "pulling", "cloning", "copying", "creating", "checking", "verifying", "configuring"}
+    | {"initializing", "launching", "setting", "writing", "processing", "computing", "calling", "performing"}
+)
+_NEXT_WORD = re.compile(r"[\s\])}:.,|-]{1,6}([a-z]+)")
+"""`[Step 2/5] Installing python:3.11`: the word behind the number tells of a preparation."""
 _EVALUATION = re.compile(
     r"\b(?:(?:val|valid|validation|validating|eval|evaluation|evaluating)(?:[\])]| [|-]|[,:|](?! *-?[\d.]))"
     r"|(?:val|valid|validation|eval|test) $)"
@@ -101,6 +107,10 @@ _EPOCH = re.compile(r"epoch[\"']?[ :=\[(|#]{0,4}\d+(?![\d.]*\d)")
 _TIME = re.compile(r" ?(?:ms|[smhuµ]|secs?|seconds?|min(?:ute)?s?|hours?)\b(?! ?[:=])")
 """`step 12 ms | loss 2.1` tells of a duration."""
 _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
+_BUILD = re.compile(
+    r" : (?:from|run|copy|add|env|arg|cmd|user|label|shell|expose|volume|workdir|entrypoint|maintainer)\b"
+)
+"""`Step 1/6 : FROM nginx:1.21` of a container image that is built."""
 _FIGURE = re.compile(
     r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|"
     r"(?<!put )tokens?|samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
@@ -176,9 +186,15 @@ def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
 
 def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str) -> Wording | None:
     found = _TOTAL.match(lower, end)
+    behind = found.end() if found is not None else end
+    if _BUILD.match(lower, behind) is not None:
+        return None
+    following = _NEXT_WORD.match(lower, behind)
+    is_setup = following is not None and following[1] in _SET_UP
     total = count_of(found["total"]) if found is not None else None
     of_epoch = rank > 0 and "epoch" in lower and _EPOCH.search(lower, 0, begin) is not None
-    is_plain = rank < _MANY_RANK and (_gives_figure(lower, end) or _says_no_more(line, lower, end))
+    may_be_plain = rank < _MANY_RANK and not is_setup
+    is_plain = may_be_plain and (_gives_figure(lower, end) or _says_no_more(line, lower, end))
     if rank == _RANKS["batch"] and not (of_epoch and is_plain):
         return None
     return Wording(count_of(digits), total, is_plain, of_epoch, of_run=rank == 0)
