@@ -73,7 +73,9 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_bytes: Bytes = 256 * 1024
     """Read of one file at a time, so that a pod that prints gigabytes starves nobody."""
     read_pause_s: PositiveSeconds = 0.1
-    """Between two reads of one file. With `read_bytes` it bounds the rate, and so the agent's CPU."""
+    """Between two reads of one file. With `read_bytes` it bounds the rate of one file."""
+    node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
+    """Read of all files together; each that prints more waits for its turn. It bounds the agent's CPU."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
     """A file further behind than this is continued near its end; what is skipped is counted in a metric."""
     line_bytes_max: Bytes = 16 * 1024

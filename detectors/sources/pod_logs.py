@@ -23,6 +23,7 @@ from detectors.sources.container_log import Container, PodLogSink
 from detectors.sources.cri import parse_line
 from detectors.sources.inotify import FolderWatch
 from detectors.sources.room import gives_way, told
+from detectors.sources.turns import Turns
 
 __all__ = ["PodLogs", "parse_pod_folder"]
 
@@ -61,6 +62,7 @@ class PodLogs:
         self._first: frozenset[str] = frozenset()
         self._left_out: set[PodRef] = set()
         self._seen_cgroup = False
+        self._turns = Turns(settings.node_bytes_per_s)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -224,23 +226,33 @@ class PodLogs:
         return True
 
     def _read(self, container: Container) -> None:
-        """Reads one piece now; where there is more, the next one a moment later."""
+        """Reads what there is. Of much it reads one piece, and the next one in its turn."""
         if container.timer is not None or container.ended:
             return
         loop = asyncio.get_running_loop()
-        wait_s = container.read_at_s + self._settings.read_pause_s - loop.time()
-        while wait_s <= 0:
+        now_s = loop.time()
+        may_read_at_s = container.read_at_s + self._settings.read_pause_s
+        while may_read_at_s <= now_s and self._turns.is_free(now_s):
             read_bytes = self._read_piece(container, self._settings.read_bytes)
+            self._turns.used(read_bytes, now_s)
             if read_bytes == 0:
                 return
-            if read_bytes >= self._settings.read_bytes // 2:  # there is more: let the others have their turn
-                container.read_at_s = loop.time()
+            now_s = loop.time()
+            if read_bytes >= self._settings.read_bytes // 2:  # there is more
+                container.read_at_s = now_s
                 break
-        container.timer = loop.call_later(max(wait_s, self._settings.read_pause_s), self._again, container)
+        wanted = min(container.file.backlog_bytes(), self._settings.read_bytes)
+        wait_s = max(
+            container.read_at_s + self._settings.read_pause_s - now_s, self._turns.take(wanted, now_s)
+        )
+        container.timer = loop.call_later(wait_s, self._in_turn, container)
 
-    def _again(self, container: Container) -> None:
+    def _in_turn(self, container: Container) -> None:
+        """What it reads now was accounted for when it took its turn."""
         container.timer = None
-        self._read(container)
+        if self._read_piece(container, self._settings.read_bytes) > 0:
+            container.read_at_s = asyncio.get_running_loop().time()
+            self._read(container)
 
     def _read_piece(self, container: Container, bytes_max: int) -> int:
         """Bytes read. A rotated log takes one piece for its rest and one for its successor."""

@@ -32,6 +32,7 @@ def line(text: str, tag: str = "F", stream: str = "stdout") -> str:
 class Heard:
     def __init__(self) -> None:
         self.lines: list[tuple[int, str]] = []
+        self.pods: set[str] = set()
         self.ended: list[int] = []
         self.removed: list[PodRef] = []
         self.coverage: list[str] = []
@@ -43,6 +44,7 @@ class Heard:
 
     def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
         self.lines.append((pod.instance, text))
+        self.pods.add(pod.uid)
         self.news.set()
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
@@ -316,6 +318,19 @@ async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> No
         await heard.until(lambda: (0, "step 1") in heard.lines)
 
         assert len(heard.lines) < 4_000
+
+
+async def test_many_pods_that_print_much_share_one_rate_and_hold_up_no_other(host: Host) -> None:
+    """A rate for each file alone would leave the agent no time for the kernel's lines."""
+    settings = Logs(ended_poll_s=0.02, read_pause_s=0.01, read_bytes=16 * 1024, node_bytes_per_s=200_000)
+    for number in range(20):
+        host.write("".join(line(f"noise {n} " + "x" * 200) for n in range(400)), uid=f"loud-{number}")
+    async with host.followed(settings) as heard:
+        await heard.until(lambda: len({uid for uid in heard.pods if uid.startswith("loud")}) == 20)
+        host.write(line("step 1"), uid="quiet")
+        await heard.until(lambda: (0, "step 1") in heard.lines)
+
+        assert len(heard.lines) < 20 * 400 // 2, "each had its turn, and none was read to its end before"
 
 
 FEW = Logs(ended_poll_s=0.02, read_pause_s=0.01, containers_max=3)
