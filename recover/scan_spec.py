@@ -26,8 +26,6 @@ PROGRAM = "/opt/rekindle/bin/rekindle"
 VOLUME = "/rekindle/volume"
 """Our image has nothing there. The job's own path may be that of our program, or of what it loads."""
 MESSAGE_FILE = "/dev/termination-log"
-USER = 65532
-"""The image's own user: in place of root, and of a user that the template does not name."""
 GROUPS_MAX = 32
 
 _SHARE = 5 / 6
@@ -111,7 +109,9 @@ def _who(place: Place) -> dict[str, Any]:
     """The pod's security context. It fits Pod Security's profile `restricted`, whatever the template says."""
     asked = _security_context(place)
     user, group = _user_of(place), _id(asked.get("runAsGroup"))
-    who: dict[str, Any] = {"runAsNonRoot": True, "runAsUser": USER if user is None else user}
+    who: dict[str, Any] = {"runAsNonRoot": True}
+    if user is not None:  # else the image's own, or the one that the namespace's admission gives to each pod
+        who["runAsUser"] = user
     if group is not None or user is None:
         # Files of a training that runs as root belong to root's group, which carries no right but to them.
         who["runAsGroup"] = group or 0

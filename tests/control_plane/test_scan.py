@@ -152,7 +152,8 @@ async def test_the_scan_of_a_hostile_job_is_admitted_where_only_restricted_pods_
         assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/rekindle/volume"]
         assert container["command"][0] == "/opt/rekindle/bin/rekindle"
         who = scan["spec"]["securityContext"]
-        assert (who["runAsUser"], who["seLinuxOptions"]) == (65532, {"level": "s0:c1,c2"})
+        assert (who["runAsNonRoot"], who["seLinuxOptions"]) == (True, {"level": "s0:c1,c2"})
+        assert "runAsUser" not in who
         await answered(stage, 90)
         assert await stage.until("choice", lambda: step_chosen(stage)) == 90
         (recovery,) = await recoveries(stage, "llm")

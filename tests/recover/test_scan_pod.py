@@ -76,6 +76,7 @@ def test_the_program_is_where_the_image_has_it() -> None:
 
     assert "COPY --from=build /opt/rekindle /opt/rekindle" in lines
     assert PROGRAM == "/opt/rekindle/bin/rekindle"
+    assert "USER 65532:65532" in lines, "by a number, so that runAsNonRoot admits it"
 
 
 def volume_of(**source: object) -> Template:
@@ -202,7 +203,6 @@ def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_cont
     spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
 
     assert spec["securityContext"] == {
-        "runAsUser": 65532,
         "runAsGroup": 0,
         "runAsNonRoot": True,
         "supplementalGroups": [7],
@@ -219,12 +219,18 @@ def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_cont
 
 @pytest.mark.parametrize("context", [{}, {"runAsUser": 0}, {"runAsUser": None}])
 def test_a_scan_that_cannot_be_the_training_s_user_says_so_to_its_program(context: dict[str, Any]) -> None:
-    """What only root may read is then unknown, and nothing older is chosen in its place."""
+    """What only root may read is then unknown, and nothing older is chosen in its place. The user is the
+    image's: one that we name may lie outside of the range that the namespace's admission allows."""
     template = Template(volumes=(CLAIM,), security_context={**context, "runAsGroup": 5, "fsGroup": 6})
     spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
 
-    who = {key: spec["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")}
-    assert who == {"runAsUser": 65532, "runAsGroup": 5, "fsGroup": 6}
+    assert spec["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsGroup": 5,
+        "fsGroup": 6,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     assert "--other-user" in spec["containers"][0]["command"]
 
 
