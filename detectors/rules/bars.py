@@ -87,8 +87,9 @@ def bar_in(piece: str) -> Bar | None:
     head = piece[: opening if opening >= 0 else found.start() + 1]
     name = _PERCENT.sub("", head[-_NAME_CHARS_MAX:])
     if name and not name.isspace():
-        name = _RANK.sub("", name)
-    name = name.strip().rstrip(": ")
-    total = None if found["total"] == "?" else int(found["total"])
+        name = _RANK.sub("", name).strip().rstrip(": ")
+    else:
+        name = ""
+    count, total = found.groups()
     behind, up, _ = piece[found.end() :].partition(_CURSOR_UP)
-    return Bar(name=name, count=int(found["count"]), total=total, behind=behind, is_inner=bool(up))
+    return Bar(name, int(count), None if total == "?" else int(total), behind, is_inner=bool(up))

@@ -17,20 +17,39 @@ __all__ = ["TRIGGERS", "Mark", "Rows", "compiled", "is_exception", "mark_in", "r
 
 # fmt: off
 TRIGGERS = (
-    "onn", "gna", "xc", "rro", "ive", "ail", "ost", "t o", "ime", "ERR", "_STAT", "EI", "EL", "EJ", "EZ",
-    "EE", "EH", "HCCL_", "IL", "RT", "US", "()", "tu", "ex", "ie", "pt", "un", "na", "ss ", "ot ",
-    "il", "et", "ti", "ro", "al", "ou", "ar", "ed", "or ", "Mem", "E", ": ",
+    "US", "_E", "AB", "()", "EE", "onn", "EL", "IL", "ER", "rro", "uc", "pt", "ted", "ing ", "ut", "os", "il",
+    "ti", "al", "en", "ro", ": ", "et",
 )
 # fmt: on
-"""Each pattern is looked for only where the first of these that it holds is in the line. They are short, so
-that few cover all patterns; those before the others are rare in the lines of a healthy training. A pattern
-without any is its own trigger, which costs a search for each new line."""
+"""A pattern without a rare word is looked for only where the first of these that it holds is in the line.
+They are short, so that few cover most patterns, and the first ones are rare in the lines of a healthy
+training. A pattern without any is its own trigger, which costs a search for each new line."""
+_FREQUENT = frozenset(
+    {"a", "an", "and", "are", "at", "be", "been", "by", "for", "from", "has", "have", "in", "is", "it", "no"}
+    | {
+        "not",
+        "of",
+        "on",
+        "one",
+        "or",
+        "out",
+        "that",
+        "the",
+        "this",
+        "to",
+        "was",
+        "we",
+        "while",
+        "with",
+        "all",
+    }
+    | {"your", "when", "after", "before", "more", "loss", "data", "step", "file", ":", "=", "/"}
+)
+"""Words that many healthy lines hold."""
 _EXCEPTION = re.compile(r"([^\W\d][\w.]*)(?::|$)")
 _LIKE_AN_EXCEPTION = re.compile(
     r"(?:Error|Exception|Warning|Interrupt|Exit|Empty|Full|Timeout|Failure|Abort|Cancelled|Errors)$"
 )
-
-
 _Pattern = tuple[int, str, str]
 """The place of its row, the pattern, and the same without digits."""
 
@@ -65,13 +84,17 @@ class Rows:
         self.main = _traceback_place(rows, Traceback.MAIN)
         self.thread = _traceback_place(rows, Traceback.THREAD)
         """Places of the rows that name a traceback."""
-        by_trigger: dict[str, list[_Pattern]] = {}
+        self.by_trigger: dict[str, list[_Pattern]] = {}
+        self.by_word: dict[str, list[_Pattern]] = {}
+        """Patterns that hold a whole word between two spaces, which a line that they match has as well."""
         for place, row in enumerate(rows):
             for pattern in row.patterns:
                 words = without_digits(pattern)
-                trigger = next((one for one in TRIGGERS if one in words), words)
-                by_trigger.setdefault(trigger, []).append((place, pattern, words))
-        self.by_trigger = tuple((trigger, tuple(those)) for trigger, those in by_trigger.items())
+                if word := _rare_word(words):
+                    self.by_word.setdefault(word, []).append((place, pattern, words))
+                else:
+                    trigger = next((one for one in TRIGGERS if one in words), words)
+                    self.by_trigger.setdefault(trigger, []).append((place, pattern, words))
         self.near = by_words(self._near)
         """The patterns that may be in a line, in order of precedence, with the places of their rows."""
 
@@ -79,13 +102,11 @@ class Rows:
         return next((place for place, row in enumerate(self.rows) if row.code == code), None)
 
     def _near(self, line: str) -> tuple[tuple[int, str], ...]:
-        found = [
-            (place, pattern)
-            for trigger, patterns in self.by_trigger
-            if trigger in line
-            for place, pattern, words in patterns
-            if words in line
-        ]
+        groups = [patterns for trigger, patterns in self.by_trigger.items() if trigger in line]
+        groups += [self.by_word[word] for word in self.by_word.keys() & line.split()]
+        if not groups:
+            return ()
+        found = [(place, pattern) for group in groups for place, pattern, words in group if words in line]
         return tuple(sorted(found))
 
 
@@ -122,6 +143,13 @@ def is_exception(line: str) -> bool:
         return True
     # Somebody's own class: at least two humps.
     return name[0].isupper() and any(a.islower() and b.isupper() for a, b in pairwise(name))
+
+
+def _rare_word(pattern: str) -> str:
+    """The longest word within a pattern that stands between spaces, and is in few healthy lines; empty if
+    there is none."""
+    inner = (word for word in pattern.split(" ")[1:-1] if word.split() == [word])
+    return max((word for word in inner if word.lower() not in _FREQUENT), key=len, default="")
 
 
 def _traceback_place(rows: tuple[LogErrorRow, ...], traceback: Traceback) -> int:

@@ -6,9 +6,11 @@ only keeps the lines, the first for each template.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 
 import msgspec
 
@@ -25,12 +27,14 @@ from detectors.log_template import (
     parse,
     without_colours,
 )
-from detectors.rules.words import REMEMBERED_CHARS_MAX, by_words, without_digits
+from detectors.rules.words import by_words, without_digits
 from detectors.sizes import parse_size
 
 __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
 
 _LINE_CHARS_MAX = 16 * 1024
+_PARTS = ("cuda", "paddle", "float", "alloc")
+"""Most heads of the built-in templates hold one of these, and most lines hold none."""
 
 
 class _Sought(msgspec.Struct, frozen=True):
@@ -104,23 +108,28 @@ def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
 
 
 def _finder(sought: tuple[_Sought, ...]) -> Callable[[str], tuple[_Sought, ...]]:
+    """By the words of a line, those that may match it."""
+    by_part: dict[str, list[tuple[int, str, _Sought]]] = {}
+    for number, one in enumerate(_by_head(sought)):
+        head = without_digits(one.template.head)
+        part = next((part for part in _PARTS if part in head), head)
+        by_part.setdefault(part, []).append((number, head, one))
+
+    def near(words: str) -> tuple[_Sought, ...]:
+        lower = lowered(words)
+        held = [those for part, those in by_part.items() if part in lower]
+        found = [(number, one) for those in held for number, head, one in those if head in lower]
+        return tuple(one for _, one in sorted(found, key=itemgetter(0)))
+
+    return by_words(near)
+
+
+def _by_head(sought: tuple[_Sought, ...]) -> Iterator[_Sought]:
+    """Those with one head stand together."""
     by_head: dict[str, list[_Sought]] = {}
     for one in sought:
         by_head.setdefault(one.template.head, []).append(one)
-    remembered = by_words(
-        partial(_with_heads, [(without_digits(head), those) for head, those in by_head.items()])
-    )
-
-    def near(line: str) -> tuple[_Sought, ...]:
-        # Of a bar that is drawn for hours the runtime hands on kilobytes at once, each time others.
-        return remembered(line) if len(line) <= REMEMBERED_CHARS_MAX else _with_heads(by_head.items(), line)
-
-    return near
-
-
-def _with_heads(by_head: Iterable[tuple[str, list[_Sought]]], line: str) -> tuple[_Sought, ...]:
-    lower = lowered(line)
-    return tuple(one for head, those in by_head if head in lower for one in those)
+    return chain.from_iterable(by_head.values())
 
 
 def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:

@@ -7,26 +7,17 @@ stands for all of it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
-from detectors.catalog.steps import (
-    Complete,
-    EvaluationRow,
-    MetricsRow,
-    SaveRow,
-    StepCatalog,
-    StepRow,
-    TotalRow,
-    packaged_steps,
-)
+from detectors.catalog.steps import Complete, StepCatalog, packaged_steps
 from detectors.rules import bars, wordings
 from detectors.rules.words import by_words
 
 __all__ = [
     "ANONYMOUS",
+    "COMMON",
     "LOSS_BAR",
     "PLAIN",
     "PLAIN_OF_EPOCH",
@@ -51,6 +42,13 @@ PLAIN = "wording"
 PLAIN_OF_EPOCH = "wording with an epoch"
 PLAIN_OF_RUN = "global wording"
 VAGUE = "wording of "
+COMMON = (
+    *("step", "iter", "epoch", "train", "batch", "loss", "_updates", "kimg", "up. "),
+    *("sav", "checkpoint", "finalized", "[torch]", "val", "test: ", "*****", "g "),
+)
+"""Each trigger of the catalogue holds one of these, and most lines hold none."""
+_OF_BARS = ("/ [", "/? [", "<?, ?")
+"""Each bar of tqdm holds one of these, without its digits: `12/100 [00:10<01:15, ...`."""
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
 _BETWEEN_CHARS_MAX = 8
@@ -113,17 +111,15 @@ class Sign(msgspec.Struct, frozen=True):
 Read = Candidate | Total | Metrics | Save | Sign
 
 
-_Searched = tuple[str, re.Pattern[str]]
-"""A trigger, in lower case, and the pattern for lines that hold it."""
-
-
 class _Compiled(msgspec.Struct, frozen=True):
-    steps: tuple[_Searched, ...]
+    steps: tuple[re.Pattern[str], ...]
     """Of the steps, and then of the totals."""
-    metrics: tuple[_Searched, ...]
-    saves: tuple[_Searched, ...]
-    evaluations: tuple[_Searched, ...]
+    metrics: tuple[re.Pattern[str], ...]
+    saves: tuple[re.Pattern[str], ...]
+    evaluations: tuple[re.Pattern[str], ...]
     bars: tuple[re.Pattern[str], ...]
+    by_common: tuple[tuple[str, tuple[tuple[str, int, int], ...]], ...]
+    """For each part of COMMON the triggers that hold it, with the number of the list above and the place."""
     catalog: StepCatalog
 
 
@@ -161,14 +157,14 @@ def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total |
     if near.bar and (bar := bars.bar_in(line)) is not None:
         return _by_bar(bar, saves)
     compiled = _compiled()
-    if any(compiled.evaluations[number][1].search(line) for number in near.evaluations):
+    if any(compiled.evaluations[number].search(line) for number in near.evaluations):
         return Sign(line[:_SKELETON_CHARS_MAX], evaluates=True)
     if near.wording:
         lower = line.lower()
         wording = wordings.wording_in(line, lower)
         if wording is not None:
             return _by_wording(wording, lower)
-    if any(compiled.metrics[number][1].search(line) for number in near.metrics):
+    if any(compiled.metrics[number].search(line) for number in near.metrics):
         return Metrics(line[:_SKELETON_CHARS_MAX])
     return None
 
@@ -176,20 +172,17 @@ def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total |
 @by_words
 def _near(words: str) -> Near:
     """`words` is a line without its digits. No trigger holds a digit."""
-    compiled, lower = _compiled(), words.lower()
-    has_batch = "batch" in lower and "epoch" in lower
-    return Near(
-        steps=_held(compiled.steps, lower),
-        metrics=_held(compiled.metrics, lower),
-        saves=_held(compiled.saves, lower),
-        evaluations=_held(compiled.evaluations, lower),
-        bar="<" in words,
-        wording="step" in lower or "iter" in lower or has_batch,
-    )
-
-
-def _held(searched: tuple[_Searched, ...], lower: str) -> tuple[int, ...]:
-    return tuple(number for number, (trigger, _) in enumerate(searched) if trigger in lower)
+    lower = words.lower()
+    held: tuple[list[int], ...] = ([], [], [], [])
+    for part, triggers in _compiled().by_common:
+        if part in lower:
+            for trigger, of, number in triggers:
+                if trigger in lower:
+                    held[of].append(number)
+    steps, metrics, saves, evaluations = (tuple(sorted(numbers)) if numbers else () for numbers in held)
+    wording = "step" in lower or "iter" in lower or ("batch" in lower and "epoch" in lower)
+    bar = "<" in words and any(part in words for part in _OF_BARS)
+    return Near(steps, metrics, saves, evaluations, bar=bar, wording=wording)
 
 
 def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
@@ -209,7 +202,7 @@ def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
     compiled = _compiled()
     rows = compiled.catalog.steps
     for number in near.steps:
-        found = compiled.steps[number][1].search(line)
+        found = compiled.steps[number].search(line)
         if found is None:
             continue
         if number >= len(rows):
@@ -233,7 +226,7 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
     if not bar.name:
         if bar.total is None:
             return Sign(f"{bar.count}")
-        is_its = any(save.step == bar.count for save in saves)
+        is_its = bool(saves) and any(save.step == bar.count for save in saves)
         trains = not is_its and bars.gives_loss(bar)
         return Candidate(
             f"{ANONYMOUS}{bar.total}",
@@ -259,7 +252,7 @@ def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
 def _saves(line: str, near: Near) -> tuple[Save, ...]:
     compiled = _compiled()
     for number in near.saves:
-        found = compiled.saves[number][1].search(line)
+        found = compiled.saves[number].search(line)
         if found is not None:
             row, step = compiled.catalog.saves[number], found.groupdict().get("step")
             return (Save(row.name, int(step[:18]) if step is not None else None, row.complete),)
@@ -269,20 +262,22 @@ def _saves(line: str, near: Near) -> tuple[Save, ...]:
 @lru_cache(maxsize=1)
 def _compiled() -> _Compiled:
     catalog = packaged_steps()
+    lists = ((*catalog.steps, *catalog.totals), catalog.metrics, catalog.saves, catalog.evaluations)
+    by_common: dict[str, list[tuple[str, int, int]]] = {part: [] for part in COMMON}
+    for of, rows in enumerate(lists):
+        for number, row in enumerate(rows):
+            part = next(part for part in COMMON if part in row.trigger)
+            by_common[part].append((row.trigger, of, number))
+    steps, metrics, saves, evaluations = (tuple(re.compile(row.pattern) for row in rows) for rows in lists)
     return _Compiled(
-        steps=_searched((*catalog.steps, *catalog.totals)),
-        metrics=_searched(catalog.metrics),
-        saves=_searched(catalog.saves),
-        evaluations=_searched(catalog.evaluations),
+        steps=steps,
+        metrics=metrics,
+        saves=saves,
+        evaluations=evaluations,
         bars=tuple(re.compile(row.called) for row in catalog.bars),
+        by_common=tuple((part, tuple(triggers)) for part, triggers in by_common.items()),
         catalog=catalog,
     )
-
-
-def _searched(
-    rows: Sequence[StepRow | TotalRow | MetricsRow | SaveRow | EvaluationRow],
-) -> tuple[_Searched, ...]:
-    return tuple((row.trigger, re.compile(row.pattern)) for row in rows)
 
 
 def _by_template(line: str, template: str) -> Candidate | None:

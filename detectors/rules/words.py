@@ -11,7 +11,6 @@ asks looks for it there, digits and all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TypeVar
 
 __all__ = ["REMEMBERED_CHARS_MAX", "by_words", "without_digits"]
@@ -35,14 +34,18 @@ def without_digits(text: str) -> str:
 def by_words(search: Callable[[str], T]) -> Callable[[str], T]:
     """`search`, which gets a line without its digits, and is asked once for all that are the same so."""
 
-    @lru_cache(maxsize=_REMEMBERED_MAX)
-    def remembered(words: bytes) -> T:
-        return search(words.decode("utf-8", "surrogatepass"))
+    memory: dict[bytes, T] = {}
 
     def found(line: str) -> T:
-        if len(line) > REMEMBERED_CHARS_MAX:
-            return search(without_digits(line))
-        return remembered(_words(line))
+        words = _words(line)
+        if words in memory:
+            return memory[words]
+        told = search(words.decode("utf-8", "surrogatepass"))
+        if len(line) <= REMEMBERED_CHARS_MAX:
+            if len(memory) >= _REMEMBERED_MAX:
+                memory.clear()  # cheaper than to drop the oldest, where every line is a new one
+            memory[words] = told
+        return told
 
     return found
 

@@ -54,6 +54,8 @@ class Joiner:
     def add(self, line: CriLine) -> str | None:
         """The whole line once its end has come, or the pieces of it that are written over."""
         if not line.partial:
+            if not self._parts:
+                return line.text.rstrip("\r")
             return self._taken(line.stream, line.text).rstrip("\r")
         over, returned, rest = line.text.rpartition("\r")
         done = self._taken(line.stream, over) + returned if returned else None

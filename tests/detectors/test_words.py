@@ -44,6 +44,16 @@ def test_a_literal_without_digits_stands_in_each_line_without_digits_that_holds_
     assert without_digits(literal) in without_digits(before + literal + behind)
 
 
+def test_what_is_remembered_is_bounded() -> None:
+    asked: list[str] = []
+    found = by_words(lambda words: asked.append(words) or len(asked))  # type: ignore[func-returns-value]
+
+    first = found("first")
+    for number in range(2000):
+        found("x" * (number % 400) + "yz"[number % 2] * (number // 400))
+    assert found("first") > first
+
+
 def test_lines_with_the_same_words_are_searched_once_and_long_ones_each_time() -> None:
     asked: list[str] = []
     found = by_words(lambda words: asked.append(words) or len(asked))  # type: ignore[func-returns-value]
