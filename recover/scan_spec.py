@@ -16,7 +16,16 @@ from recover.model import Mount
 from recover.scan_place import MOUNTABLE, Place
 from recover.settings import Settings
 
-__all__ = ["CONTAINER", "MEMORY_LIMIT", "MESSAGE_FILE", "PROGRAM", "VOLUME", "command_of", "spec_of"]
+__all__ = [
+    "CONTAINER",
+    "MEMORY_LIMIT",
+    "MESSAGE_FILE",
+    "PROGRAM",
+    "VOLUME",
+    "command_of",
+    "spec_of",
+    "user_of",
+]
 
 CONTAINER = "scan"
 MEMORY_LIMIT = "4Gi"
@@ -49,7 +58,7 @@ def command_of(
         "--time",
         f"{scan_deadline_s * _SHARE:g}",
     ]
-    if _user_of(place) is None:
+    if user_of(place) is None:
         command.append("--other-user")
     for step in exclude:
         command += ["--exclude", str(step)]
@@ -108,7 +117,7 @@ def _mount(mount: Mount) -> dict[str, Any]:
 def _who(place: Place) -> dict[str, Any]:
     """The pod's security context. It fits Pod Security's profile `restricted`, whatever the template says."""
     asked = _security_context(place)
-    user, group = _user_of(place), _id(asked.get("runAsGroup"))
+    user, group = user_of(place), _id(asked.get("runAsGroup"))
     who: dict[str, Any] = {"runAsNonRoot": True}
     if user is not None:  # else the image's own, or the one that the namespace's admission gives to each pod
         who["runAsUser"] = user
@@ -130,7 +139,7 @@ def _who(place: Place) -> dict[str, Any]:
     return {**who, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def _user_of(place: Place) -> int | None:
+def user_of(place: Place) -> int | None:
     """The gang's user; None where that is root, or named by its image alone."""
     return _id(_security_context(place).get("runAsUser")) or None
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recover.checkpoints.annotation import ANNOTATION, LocationError, parse
+from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, parse
 from recover.doctor.model import Case, Finding, Place, Severity
 from recover.model import VolumeKind
+from recover.scan_place import Place as ScanPlace
 from recover.scan_place import Unscannable, location, mounted
+from recover.scan_spec import user_of
 
 __all__ = ["annotation", "claim", "volume"]
 
@@ -79,12 +81,29 @@ def volume(case: Case) -> Iterator[Finding]:
         )
         return
     try:
-        location(case.gang)
+        place = location(case.gang)
     except Unscannable as why:
         name, severity, means = _UNSCANNED.get(kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED))
         yield Finding(
             name=name, severity=severity, what=str(why), where=where, means=means, fix=f"{_A_CLAIM}, or nfs"
         )
+        return
+    yield from _repair(case, place)
+
+
+def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
+    """A scan never runs as root, and what root has made only root may change."""
+    allowed = case.gang.annotations.get(REPAIR, "")
+    if allowed.strip() in ("", "none") or user_of(place) is not None:
+        return
+    yield Finding(
+        name="repair-by-another-user",
+        severity=Severity.RISKS,
+        what="its containers run as root or as their image's user, and a scan never runs as root",
+        where=case.at(f"metadata.annotations[{REPAIR}]", allowed),
+        means="the scan may not change what that user has written, so the repair does not happen",
+        fix="securityContext: {runAsUser: ID} in the pod template, or an fsGroup that may write there",
+    )
 
 
 def claim(case: Case) -> Iterator[Finding]:

@@ -197,9 +197,7 @@ def _not_taken(ctx: Context) -> Step:
     if refusal is not None:
         how = f"is refused, and is tried again: {ctx.words_of(refusal)}"
         if "immutable" in refusal.words:
-            how += (
-                f". kubectl delete configmap -n {ctx.gang.ref.namespace} {environment_name(ctx.gang)} helps"
-            )
+            how += f". kubectl delete configmap -n {ctx.gang.ref.namespace} {' '.join(names(ctx))} helps"
     else:
         how = f"was not taken within {within_s:g} s, and is tried again"
     message = f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, {how}"

@@ -48,6 +48,7 @@ def test_a_job_that_is_all_right_has_no_finding_in_a_file_and_in_a_cluster(kind:
 
 
 CHECKPOINT = "metadata.annotations[rekindle.dev/checkpoint]"
+REPAIR = "metadata.annotations[rekindle.dev/checkpoint-repair]"
 LABELLED = "metadata.labels[rekindle.dev/auto-recovery]"
 WORKER = "spec.{}ReplicaSpecs.Worker"
 WORKERS = "spec.replicatedJobs[workers].template.spec.template.spec"
@@ -82,6 +83,8 @@ TTL = "ttlSecondsAfterFinished"
         ("job", [volume(emptyDir={})], "checkpoints-in-empty-dir", "fails", CHECKPOINT),
         ("job", [volume(hostPath={"path": "/d"})], "checkpoints-on-host-path", "risks", CHECKPOINT),
         ("job", [volume(ephemeral={})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        ("job", [volume(csi={"driver": "d"})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        ("job", [annotated("checkpoint-repair", "tracker")], "repair-by-another-user", "risks", REPAIR),
         ("job", [NO_ENV_FROM], "environment-not-read", "risks", "spec.template.spec.containers[].envFrom"),
         (
             "jobset",
