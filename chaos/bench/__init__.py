@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from chaos.bench import checkpoints, footprint, gang, loop
+from chaos.bench import checkpoints, footprint, gang, logs, loop
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -23,5 +23,6 @@ BENCHES: Mapping[str, Bench] = {
     "checkpoints": checkpoints,
     "footprint": footprint,
     "gang": gang,
+    "logs": logs,
     "loop": loop,
 }
