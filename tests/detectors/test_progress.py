@@ -64,7 +64,7 @@ def test_a_template_is_literal(template: str, line: str, step: int | None) -> No
         ("Steps:   0%|          | 0/100 [00:00<?, ?it/s]", None),
         ("Steps: 12it [00:01,  9.80it/s]", None),
         (" 12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
-        ("Iteration:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
+        ("Iteration:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", 12),
         ("Evaluation steps:  12%|#2        | 12/100 [00:01<00:09,  9.80it/s]", None),
         ("Loading checkpoint shards:  50%|#####     | 1/2 [00:05<00:05,  5.31s/it]", None),
         ("model.safetensors:  12%|#2        | 52.4M/440M [00:01<00:09, 42.3MB/s]", None),
