@@ -80,7 +80,7 @@ bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minut
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
-soak: $(STAMP) ## The long counts: random scripts, demos, kills, faults of torchrun jobs, then outages and recoveries on a real control plane
+soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun jobs, a real control plane, half an hour of real nodes (as root)
 	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
@@ -93,6 +93,10 @@ soak: $(STAMP) ## The long counts: random scripts, demos, kills, faults of torch
 		tests/control_plane/test_two_controllers.py tests/control_plane/test_idle.py
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=60 $(BIN)/python -m pytest -s -k killed tests/control_plane/test_outages.py
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 $(BIN)/python -m pytest -s -k cut tests/control_plane/test_outages.py
+	$(BIN)/python -m tests.cluster.build
+	$(BIN)/python -m tests.cluster.product
+	REKINDLE_REAL_NODES=1 REKINDLE_DEEPSPEED=1 REKINDLE_HEALTHY_S=1800 \
+		$(BIN)/python -m pytest -s -m real_nodes tests/cluster/installed/test_left_alone.py
 
 lint: $(STAMP) ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 from chaos.framework_logs.truth import Truth
 
@@ -18,11 +20,13 @@ TOKENS, VOCABULARY = 16, 64
 
 
 class Witness(TrainerCallback):
-    """Writes down the Trainer's own state. Slow steps, so that the bar draws each."""
+    """Writes down the Trainer's own state. Slow steps, so that the bar draws each; and a pause at each save,
+    as of a disk that is slow."""
 
-    def __init__(self, truth: Truth, step_s: float) -> None:
+    def __init__(self, truth: Truth, step_s: float, save_s: float) -> None:
         self._truth = truth
         self._step_s = step_s
+        self._save_s = save_s
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._truth.tell("begun", state.global_step)
@@ -41,6 +45,7 @@ class Witness(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._truth.tell("saved", state.global_step)
+        time.sleep(self._save_s)
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -76,9 +81,14 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--step-s", type=float, default=0.11)
+    parser.add_argument("--save-s", type=float, default=0.0)
+    parser.add_argument("--log-every", type=int, default=10)
+    parser.add_argument("--save-every", type=int, default=20, help="and the model is evaluated as often")
+    parser.add_argument("--keep", type=int, help="so many checkpoints; all of them unless told")
     parser.add_argument("--info", action="store_true", help="as the example scripts of transformers log")
     parser.add_argument("--deepspeed", action="store_true")
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--resume-if-any", action="store_true", help="from the last checkpoint that is there")
     args = parser.parse_args()
     if args.info:
         transformers.utils.logging.set_verbosity_info()
@@ -93,10 +103,11 @@ def main() -> None:
         per_device_train_batch_size=2,
         per_device_eval_batch_size=2,
         gradient_accumulation_steps=2,
-        logging_steps=10,
-        save_steps=20,
+        logging_steps=args.log_every,
+        save_steps=args.save_every,
+        save_total_limit=args.keep,
         eval_strategy="steps",
-        eval_steps=20,
+        eval_steps=args.save_every,
         use_cpu=True,
         report_to=[],
         deepspeed=DEEPSPEED if args.deepspeed else None,
@@ -106,9 +117,11 @@ def main() -> None:
         args=training,
         train_dataset=Tokens(64),
         eval_dataset=Tokens(20),
-        callbacks=[Witness(Truth(args.truth), args.step_s)],
+        callbacks=[Witness(Truth(args.truth), args.step_s, args.save_s)],
     )
-    trainer.train(resume_from_checkpoint=args.resume or None)
+    told = os.environ.get("REKINDLE_RESUME_FROM")
+    found = get_last_checkpoint(args.output) if args.resume_if_any and args.output.exists() else None
+    trainer.train(resume_from_checkpoint=told or found or args.resume or None)
 
 
 if __name__ == "__main__":
