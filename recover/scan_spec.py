@@ -84,7 +84,7 @@ def spec_of(place: Place, settings: Settings, command: list[str], *, writes: boo
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1 if writes else 0,
-        "securityContext": _who(place),
+        "securityContext": _whole_pod(place),
         "tolerations": list(place.template.tolerations),
         "imagePullSecrets": [{"name": name} for name in place.template.image_pull_secrets],
         "volumes": [{"name": "checkpoints", kind.value: {**volume, **read_only}}],
@@ -96,6 +96,7 @@ def spec_of(place: Place, settings: Settings, command: list[str], *, writes: boo
                 "terminationMessagePath": MESSAGE_FILE,
                 "resources": _RESOURCES,
                 "securityContext": {
+                    **_who(place),
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,
                     "capabilities": {"drop": ["ALL"]},
@@ -114,16 +115,23 @@ def _mount(mount: Mount) -> dict[str, Any]:
 # --- as whom ----------------------------------------------------------------------------------------------
 
 
-def _who(place: Place) -> dict[str, Any]:
-    """The pod's security context. It fits Pod Security's profile `restricted`, whatever the template says."""
-    asked = _security_context(place)
-    user, group = user_of(place), _id(asked.get("runAsGroup"))
-    who: dict[str, Any] = {"runAsNonRoot": True}
+def _who(place: Place) -> dict[str, int]:
+    """User and group of the container. The pod itself names none: its sandbox, unlike a container, does not
+    get the user of an image, and containerd refuses a group without a user."""
+    user, group = user_of(place), _id(_security_context(place).get("runAsGroup"))
+    who = {}
     if user is not None:  # else the image's own, or the one that the namespace's admission gives to each pod
         who["runAsUser"] = user
     if group is not None or user is None:
         # Files of a training that runs as root belong to root's group, which carries no right but to them.
         who["runAsGroup"] = group or 0
+    return who
+
+
+def _whole_pod(place: Place) -> dict[str, Any]:
+    """What concerns its volumes, and what Pod Security's profile `restricted` asks for."""
+    asked = _security_context(place)
+    who: dict[str, Any] = {"runAsNonRoot": True}
     fs_group = _id(asked.get("fsGroup"))
     if fs_group is not None:
         who["fsGroup"] = fs_group

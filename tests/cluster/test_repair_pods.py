@@ -19,7 +19,7 @@ from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster, started
 from tests.cluster.gpus import gpu_id
 from tests.cluster.install import one
-from tests.cluster.kernel_log import kernel_says, xid
+from tests.cluster.kernel_log import program_says, xid
 from tests.cluster.product import PRODUCT, product_image
 
 pytestmark = pytest.mark.real_nodes
@@ -95,7 +95,7 @@ def test_a_fault_in_the_kernel_log_fails_until_the_devices_were_reset(cluster: C
     assert status == 1
     assert checks(message)["kernel-log"].message.startswith(f"since the boot: xid-79 on {gpu_id(NODE, 0)}")
 
-    kernel_says(cluster.nodes[NODE], reset_line(gpu_id(NODE, 0), given()["REKINDLE_INCIDENT"]))
+    program_says(cluster.nodes[NODE], reset_line(gpu_id(NODE, 0), given()["REKINDLE_INCIDENT"]))
     status, message = ended(cluster, "validate", "validate-after-reset")
     assert status == 0
     assert checks(message)["kernel-log"].message == "no fatal fault since the reset"

@@ -153,7 +153,7 @@ async def test_the_scan_of_a_hostile_job_is_admitted_where_only_restricted_pods_
         assert container["command"][0] == "/opt/rekindle/bin/rekindle"
         who = scan["spec"]["securityContext"]
         assert (who["runAsNonRoot"], who["seLinuxOptions"]) == (True, {"level": "s0:c1,c2"})
-        assert "runAsUser" not in who
+        assert "runAsUser" not in who | container["securityContext"]
         await answered(stage, 90)
         assert await stage.until("choice", lambda: step_chosen(stage)) == 90
         (recovery,) = await recoveries(stage, "llm")

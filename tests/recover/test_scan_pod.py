@@ -167,11 +167,11 @@ def test_the_scan_runs_as_the_container_that_writes_the_checkpoints_and_with_its
     spec = made(world)
 
     assert spec["securityContext"] == {
-        "runAsUser": 1000,
         "runAsNonRoot": True,
         "supplementalGroups": [3000],
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+    assert spec["containers"][0]["securityContext"].items() > {"runAsUser": 1000}.items()
     assert "--other-user" not in spec["containers"][0]["command"]
 
 
@@ -203,13 +203,13 @@ def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_cont
     spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
 
     assert spec["securityContext"] == {
-        "runAsGroup": 0,
         "runAsNonRoot": True,
         "supplementalGroups": [7],
         "seLinuxOptions": {"level": "s0:c1,c2"},
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert spec["containers"][0]["securityContext"] == {
+        "runAsGroup": 0,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
@@ -220,17 +220,19 @@ def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_cont
 @pytest.mark.parametrize("context", [{}, {"runAsUser": 0}, {"runAsUser": None}])
 def test_a_scan_that_cannot_be_the_training_s_user_says_so_to_its_program(context: dict[str, Any]) -> None:
     """What only root may read is then unknown, and nothing older is chosen in its place. The user is the
-    image's: one that we name may lie outside of the range that the namespace's admission allows."""
+    image's: one that we name may lie outside of the range that the namespace's admission allows. The pod
+    itself has no group, for its sandbox has no user: containerd starts no pod of a group without a user."""
     template = Template(volumes=(CLAIM,), security_context={**context, "runAsGroup": 5, "fsGroup": 6})
     spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
 
     assert spec["securityContext"] == {
         "runAsNonRoot": True,
-        "runAsGroup": 5,
         "fsGroup": 6,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+    own = spec["containers"][0]["securityContext"]
+    assert (own["runAsGroup"], "runAsUser" in own) == (5, False)
     assert "--other-user" in spec["containers"][0]["command"]
 
 
