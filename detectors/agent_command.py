@@ -15,6 +15,7 @@ import structlog
 from detectors.agent import AgentOptions
 from detectors.agent import run as run_agent
 from detectors.command_line import Parser
+from detectors.confinement import confine
 from detectors.kubeapi import Credentials
 from detectors.settings import AgentSettings, SettingsError, load
 from detectors.strict import BadValueError
@@ -30,6 +31,8 @@ def run(args: list[str]) -> int:
         print(f"rekindle agent: {error}", file=sys.stderr)
         return 2
     _set_up_logs(options.node)
+    if options.settings.confinement.enabled:
+        _confine(options.host_root)
     try:
         asyncio.run(_until_told(options))
     except OSError as error:
@@ -39,6 +42,22 @@ def run(args: list[str]) -> int:
         print(f"rekindle agent: the packaged catalogue is damaged: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _confine(host_root: Path) -> None:
+    """An agent that cannot be confined works all the same: a GPU that nobody watches is the greater harm."""
+    log = structlog.get_logger("confinement")
+    try:
+        held = confine(host_root)
+    except OSError as error:
+        log.error("the agent keeps the rights of its container", why=error.strerror or str(error))
+        return
+    log.info(
+        "confined",
+        capabilities=held.capabilities,
+        devices=held.devices,
+        landlock=held.landlock or "none here",
+    )
 
 
 async def _until_told(options: AgentOptions) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "AgentSettings",
     "Catalogue",
     "Chain",
+    "Confinement",
     "Logs",
     "Nvml",
     "PodResources",
@@ -155,6 +156,15 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rows are reported and skipped."""
 
 
+class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the agent gives up of its container's rights before it reads anything (SECURITY.md)."""
+
+    enabled: bool = True
+    """Of all capabilities keep CAP_SYSLOG; with Landlock (Linux 5.13) use in /dev only NVIDIA's devices and
+    the kernel log, and write no file. Where /dev has none of NVIDIA's devices yet, all of /dev and CAP_MKNOD
+    are kept, with which NVML makes them."""
+
+
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chain: Chain = Chain()
     logs: Logs = Logs()
@@ -162,6 +172,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pod_resources: PodResources = PodResources()
     publishing: Publishing = Publishing()
     catalogue: Catalogue = Catalogue()
+    confinement: Confinement = Confinement()
 
 
 def load(path: Path | None, overrides: list[str], type_: type[T]) -> T:

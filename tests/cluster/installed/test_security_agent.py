@@ -12,7 +12,7 @@ from detectors.resource import Resource
 from recover.resources import CONFIGMAPS, INCIDENTS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.cluster.cluster import Cluster
 from tests.cluster.install import SYSTEM, listed, one
-from tests.cluster.installed.agents import agent_on, until_ready
+from tests.cluster.installed.agents import agent_on, in_agent, until_ready
 from tests.cluster.installed.attackers import ask_kubelet, calling_as, stolen_token
 from tests.cluster.installed.people import doings
 from tests.cluster.installed.steppers import NAMESPACE
@@ -40,8 +40,21 @@ FINDING = {
     "firstSeen": "2026-11-21T10:00:00Z",
     "lastSeen": "2026-11-21T10:00:00Z",
 }
+PYTHON = "/opt/rekindle/bin/python"
+SYSLOG_AND_MKNOD = 1 << 34 | 1 << 27
 Asked = tuple[Any, ...]
 """Method, path, and a body where there is one."""
+
+
+def test_an_agent_has_given_up_the_rights_of_its_container(cluster: Cluster) -> None:
+    """The node has no device of NVIDIA's, which one day NVML may have to make."""
+    status = in_agent(cluster, NODE, PYTHON, "-c", "print(open('/proc/1/status').read())")
+    said = cluster.kubectl("logs", agent_on(cluster, NODE), f"--namespace={SYSTEM}")
+
+    held = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert {int(held[which], 16) for which in ("CapEff", "CapPrm", "CapBnd")} == {SYSLOG_AND_MKNOD}
+    assert held["NoNewPrivs"] == "1"
+    assert '"event": "confined"' in said
 
 
 async def test_a_stolen_token_of_an_agent_opens_nothing(cluster: Cluster) -> None:
