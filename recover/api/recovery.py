@@ -102,7 +102,10 @@ class CheckpointChoice(Wire, frozen=True, kw_only=True):
     step: int | None = None
     path: Annotated[str, Meta(description="path in the gang's containers", max_length=512)] = ""
     format: Annotated[str, Meta(max_length=63)] = ""
-    reason: Annotated[str, Meta(description="why none is verified", max_length=512)] = ""
+    reason: Annotated[
+        str,
+        Meta(description="why none is verified, or what of the verified one was not read", max_length=512),
+    ] = ""
     rejected: Annotated[list[RejectedCheckpoint], Meta(max_length=8)] = []
     scan_s: Annotated[
         float | None, Meta(description="seconds from the end of the old pods to the scan's result")

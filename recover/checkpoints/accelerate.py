@@ -47,4 +47,4 @@ class Accelerate:
         if not parts.optimizer:
             raise DamagedError("no optimizer.bin: the optimizer's state is missing")
         check_ranks(folder, _RANDOM)
-        return Verdict(complete=True, bytes=parts.bytes)
+        return Verdict(complete=True, bytes=parts.bytes, unread=parts.unread)

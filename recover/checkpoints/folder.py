@@ -22,6 +22,7 @@ __all__ = [
     "UNREADABLE",
     "DamagedError",
     "Folder",
+    "ForbiddenError",
     "OpenFile",
     "OutOfTimeError",
     "why",
@@ -45,6 +46,10 @@ NAMES_PER_LOOK_AT_THE_CLOCK = 1000
 
 class DamagedError(Exception):
     """The directory cannot be a complete checkpoint. The message says why, in plain words."""
+
+
+class ForbiddenError(DamagedError):
+    """This process' user may not read the file, which another user may."""
 
 
 class OutOfTimeError(Exception):
@@ -130,6 +135,10 @@ class Folder:
         """Raises DamagedError when the name is not a plain readable file of this directory."""
         return self._plain(name)[1]
 
+    def is_owners_alone(self, name: str) -> bool:
+        """Whether nobody but its owner may read or write that file. Raises DamagedError like `size_bytes`."""
+        return self._plain(name)[0].stat().st_mode & 0o077 == 0
+
     def _plain(self, name: str) -> tuple[Spot, int]:
         """Where the file itself lies, and its size. Raises DamagedError."""
         self.check_time()
@@ -195,6 +204,8 @@ def _open(spot: Spot, name: str) -> Iterator[OpenFile]:
     try:
         # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
         descriptor = spot.open(os.O_RDONLY | os.O_NONBLOCK)
+    except PermissionError as error:
+        raise ForbiddenError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
     except OSError as error:
         raise DamagedError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
     try:

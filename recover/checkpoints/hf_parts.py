@@ -7,6 +7,7 @@ FSDP in torch-dcp, or a deepspeed checkpoint.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,7 +15,7 @@ from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.model import Verdict
-from recover.checkpoints.safetensors import check_safetensors
+from recover.checkpoints.safetensors import SafetensorsFile, check_safetensors_by_name
 from recover.checkpoints.torch_archive import archive_bytes
 from recover.checkpoints.torch_dcp import TorchDcp
 
@@ -42,15 +43,18 @@ _OF_PADDLE = re.compile(
 
 class _Index(msgspec.Struct, frozen=True):
     weight_map: dict[str, str]
+    metadata: dict[str, object] | None = None
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What was found, all of it whole. `deepspeed` names the directories of that format."""
+    """What was found, all of it whole. `deepspeed` names the directories of that format, `unread` a file
+    that only its owner may read."""
 
     bytes: int
     weights: bool
     optimizer: bool
     deepspeed: tuple[str, ...] = ()
+    unread: str = ""
 
 
 def is_weights(name: str) -> bool:
@@ -65,7 +69,7 @@ def is_of_paddle(name: str) -> bool:
 def check_parts(folder: Folder, step: int) -> Parts:
     """Looks at all files of a known kind. Raises DamagedError naming the first that is damaged."""
     tensors = {
-        name: check_safetensors(folder, name)
+        name: check_safetensors_by_name(folder, name)
         for name in sorted(folder.files)
         if name.endswith(".safetensors")
     }
@@ -76,7 +80,7 @@ def check_parts(folder: Folder, step: int) -> Parts:
         if _ARCHIVE.fullmatch(name) or (is_weights(name) and name.endswith(".bin"))
     )
     total_bytes += sum(archive_bytes(folder, name) for name in archives)
-    _check_indexes(folder, {name: file.tensors for name, file in tensors.items()})
+    _check_indexes(folder, tensors)
 
     weights = any(is_weights(name) for name in (*tensors, *archives))
     optimizer = any(name in ("optimizer.pt", "optimizer.bin") for name in archives)
@@ -89,7 +93,13 @@ def check_parts(folder: Folder, step: int) -> Parts:
         elif DeepSpeed().recognises(inner := folder.enter(name)):
             total_bytes += _complete(name, DeepSpeed().read(inner, step))
             deepspeed.append(name)
-    return Parts(total_bytes, weights or bool(deepspeed), optimizer or bool(deepspeed), tuple(deepspeed))
+    return Parts(
+        bytes=total_bytes,
+        weights=weights or bool(deepspeed),
+        optimizer=optimizer or bool(deepspeed),
+        deepspeed=tuple(deepspeed),
+        unread=next((name for name, file in tensors.items() if file.tensors is None), ""),
+    )
 
 
 def check_ranks(folder: Folder, pattern: re.Pattern[str]) -> None:
@@ -107,8 +117,9 @@ def _complete(name: str, verdict: Verdict) -> int:
     return verdict.bytes
 
 
-def _check_indexes(folder: Folder, tensors: dict[str, frozenset[str]]) -> None:
-    """Every shard belongs to an index, and every tensor of an index lies in its shard."""
+def _check_indexes(folder: Folder, files: Mapping[str, SafetensorsFile]) -> None:
+    """Every shard belongs to an index, every tensor of an index lies in its shard, and all shards together
+    are as large as the index says, at least: not each may be read."""
     for name in sorted(folder.files):
         shard = _SHARD.fullmatch(name)
         if shard and f"{shard['stem']}.{shard['suffix']}{_INDEX_SUFFIX}" not in folder.files:
@@ -119,5 +130,17 @@ def _check_indexes(folder: Folder, tensors: dict[str, frozenset[str]]) -> None:
         for tensor, file in index.weight_map.items():
             if file not in folder.files:
                 raise DamagedError(f"{file!a:.80} is missing; {name!a:.80} names it")
-            if file in tensors and tensor not in tensors[file]:
+            held = files[file].tensors if file in files else None
+            if held is not None and tensor not in held:
                 raise DamagedError(f"{file!a:.80} lacks the tensor {tensor!a:.80}; {name!a:.80} names it")
+        _check_sizes(name, index, files)
+
+
+def _check_sizes(name: str, index: _Index, files: Mapping[str, SafetensorsFile]) -> None:
+    shards = set(index.weight_map.values())
+    needed_bytes = (index.metadata or {}).get("total_size")
+    if not isinstance(needed_bytes, int | float) or not shards <= files.keys():
+        return
+    size_bytes = sum(files[file].size_bytes for file in shards)
+    if size_bytes < needed_bytes:
+        raise DamagedError(f"its shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes:.0f}")

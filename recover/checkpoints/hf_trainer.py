@@ -67,7 +67,7 @@ class HfTrainer:
         if "rng_state.pth" not in folder.files and not any(_RNG.fullmatch(name) for name in folder.files):
             raise DamagedError("no rng_state.pth: a resume would shuffle anew")
         check_ranks(folder, _RNG)
-        return Verdict(complete=True, bytes=parts.bytes)
+        return Verdict(complete=True, bytes=parts.bytes, unread=parts.unread)
 
 
 def _check_tag(folder: Folder, complete: tuple[str, ...]) -> None:

@@ -42,11 +42,13 @@ class Repair(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a reader says about one directory. `reason` is plain words, empty when complete."""
+    """What a reader says about one directory. `reason` is plain words, empty when complete; `unread` names a
+    file that was judged by its name and size, since only its owner may read it."""
 
     complete: bool
     bytes: int = 0
     reason: str = ""
+    unread: str = ""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -54,6 +56,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     `path` is relative to the scanned root, `format` is empty when no reader knows the files, `bytes` counts
     the files that the checkpoint's own index names (all that could be measured, when it is incomplete).
+    `reason` says why it is incomplete or was excluded, or what of a complete one was not read.
     """
 
     step: int

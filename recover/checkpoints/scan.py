@@ -45,6 +45,8 @@ _OTHER_USER = (
     "securityContext"
 )
 
+_BY_NAME = "was judged by its name and size, since only its owner may read it"
+
 
 class ScanError(Exception):
     """Nothing could be scanned. The message names the directory, what is wrong and what was expected."""
@@ -98,6 +100,9 @@ def scan(
         except OutOfTimeError:
             stopped = f"not examined: the scan's {time_s:g} s were over"
             format_found, verdict = "", Verdict(complete=False, reason=stopped)
+        if verdict.unread and not other_user:  # then the training may not read it, either
+            reason = f"{verdict.unread!a:.80} {FORBIDDEN}"
+            verdict = msgspec.structs.replace(verdict, complete=False, reason=reason)
         may_be_chosen = chosen is None and step not in exclude and step != STEP_UNKNOWN
         if digests and may_be_chosen and verdict.complete:
             verdict, compared = _compared(folder, entry, verdict)
@@ -108,6 +113,8 @@ def scan(
             stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
         if verdict.complete and step in exclude:
             reason = "excluded: it failed to load before"
+        elif verdict.complete and verdict.unread:
+            reason = f"{verdict.unread!a:.80} {_BY_NAME}"
         checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, verdict.bytes)
         found.append(checkpoint)
         if may_be_chosen and verdict.complete:
@@ -206,7 +213,7 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
             raise DamagedError(f"it holds {len(steps)} checkpoints of its own, and is none")
     if not parts:
         raise DamagedError(_nothing_known(folder, readers))
-    name = parts[0][0].name
+    name, unread = parts[0][0].name, ""
     total_bytes = 0
     for reader, part in parts:
         verdict = _read(reader, part, step)
@@ -214,7 +221,8 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         if not verdict.complete:
             where = "" if part is folder else f"{part.path.name!a:.80}: "
             return name, Verdict(complete=False, bytes=total_bytes, reason=where + verdict.reason)
-    return name, Verdict(complete=True, bytes=total_bytes)
+        unread = unread or verdict.unread
+    return name, Verdict(complete=True, bytes=total_bytes, unread=unread)
 
 
 def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[Reader]) -> None:

@@ -172,7 +172,9 @@ def _verdict_open(ctx: Context) -> float | None:
 
 
 def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
-    words = f"{choice.path} is complete" if choice.verified else choice.reason
+    words = choice.reason
+    if choice.verified:
+        words = f"{choice.path} is complete" + (f": {choice.reason}" if choice.reason else "")
     words += f"; {choice.unfound}" if choice.unfound else ""
     reason = "Complete" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
     steps = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.recovery)) if step is not None]

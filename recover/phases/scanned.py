@@ -63,6 +63,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         step=message.chosen.step,
         path=path,
         format=message.chosen.format,
+        reason=_one_line(message.chosen.reason),
         rejected=rejected,
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),

@@ -143,6 +143,8 @@ def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
 def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.verified:
         yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}")
+        if choice.reason:
+            yield Line(one_line(choice.reason), Tone.DETAIL)
     else:
         yield Line(
             f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"

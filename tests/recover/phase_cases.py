@@ -27,9 +27,16 @@ def faulted(**annotations: str) -> Worlds:
     return recovering(cluster(nodes=8).running(job).finding(on="n1"))
 
 
-def choice(step_: int = 80, path: str = "step-80") -> str:
-    """What a scan says that found one complete checkpoint."""
-    chosen = {"step": step_, "path": path, "format": "torch-dcp", "complete": True, "reason": "", "bytes": 9}
+def choice(step_: int = 80, path: str = "step-80", reason: str = "") -> str:
+    """What a scan says that found one complete checkpoint; `reason` is what it did not read of it."""
+    chosen = {
+        "step": step_,
+        "path": path,
+        "format": "torch-dcp",
+        "complete": True,
+        "reason": reason,
+        "bytes": 9,
+    }
     return msgspec.json.encode({"chosen": chosen, "found": 1}).decode()
 
 

@@ -1,4 +1,4 @@
-"""The log tells of a later checkpoint than the scan has found: a wrong path, or an upload under way."""
+"""Beside its choice a Recovery tells of a later checkpoint that only the log knows, and what was unread."""
 
 from __future__ import annotations
 
@@ -45,6 +45,16 @@ def test_a_log_that_tells_of_the_same_checkpoint_or_of_none_is_no_news(saved: in
 
     assert status.checkpoint is not None
     assert status.checkpoint.unfound == ""
+
+
+def test_what_the_scan_did_not_read_of_its_choice_is_told_in_the_recovery() -> None:
+    unread = "'model.safetensors' was judged by its name and size, since only its owner may read it"
+    status = only_recovery(resuming(choice(90, reason=unread))).status
+
+    assert status.checkpoint is not None
+    assert (status.checkpoint.verified, status.checkpoint.reason) == (True, unread)
+    (verified,) = [c for c in status.conditions if c.type == "CheckpointVerified"]
+    assert (verified.status, verified.message) == ("True", f"/ckpt/step-80 is complete: {unread}")
 
 
 def test_a_rank_that_tells_of_checkpoints_is_a_witness_of_a_large_gang() -> None:

@@ -1,0 +1,89 @@
+"""Weights that only the training's own user may read, as safetensors 0.8 leaves them (mode 0600)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recover.checkpoints.model import ScanResult
+from recover.checkpoints.scan import ScanError, scan
+from tests.recover.checkpoints.test_hostile_folders import without_rights
+from tests.recover.checkpoints.test_torch_family import FIXTURES
+
+BY_NAME = "was judged by its name and size, since only its owner may read it"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """pytest's own folders lie under one that only its user enters."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def laid(root: Path, kind: str) -> list[Path]:
+    """The weights of checkpoint-40, now for their owner alone."""
+    shutil.copytree(FIXTURES / "transformers-5.23.0" / kind / "checkpoint-40", root / "checkpoint-40")
+    weights = sorted((root / "checkpoint-40").glob("*.safetensors"))
+    for file in weights:
+        file.chmod(0o600)
+    return weights
+
+
+def scanned(root: Path, *, other_user: bool = True) -> ScanResult:
+    with without_rights():
+        return scan(root, other_user=other_user)
+
+
+@pytest.mark.parametrize("kind", ["plain", "sharded", "two-ranks"])
+def test_weights_that_have_their_name_are_whole_although_nobody_else_may_read_them(
+    root: Path, kind: str
+) -> None:
+    weights = laid(root, kind)
+    chosen = scanned(root).chosen
+    assert chosen is not None
+    assert (chosen.step, chosen.reason) == (40, f"'{weights[0].name}' {BY_NAME}")
+    assert chosen.bytes > sum(file.stat().st_size for file in weights)
+
+
+def test_a_scan_as_the_training_s_own_user_counts_what_it_may_not_read_as_lost(root: Path) -> None:
+    laid(root, "plain")
+    (found,) = scanned(root, other_user=False).checkpoints
+    assert not found.complete
+    assert found.reason == "'model.safetensors' cannot be read: Permission denied"
+
+
+def test_unread_weights_without_a_byte_are_damaged(root: Path) -> None:
+    (file,) = laid(root, "plain")
+    file.write_bytes(b"")
+    (found,) = scanned(root).checkpoints
+    assert (found.complete, found.reason) == (False, "'model.safetensors' is cut short: it has 0 bytes")
+
+
+def test_unread_shards_that_are_smaller_than_their_index_says_are_damaged(root: Path) -> None:
+    """As after a node that lost its power: the names are there, and not all of the bytes."""
+    first, *_ = laid(root, "sharded")
+    first.write_bytes(first.read_bytes()[:16])
+    (found,) = scanned(root).checkpoints
+    assert not found.complete
+    assert "'model.safetensors.index.json' says" in found.reason
+
+
+def test_weights_with_another_mode_were_not_written_under_another_name_first(root: Path) -> None:
+    """An older library writes into the file itself, so its name says nothing of its end."""
+    (file,) = laid(root, "plain")
+    file.chmod(0o620)
+    with pytest.raises(ScanError, match=r"may not read step 40 \('model.safetensors' cannot be read"):
+        scanned(root)
+
+
+def test_a_save_that_was_cut_off_is_no_checkpoint_whoever_may_read_it(root: Path) -> None:
+    """The Trainer writes its state last."""
+    laid(root, "plain")
+    (root / "checkpoint-40" / "trainer_state.json").unlink()
+    (found,) = scanned(root).checkpoints
+    assert (found.complete, found.reason) == (False, "no trainer_state.json: never finished")
