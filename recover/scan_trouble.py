@@ -19,8 +19,8 @@ AGAIN_S = 5.0
 _NEVER_STARTS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 _FAILED_ONCE = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError"})
 _NO_MOUNT = (
-    "its volume may not be mounted: with ReadWriteOnce it may still be attached to another node; "
-    "kubectl events -n {0.namespace} --for pod/{0.name}"
+    "its volume may not be mounted (with ReadWriteOnce it may still be attached to another node), or its "
+    "sandbox does not start; kubectl events -n {0.namespace} --for pod/{0.name} tells which"
 )
 
 
