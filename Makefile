@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs lock clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs lock image image-audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,20 @@ lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock (wit
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --generate-hashes --strip-extras \
 		--allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 		--extra dev --all-build-deps --output-file $(LOCK) pyproject.toml
+
+# A tag may name another base tomorrow, and a digest never does. BUILDER: docker or podman.
+BUILDER ?= docker
+TAG     ?= rekindle:dev
+SBOM    ?= dist/sbom.cdx.json
+
+image: ## The image of a release: make image BASE=python:3.11-slim@sha256:... TAG=REGISTRY/rekindle:VERSION
+	@case "$(BASE)" in *@sha256:*) ;; *) test "$(UNPINNED)" = 1 || { echo "rekindle: the base $${BASE:-python:3.11-slim} has no digest, so nobody can tell later what was built. Look it up ($(BUILDER) pull python:3.11-slim prints it) and give it: make image BASE=python:3.11-slim@sha256:... For an image that is no release: UNPINNED=1" >&2; exit 1; } ;; esac
+	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg BASE=$(BASE)) --tag $(TAG) .
+	@mkdir -p $(dir $(SBOM))
+	container=$$($(BUILDER) create $(TAG)) && $(BUILDER) cp $$container:/usr/share/doc/rekindle/sbom.cdx.json $(SBOM) && $(BUILDER) rm $$container
+
+image-audit: ## What PyPI and Debian know against the packages of that image (on Debian or Ubuntu)
+	$(PYTHON) image/audit.py $(SBOM)
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

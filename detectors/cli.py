@@ -6,6 +6,7 @@ import difflib
 import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 
 from detectors import __version__
 from detectors.standard_output import ends_with_its_reader
@@ -43,6 +44,8 @@ _HELP = {
         "crds": "Print the CustomResourceDefinitions.",
     },
 }
+_PLAY = "chaos"
+"""The package that breaks jobs on purpose. The image has none of it."""
 _HEAD = """\
 Usage: rekindle COMMAND [ARGS]...
 
@@ -79,6 +82,9 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
     if name not in commands:
         print(_unknown(name, commands), file=sys.stderr)
         return 2
+    if not _is_here(commands[name]):
+        print(_left_out(name), file=sys.stderr)
+        return 2
     try:
         return int(commands[name].load()(args) or 0)
     except KeyboardInterrupt:  # while the command's modules were still being loaded
@@ -86,15 +92,28 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
 
 
 def _overview(commands: dict[str, EntryPoint]) -> str:
+    commands = {name: point for name, point in commands.items() if _is_here(point)}
     ours = {name for group in _HELP.values() for name in group}
     theirs = {name: _docstring(commands[name]) for name in sorted(commands.keys() - ours)}
     groups = {**_HELP, "Of other packages": theirs}
-    lines = [_HEAD]
+    lines = [line for line in _HEAD.splitlines() if "demo" in commands or "rekindle demo" not in line]
     for title, group in groups.items():
         told = [f"  {name:<13}  {words}" for name, words in group.items() if name in commands]
         lines += ["", f"{title}:", *told] if told else []
     return "\n".join(
         [*lines, "\nrekindle COMMAND --help says more; rekindle --version says which one this is."]
+    )
+
+
+def _is_here(point: EntryPoint) -> bool:
+    return point.module.partition(".")[0] != _PLAY or find_spec(_PLAY) is not None
+
+
+def _left_out(name: str) -> str:
+    return (
+        f"rekindle: this installation has no command {name!r}: the image leaves out the package that breaks\n"
+        "jobs on purpose. Run it from a clone of the repository: make install, then\n"
+        f".venv/bin/rekindle {name}"
     )
 
 

@@ -35,11 +35,20 @@ PACKAGES = {
     str(CNI_PLUGINS / "ptp"): "containernetworking-plugins",
     "nsenter": "util-linux",
     "openssl": "openssl",
+    "buildah": "buildah",
 }
 """Program -> Debian's package of it."""
 SUITE = "bookworm"
 INCLUDED = ("python3", "python3-pip", "python3-venv", "python-is-python3", "ca-certificates")
-_NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man")
+_NOT_NEEDED = (
+    "var/cache/apt/*",
+    "var/lib/apt/lists/*",
+    "usr/share/doc/*/*",
+    "usr/share/locale/*",
+    "usr/share/man/*",
+)
+_KEPT = "copyright"
+"""Of usr/share/doc, as in the slim images of Debian."""
 
 PARTS = (
     Part(
@@ -90,7 +99,7 @@ def _lacking() -> list[str]:
 
 def base_image_files() -> Path:
     """The tar of all files of the image that the tests' pods run."""
-    return parts_cache() / f"image-{SUITE}-{'-'.join(INCLUDED)}" / "base.tar"
+    return parts_cache() / f"image-{SUITE}-slim-{'-'.join(INCLUDED)}" / "base.tar"
 
 
 def main(args: list[str]) -> int:
@@ -127,8 +136,11 @@ def _make_base_image() -> None:
         alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         included = f"--include={','.join(INCLUDED)}"
         _run([*alone, "debootstrap", "--variant=minbase", included, SUITE, str(root)])
-        for folder in _NOT_NEEDED:
-            shutil.rmtree(root / folder, ignore_errors=True)
+        for path in (path for pattern in _NOT_NEEDED for path in root.glob(pattern) if path.name != _KEPT):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         _run(["tar", "--create", "--numeric-owner", f"--file={work}/base.tar", f"--directory={root}", "."])
         made.parent.mkdir(exist_ok=True)
         (Path(work) / "base.tar").replace(made)

@@ -52,6 +52,8 @@ class Built(msgspec.Struct, frozen=True):
 
     layer: Path
     """A folder with what it has beside the base's files."""
+    on_base: bool
+    """False where it is from scratch: the layer is the whole image."""
     env: dict[str, str]
     user: str
     entrypoint: list[str]
@@ -60,10 +62,13 @@ class Built(msgspec.Struct, frozen=True):
 class _Stage:
     """One FROM and what follows it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, on_base: bool) -> None:
+        self.on_base = on_base
         self.upper = folder / "upper"
         self.upper.mkdir(parents=True)
         self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.arguments: dict[str, str] = {}
+        """What the steps after an ARG see, and the image does not."""
         self.folder = "/"
         self.user = ""
         self.entrypoint: list[str] = []
@@ -100,15 +105,20 @@ def carried_out(dockerfile: Path, base: Path, *, work: Path, cache: Path, base_n
             continue  # the base's name: ours is given
         if step.word == "FROM":
             names = step.rest.split()
-            if names[0] != "${BASE}":
-                raise DockerfileError(f"{step}: only ${{BASE}} is known")
-            stage = stages[names[-1] if len(names) == 3 else ""] = _Stage(work / f"stage-{len(stages)}")
+            if names[0] not in ("${BASE}", "scratch"):
+                raise DockerfileError(f"{step}: only ${{BASE}} and scratch are known")
+            stage = _Stage(work / f"stage-{len(stages)}", on_base=names[0] != "scratch")
+            stages[names[-1] if len(names) == 3 else ""] = stage
             stage.history.update(base_name.encode())
             continue
         if stage is None:
             raise DockerfileError(f"{step}: before the first FROM")
         stage.history.update(f"\n{step}".encode())
-        if step.word == "RUN":
+        if step.word == "ARG" and step.rest == "BASE":
+            stage.arguments["BASE"] = base_name
+        elif step.word == "RUN" and not stage.on_base:
+            raise DockerfileError(f"{step}: a stage from scratch has no shell")
+        elif step.word == "RUN":
             used.add(_cached_run(stage, step, base, work, cache))
         elif step.word == "COPY":
             _copy(stage, step, dockerfile.parent, stages)
@@ -118,7 +128,7 @@ def carried_out(dockerfile: Path, base: Path, *, work: Path, cache: Path, base_n
         raise DockerfileError(f"{dockerfile} has no FROM")
     for old in set(cache.glob("*.tar")) - used:
         old.unlink()
-    return Built(stage.upper, stage.env, stage.user, stage.entrypoint)
+    return Built(stage.upper, stage.on_base, stage.env, stage.user, stage.entrypoint)
 
 
 def _set(stage: _Stage, step: Instruction) -> None:
@@ -198,7 +208,7 @@ def _cached_run(stage: _Stage, step: Instruction, base: Path, work: Path, cache:
         "STEP": step.rest,
     }
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    given = [f"{name}={value}" for name, value in {**stage.env, **passed}.items()]
+    given = [f"{name}={value}" for name, value in {**stage.env, **stage.arguments, **passed}.items()]
     alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
     _run([*alone, "bash", "-c", _RUN, "step", *given], step, env)
     cache.mkdir(parents=True, exist_ok=True)

@@ -43,9 +43,8 @@ def product_image() -> Path:
             built = carried_out(DOCKERFILE, root, work=Path(work), cache=cache / "steps", base_name=name)
             layer, archive = Path(work) / "layer.tar", Path(work) / "product.tar"
             run("tar", "--create", "--numeric-owner", f"--file={layer}", f"--directory={built.layer}", ".")
-            write_image(
-                archive, PRODUCT, [base, layer], entrypoint=built.entrypoint, env=built.env, user=built.user
-            )
+            layers = [base, layer] if built.on_base else [layer]
+            write_image(archive, PRODUCT, layers, entrypoint=built.entrypoint, env=built.env, user=built.user)
         except (ClusterError, DockerfileError) as error:
             raise BuildError(str(error)) from error
         for old in cache.glob("product-*.tar"):

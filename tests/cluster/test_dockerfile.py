@@ -52,6 +52,15 @@ def test_only_what_the_last_stage_has_beside_the_base_is_the_layer(context: Path
     assert (built.env["QUIET"], built.user, built.entrypoint) == ("1", "7:7", ["start", "now"])
 
 
+def test_an_image_from_scratch_has_nothing_of_the_base(context: Path) -> None:
+    text = f"{TEXT}\nFROM scratch\nCOPY --from=build /build/code /\nENV PATH=/bin\n"
+    built = build(context, text)
+
+    assert not built.on_base
+    assert [str(path.relative_to(built.layer)) for path in built.layer.rglob("*")] == ["a.py"]
+    assert (built.env, built.user, built.entrypoint) == ({"PATH": "/bin"}, "", [])
+
+
 def test_a_line_that_goes_on_is_one_instruction() -> None:
     assert parsed("RUN one \\\n  two\n# a note\nUSER 1") == [
         Instruction("RUN", "one    two"),
@@ -64,7 +73,8 @@ def test_a_line_that_goes_on_is_one_instruction() -> None:
     [
         ("COPY SECRET ./", r"COPY SECRET: \.dockerignore leaves it out"),
         ("VOLUME /data", "VOLUME /data: this instruction is not known"),
-        ("FROM debian", r"FROM debian: only \$\{BASE\} is known"),
+        ("FROM debian", r"FROM debian: only \$\{BASE\} and scratch are known"),
+        ("FROM scratch\nRUN true", "RUN true: a stage from scratch has no shell"),
     ],
 )
 def test_what_docker_would_refuse_or_we_do_not_know_is_refused(

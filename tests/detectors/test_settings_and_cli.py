@@ -139,6 +139,20 @@ def test_every_command_of_ours_has_its_line_in_the_help(
     assert asked == []
 
 
+def test_where_chaos_is_left_out_its_commands_say_so_and_the_help_is_silent_of_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = list(entry_points(group=cli.GROUP))
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+
+    assert said(["demo"], monkeypatch, installed) == 2
+    assert "no command 'demo': the image leaves out the package that breaks\n" in capsys.readouterr().err
+    assert said(["--help"], monkeypatch, installed) == 0
+    printed = capsys.readouterr().out
+    assert "rekindle doctor" in printed
+    assert not any(word in printed for word in ("demo", "chaos", "bench"))
+
+
 def test_a_command_gets_its_arguments_and_gives_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(["len", "a", "b", "c"], monkeypatch, POINTS) == 3
 

@@ -72,10 +72,11 @@ def test_the_volume_never_lies_over_our_program_wherever_the_job_mounts_it(path:
 
 
 def test_the_program_is_where_the_image_has_it() -> None:
-    lines = (Path(__file__).parents[2] / "Dockerfile").read_text().splitlines()
+    text = (Path(__file__).parents[2] / "Dockerfile").read_text(encoding="utf-8")
+    lines = text.splitlines()
 
-    assert "COPY --from=build /opt/rekindle /opt/rekindle" in lines
     assert PROGRAM == "/opt/rekindle/bin/rekindle"
+    assert "RUN python -m venv --without-pip /opt/rekindle" in lines
     assert "USER 65532:65532" in lines, "by a number, so that runAsNonRoot admits it"
 
 

@@ -26,7 +26,7 @@ def until_ready(cluster: Cluster, node: str) -> float:
 
 
 def in_agent(cluster: Cluster, node: str, *command: str) -> str:
-    """What that command prints in its container."""
+    """What that command prints in its container, where Python is, and no shell."""
     return cluster.kubectl("exec", agent_on(cluster, node), f"--namespace={SYSTEM}", "--", *command)
 
 

@@ -33,7 +33,7 @@ async def calling_as(cluster: Cluster, token: str) -> AsyncIterator[Caller]:
 
 def stolen_token(cluster: Cluster, node: str) -> str:
     """Of the agent there, as the kubelet has put it into its container."""
-    return in_agent(cluster, node, "cat", _TOKEN)
+    return in_agent(cluster, node, "python", "-c", f"print(end=open('{_TOKEN}').read())")
 
 
 def tenant_token(cluster: Cluster) -> str:

@@ -148,7 +148,7 @@ def restart_kubelet(cluster: Cluster, node: Node) -> None:
 
     def answers() -> bool:
         with contextlib.suppress(ClusterError):
-            return in_agent(cluster, node.name, "echo", "here") == "here\n"
+            return in_agent(cluster, node.name, "python", "-c", "print('here')") == "here\n"
         return False
 
     until(f"the kubelet of {node.name}", answers, LIMIT_S)
