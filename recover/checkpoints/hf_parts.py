@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from recover.checkpoints.deepspeed import DeepSpeed
-from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.folder import FORBIDDEN, DamagedError, Folder
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.safetensors import SafetensorsFile, check_safetensors_by_name
@@ -43,7 +43,8 @@ _OF_PADDLE = re.compile(
 
 class _Index(msgspec.Struct, frozen=True):
     weight_map: dict[str, str]
-    metadata: dict[str, object] | None = None
+    metadata: object = None
+    """Whatever else was written there is nothing to the shards."""
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -118,8 +119,7 @@ def _complete(name: str, verdict: Verdict) -> int:
 
 
 def _check_indexes(folder: Folder, files: Mapping[str, SafetensorsFile]) -> None:
-    """Every shard belongs to an index, every tensor of an index lies in its shard, and all shards together
-    are as large as the index says, at least: not each may be read."""
+    """Every shard belongs to an index, and every tensor of an index lies in its shard."""
     for name in sorted(folder.files):
         shard = _SHARD.fullmatch(name)
         if shard and f"{shard['stem']}.{shard['suffix']}{_INDEX_SUFFIX}" not in folder.files:
@@ -137,10 +137,18 @@ def _check_indexes(folder: Folder, files: Mapping[str, SafetensorsFile]) -> None
 
 
 def _check_sizes(name: str, index: _Index, files: Mapping[str, SafetensorsFile]) -> None:
+    """Shards that were not all read are whole if together they are as large as the index says. If not, nobody
+    knows: it counts the whole memory behind a tensor, which may be more than what of it is saved.
+    Source: huggingface_hub 2.4, serialization/_torch.py, get_torch_storage_size.
+    """
     shards = set(index.weight_map.values())
-    needed_bytes = (index.metadata or {}).get("total_size")
+    needed_bytes = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     if not isinstance(needed_bytes, int | float) or not shards <= files.keys():
         return
+    unread = sorted(file for file in shards if files[file].tensors is None)
     size_bytes = sum(files[file].size_bytes for file in shards)
-    if size_bytes < needed_bytes:
-        raise DamagedError(f"its shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes:.0f}")
+    if unread and size_bytes < needed_bytes:
+        raise DamagedError(
+            f"{unread[0]!a:.80} {FORBIDDEN}; "
+            f"all shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes:.0f}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -34,9 +35,9 @@ def laid(root: Path, kind: str) -> list[Path]:
     return weights
 
 
-def scanned(root: Path, *, other_user: bool = True) -> ScanResult:
+def scanned(root: Path, *, other_user: bool = True, digests: bool = False) -> ScanResult:
     with without_rights():
-        return scan(root, other_user=other_user)
+        return scan(root, other_user=other_user, digests=digests)
 
 
 @pytest.mark.parametrize("kind", ["plain", "sharded", "two-ranks"])
@@ -57,6 +58,12 @@ def test_a_scan_as_the_training_s_own_user_counts_what_it_may_not_read_as_lost(r
     assert found.reason == "'model.safetensors' cannot be read: Permission denied"
 
 
+def test_bytes_that_are_to_be_compared_must_be_read(root: Path) -> None:
+    laid(root, "plain")
+    with pytest.raises(ScanError, match=r"may not read step 40 \('model.safetensors' cannot be read"):
+        scanned(root, digests=True)
+
+
 def test_unread_weights_without_a_byte_are_damaged(root: Path) -> None:
     (file,) = laid(root, "plain")
     file.write_bytes(b"")
@@ -64,13 +71,31 @@ def test_unread_weights_without_a_byte_are_damaged(root: Path) -> None:
     assert (found.complete, found.reason) == (False, "'model.safetensors' is cut short: it has 0 bytes")
 
 
-def test_unread_shards_that_are_smaller_than_their_index_says_are_damaged(root: Path) -> None:
-    """As after a node that lost its power: the names are there, and not all of the bytes."""
+def test_of_unread_shards_that_are_smaller_than_their_index_says_nobody_knows_whether_they_are_whole(
+    root: Path,
+) -> None:
+    """A node lost its power before all bytes were on the disk, or a tensor was a part of a larger one."""
     first, *_ = laid(root, "sharded")
     first.write_bytes(first.read_bytes()[:16])
-    (found,) = scanned(root).checkpoints
-    assert not found.complete
-    assert "'model.safetensors.index.json' says" in found.reason
+    with pytest.raises(ScanError, match=r"may not read step 40 .*'model.safetensors.index.json' says 1392"):
+        scanned(root)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"total_size": 10**9}, {"total_size": "1392"}, {"total_size": None}, "by hand", [1], None]
+)
+def test_what_an_index_says_of_the_size_is_nothing_to_shards_that_were_read(
+    root: Path, metadata: object
+) -> None:
+    """The library counts the whole memory behind a tensor, which may be more than is saved: of a table of
+    1024 positions that was cut to 512, for example."""
+    for file in laid(root, "sharded"):
+        file.chmod(0o644)
+    index = root / "checkpoint-40" / "model.safetensors.index.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"metadata": metadata}))
+    chosen = scanned(root).chosen
+    assert chosen is not None
+    assert (chosen.step, chosen.reason) == (40, "")
 
 
 def test_weights_with_another_mode_were_not_written_under_another_name_first(root: Path) -> None:
