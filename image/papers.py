@@ -128,11 +128,8 @@ def _wheel(wheel: Distribution, wheels: Path) -> Component:
     classified = [
         each.rpartition(" :: ")[2] for each in meta.get_all("Classifier", []) if each.startswith("License ::")
     ]
-    short = (
-        [given]
-        if (given := meta.get("License-Expression", ""))
-        else classified or [meta.get("License", "")[:80]]
-    )
+    given = meta.get_all("License-Expression") or classified or meta.get_all("License") or ["see licences"]
+    short = [name.partition("\n")[0] for name in given]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     hashes = {"hashes": [{"alg": "SHA-256", "content": digest}]}
     return Component(name, wheel.version, f"pkg:pypi/{name}@{wheel.version}", short, text, hashes)

@@ -5,6 +5,7 @@ It asks no registry."""
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from tests.cluster.build import base_image_files
@@ -41,4 +42,5 @@ def built_by_buildah(work: Path) -> Path:
     ]
     run("buildah", *storage, "build", *how, *shown, f"--tag={PRODUCT}", str(DOCKERFILE.parent))
     run("buildah", *storage, "push", "--quiet", PRODUCT, f"docker-archive:{archive}:{PRODUCT}")
+    shutil.rmtree(work / "storage")  # 1 GB
     return archive
