@@ -50,7 +50,10 @@ def _confine(host_root: Path) -> None:
     try:
         held = confine(host_root)
     except OSError as error:
-        log.error("the agent keeps the rights of its container", why=error.strerror or str(error))
+        log.error(
+            "the agent keeps some of the rights of its container that it does not need",
+            why=error.strerror or str(error),
+        )
         return
     log.info(
         "confined",

@@ -23,7 +23,8 @@ import msgspec
 
 __all__ = ["Confined", "confine"]
 
-_SETPCAP, _MKNOD, _SYSLOG = 8, 27, 34
+_CHOWN, _MKNOD, _SYSLOG = 0, 27, 34
+_NAMES = {_CHOWN: "CAP_CHOWN", _MKNOD: "CAP_MKNOD", _SYSLOG: "CAP_SYSLOG"}
 _CAPABILITIES_MAX = 64
 
 _CAPBSET_READ, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _CLEAR_ALL = 23, 24, 38, 47, 4
@@ -34,7 +35,8 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL_DEV = 1, 2, 4, 8
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _USE = _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEV
-_MAKE_DEVICE = 1 << 6
+_MAKE_DEVICES = 1 << 5 | 1 << 6 | 1 << 7
+"""Remove a file, make a device, make a folder."""
 _RIGHTS_OF = {1: 13, 2: 14, 3: 15, 4: 15}
 """How many rights a version of Landlock knows. From 5 on there are 16 that are named here."""
 _SCOPES = 0b11
@@ -57,24 +59,44 @@ class Confined(msgspec.Struct, frozen=True):
 def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
     """Irrevocable. It holds for this thread and what that starts, so no other thread may run yet.
 
-    Raises `OSError` where the kernel has a part of this and refuses it.
+    Raises `OSError` where the kernel has a part of this and refuses it; the other parts hold all the same.
     """
     nvidia = sorted(dev.glob("nvidia*"))
-    if dev / "nvidiactl" in nvidia:
+    missing = _missing({path.name for path in nvidia}, host_root / "proc/driver/nvidia")
+    if missing:
+        kept, use, devices = [_SYSLOG, _MKNOD, _CHOWN], _USE | _MAKE_DEVICES, [dev]
+    else:
         kept, use, devices = [_SYSLOG], _USE, [*nvidia, *(dev / name for name in _HARMLESS)]
-        told = "NVIDIA's"
-    else:  # NVML itself makes the devices of a driver that comes later
-        kept, use, devices = [_SYSLOG, _MKNOD], _USE | _MAKE_DEVICE, [dev]
-        told = "all, since none of NVIDIA's is there yet"
     is_root = os.geteuid() == 0
-    if is_root:
-        _bound(kept)
-    _prctl(_SET_NO_NEW_PRIVS, 1)
-    landlock = _restrict_files(dict.fromkeys(devices, use) | {host_root / "dev/kmsg": _READ_FILE})
-    if is_root:
-        _keep(kept)
-    names = {_SYSLOG: "CAP_SYSLOG", _MKNOD: "CAP_MKNOD"}
-    return Confined(" ".join(names[one] for one in kept) if is_root else "none", landlock, told)
+    try:
+        if is_root:
+            _bound(kept)
+    finally:
+        try:
+            _prctl(_SET_NO_NEW_PRIVS, 1)
+            landlock = _restrict_files(dict.fromkeys(devices, use) | {host_root / "dev/kmsg": _READ_FILE})
+        finally:
+            if is_root:
+                _keep(kept)
+    told = f"all, since {missing}" if missing else "NVIDIA's"
+    return Confined(" ".join(_NAMES[one] for one in kept) if is_root else "none", landlock, told)
+
+
+def _missing(devices: set[str], driver: Path) -> str:
+    """Which of NVIDIA's devices NVML will have to make, if any: those of a driver that comes later, or some.
+
+    Names are listed, and no file of the driver is read, which could take for ever.
+    Source: NVIDIA/nvidia-modprobe, modprobe-utils/nvidia-modprobe-utils.c.
+    """
+    if "nvidiactl" not in devices:
+        return "none of NVIDIA's is there yet"
+    gpus = len(list((driver / "gpus").glob("*")))
+    theirs = sum(name.removeprefix("nvidia").isdecimal() for name in devices)
+    if theirs < gpus:
+        return f"{theirs} of {gpus} GPUs have theirs"
+    if "nvidia-caps" not in devices and any((driver / "capabilities").glob("gpu*/mig/gi*")):
+        return "MIG's are not there yet"
+    return ""
 
 
 # --- capabilities -----------------------------------------------------------------------------------------
@@ -126,7 +148,7 @@ def _restrict_files(devices: Mapping[Path, int]) -> int:
 def _allow(rules: int, path: Path, rights: int) -> None:
     try:
         at = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:  # a link that leads nowhere, a mount that died: nobody can use it
         return
     try:
         rights = rights if os.path.isdir(path) else rights & _OF_FILES

@@ -161,8 +161,8 @@ class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     """Of all capabilities keep CAP_SYSLOG; with Landlock (Linux 5.13) use in /dev only NVIDIA's devices and
-    the kernel log, and write no file. Where /dev has none of NVIDIA's devices yet, all of /dev and CAP_MKNOD
-    are kept, with which NVML makes them."""
+    the kernel log, and write no file. Where /dev lacks a device of NVIDIA's, all of /dev, CAP_MKNOD and
+    CAP_CHOWN are kept, with which NVML makes it."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

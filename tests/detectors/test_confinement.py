@@ -11,15 +11,26 @@ from typing import Any
 
 import pytest
 
-SYSLOG, MKNOD = 1 << 34, 1 << 27
+SYSLOG, MKNOD, CHOWN = 1 << 34, 1 << 27, 1 << 0
 IS_ROOT = os.geteuid() == 0
 
 TRIAL = """
 import json, os, subprocess, sys
 from pathlib import Path
-from detectors.confinement import confine
+from detectors import confinement
 
-held = confine(Path(sys.argv[1]), Path(sys.argv[2]))
+refused = int(sys.argv[3])
+if refused:  # as a seccomp filter of the container does
+    asked = confinement._syscall
+    def answered(number, *arguments):
+        if number == refused:
+            raise PermissionError(1, "refused")
+        return asked(number, *arguments)
+    confinement._syscall = answered
+try:
+    held = confinement.confine(Path(sys.argv[1]), Path(sys.argv[2]))
+except PermissionError:
+    held = confinement.Confined("", 0, "")
 
 def can(act):
     try:
@@ -53,23 +64,33 @@ answer = {
     "uses MIG's devices": opened(dev / "nvidia-caps/nvidia-cap1", os.O_RDWR),
     "mounts": subprocess.run(["mount", "-t", "tmpfs", "none", str(root)],
                              capture_output=True).returncode == 0,
+    "makes MIG's devices": can(lambda: (dev / "nvidia-caps").mkdir(exist_ok=True)) and
+        can(lambda: os.mknod(dev / "nvidia-caps/nvidia-cap2", 0o444 | 0o020000, os.makedev(1, 3))),
     "makes a device": can(lambda: os.mknod(dev / "nvidia1", 0o666 | 0o020000, os.makedev(1, 3))),
 }
 print(json.dumps(answer))
 """
 
 
-def tried(tmp_path: Path, *, nvidia: bool) -> dict[str, Any]:
+ALL = ("nvidiactl", "nvidia0", "nvidia-caps/nvidia-cap1")
+CREATE_RULESET = 444
+
+
+def tried(
+    tmp_path: Path, *, devices: tuple[str, ...] = ALL, driver: tuple[str, ...] = (), refused: int = 0
+) -> dict[str, Any]:
+    """`driver` are folders that it shows in /proc, `refused` is a call that the container may not make."""
     dev = tmp_path / "dev"
-    (dev / "nvidia-caps").mkdir(parents=True)
-    (dev / "null").touch()
-    (dev / "kmsg").touch()
-    (tmp_path / "log").touch()
-    if nvidia:
-        for name in ("nvidiactl", "nvidia0", "nvidia-caps/nvidia-cap1"):
-            (dev / name).touch()
+    for name in (*devices, "null", "kmsg", "../log"):
+        (dev / name).parent.mkdir(parents=True, exist_ok=True)
+        (dev / name).touch()
+    for name in driver:
+        (tmp_path / "proc/driver/nvidia" / name).mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-c", TRIAL, str(tmp_path), str(dev)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", TRIAL, str(tmp_path), str(dev), str(refused)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -81,11 +102,14 @@ def rights(status: str, which: str) -> int:
     return int(line.split()[1], 16)
 
 
-@pytest.mark.parametrize(("nvidia", "kept"), [(True, SYSLOG), (False, SYSLOG | MKNOD)])
+@pytest.mark.parametrize(
+    ("devices", "refused", "kept"),
+    [(ALL, 0, SYSLOG), (ALL, CREATE_RULESET, SYSLOG), ((), 0, SYSLOG | MKNOD | CHOWN)],
+)
 def test_capabilities_go_for_good_but_those_that_the_devices_need(
-    tmp_path: Path, nvidia: bool, kept: int
+    tmp_path: Path, devices: tuple[str, ...], refused: int, kept: int
 ) -> None:
-    found = tried(tmp_path, nvidia=nvidia)
+    found = tried(tmp_path, devices=devices, refused=refused)
     for status in (found["status"], found["child's"]):
         assert "NoNewPrivs:\t1" in status
         if IS_ROOT:
@@ -95,7 +119,8 @@ def test_capabilities_go_for_good_but_those_that_the_devices_need(
 
 
 def test_files_are_read_and_of_the_devices_only_nvidia_s_are_used(tmp_path: Path) -> None:
-    found = tried(tmp_path, nvidia=True)
+    driver = ("gpus/0000:81:00.0", "capabilities/mig", "capabilities/gpu0/mig/gi1")
+    found = tried(tmp_path, driver=driver)
     assert found["told"][1] == "NVIDIA's"
     can = {act for act, is_so in found.items() if is_so is True}
     always = {"reads a log", "reads the kernel log", "uses null", "uses a GPU", "uses MIG's devices"}
@@ -106,8 +131,20 @@ def test_files_are_read_and_of_the_devices_only_nvidia_s_are_used(tmp_path: Path
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="nobody else makes devices")
-def test_where_nvidia_s_devices_are_not_there_yet_nvml_can_make_them(tmp_path: Path) -> None:
-    found = tried(tmp_path, nvidia=False)
+@pytest.mark.parametrize(
+    ("devices", "driver", "why"),
+    [
+        ((), (), "none of NVIDIA's is there yet"),
+        (("nvidiactl",), ("gpus/0000:81:00.0",), "0 of 1 GPUs have theirs"),
+        (("nvidiactl", "nvidia0"), ("gpus/0000:81:00.0", "gpus/0000:a1:00.0"), "1 of 2 GPUs have theirs"),
+        (("nvidiactl", "nvidia0"), ("capabilities/gpu0/mig/gi1",), "MIG's are not there yet"),
+    ],
+)
+def test_where_a_device_of_nvidia_s_is_not_there_yet_nvml_can_make_it(
+    tmp_path: Path, devices: tuple[str, ...], driver: tuple[str, ...], why: str
+) -> None:
+    found = tried(tmp_path, devices=devices, driver=driver)
     assert found["makes a device"]
-    assert found["told"][1] == "all, since none of NVIDIA's is there yet"
+    assert found["makes MIG's devices"]
+    assert found["told"][1] == f"all, since {why}"
     assert not found["makes a file"] or not found["landlock"]

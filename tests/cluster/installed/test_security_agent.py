@@ -41,7 +41,7 @@ FINDING = {
     "lastSeen": "2026-11-21T10:00:00Z",
 }
 PYTHON = "/opt/rekindle/bin/python"
-SYSLOG_AND_MKNOD = 1 << 34 | 1 << 27
+SYSLOG_MKNOD_AND_CHOWN = 1 << 34 | 1 << 27 | 1 << 0
 Asked = tuple[Any, ...]
 """Method, path, and a body where there is one."""
 
@@ -52,7 +52,7 @@ def test_an_agent_has_given_up_the_rights_of_its_container(cluster: Cluster) -> 
     said = cluster.kubectl("logs", agent_on(cluster, NODE), f"--namespace={SYSTEM}")
 
     held = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    assert {int(held[which], 16) for which in ("CapEff", "CapPrm", "CapBnd")} == {SYSLOG_AND_MKNOD}
+    assert {int(held[which], 16) for which in ("CapEff", "CapPrm", "CapBnd")} == {SYSLOG_MKNOD_AND_CHOWN}
     assert held["NoNewPrivs"] == "1"
     assert '"event": "confined"' in said
 
