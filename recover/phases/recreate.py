@@ -13,13 +13,14 @@ import msgspec
 from recover.actions import Action, ConfirmGone, Create, Delete
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.consent import ON_TERMINAL, may_recreate
-from recover.model import Gang, Mark, PodPhase, World
+from recover.model import Gang, Mark, PodPhase, Refusal, World
 from recover.phases.context import Context, Step, allowed_s, moved
 from recover.reasons import EventReason, Reason
 from recover.settings import Timing
 from recover.workloads import resource_if_known, resource_of, workload_of
 
 __all__ = [
+    "FENCE",
     "delay_s",
     "instead_of_start",
     "made_anew_or_gone",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
+FENCE = "rekindle-fence-anew"
+"""The chart's admission policy of what may be made anew, as the API server names it where it refuses."""
 DELAY_MIN_S = 1.0
 """A shorter wait is not worth a new job."""
 
@@ -99,6 +102,9 @@ def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) 
     why = kept.why if kept is not None else obstacle(ctx)
     if not why:
         return None
+    fenced = _fenced(ctx)
+    if fenced is not None:
+        return _started_instead(ctx, fenced) if kept is not None else None
     definition, too_large = _definition(gang, mark)
     if kept is not None and definition == kept.definition:
         return Step(writes=(*environment, _delete(gang)))
@@ -114,6 +120,31 @@ def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) 
         status=moved(ctx, Phase.ESCALATED, message, reason=reason),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
     )
+
+
+def _fenced(ctx: Context) -> Refusal | None:
+    """The chart's policy lets this job not be made anew. That leaves a gang stopped only if nothing else can
+    start it: one that its framework merely delays is started."""
+    refusal = ctx.refusal(ctx.gang.ref.name)
+    only_waits = ctx.gang.terminal is None and not ctx.gang.done_ranks
+    return refusal if refusal is not None and only_waits and FENCE in refusal.words else None
+
+
+def _started_instead(ctx: Context, refusal: Refusal) -> Step:
+    wait_s = delay_s(ctx)
+    message = (
+        f"{ctx.gang.ref} is not deleted and created again, but started: its framework waits another "
+        f"{wait_s:.0f} s before it makes new pods, and an admission policy refuses the deletion: "
+        f"{ctx.words_of(refusal)}"
+    )
+    status = msgspec.structs.replace(
+        ctx.status,
+        recreation=None,
+        reason=Reason.FRAMEWORK_BACKOFF,
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s) + wait_s),
+    )
+    return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
 
 
 def _kept(status: RecoveryStatus) -> Recreation | None:

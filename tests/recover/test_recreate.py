@@ -9,8 +9,8 @@ import pytest
 
 from recover.actions import Create
 from recover.api import Phase, RecoveryStatus
-from recover.model import Gang, Terminal
-from recover.phases.recreate import start_delay_s
+from recover.model import Gang, Refusal, Terminal
+from recover.phases.recreate import FENCE, start_delay_s
 from recover.reasons import Reason
 from recover.workloads.job import Job
 from tests.acting import advanced, end_pods, look, only_recovery, recovering, step
@@ -105,6 +105,38 @@ def test_a_job_with_counted_failures_is_deleted_and_made_anew_with_its_consent()
     assert status.recreation.definition == ""
     made = world.gangs["llm-anew-uid"]
     assert (made.suspended, made.mark and made.mark.did) == (False, "resumed")
+
+
+def test_a_job_that_a_policy_keeps_from_being_made_anew_is_started_where_its_framework_only_waits() -> None:
+    world = lost_gpu(job())
+    reached(world, Phase.CHOOSING)
+    counted(world, failed=3)
+    reached(world, Phase.RESUMING)
+    assert step(world) == ["recovery-resuming"]
+    world.refused["ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
+
+    assert step(world) == ["recovery-resuming"]
+    status = only_recovery(world).status
+    assert status.recreation is None
+    assert status.reason == Reason.FRAMEWORK_BACKOFF
+    assert "is not deleted and created again, but started" in status.message
+    assert "no hostPath" in status.message
+    world.later(10)
+    assert "start-gang" in step(world)
+
+
+def test_a_terminal_job_that_a_policy_keeps_from_being_made_anew_stays_and_says_so() -> None:
+    world = lost_gpu(job())
+    reached(world, Phase.CHOOSING)
+    world.change_gang(terminal=FAILED)
+    reached(world, Phase.RESUMING)
+    assert step(world) == ["recovery-resuming"]
+    world.refused["ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
+
+    assert step(world) == ["recovery-resuming"]
+    status = only_recovery(world).status
+    assert status.reason == Reason.WRITE_REFUSED
+    assert "no hostPath" in status.message
 
 
 def test_what_is_made_anew_is_what_people_wrote_without_what_ties_it_to_the_old_uid() -> None:
