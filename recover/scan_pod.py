@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 _GATE = "rekindle.dev/old-pods-ended"
+_NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
+_NO_MESH = {"linkerd.io/inject": "disabled"}
+"""The scan asks nobody anything, never ends beside a sidecar that goes on, and with one more container the
+policy of the chart refuses it."""
 
 
 def scan_name(recovery: Recovery) -> str:
@@ -110,8 +114,8 @@ def _create(
             "metadata": {
                 "name": name,
                 "namespace": gang.ref.namespace,
-                "labels": {SCAN_OF: scan_label(recovery)},
-                "annotations": {note: text for note, text in notes.items() if text},
+                "labels": {SCAN_OF: scan_label(recovery), **_NO_MESH_LABELS},
+                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_MESH},
             },
             "spec": {**spec, "schedulingGates": gates},
         },

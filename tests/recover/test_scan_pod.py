@@ -484,7 +484,7 @@ def test_a_scan_beside_the_running_gang_never_writes_whatever_the_job_allows() -
     later = create_later(recovery, world.gangs["llm-uid"], world.world(), settings, ())
 
     assert later is not None
-    assert later.body["metadata"]["annotations"] == {}
+    assert "rekindle.dev/checkpoint-repair" not in later.body["metadata"]["annotations"]
     assert later.body["spec"]["volumes"][0]["persistentVolumeClaim"]["readOnly"] is True
     assert "--write" not in later.body["spec"]["containers"][0]["command"]
 
