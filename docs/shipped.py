@@ -21,6 +21,9 @@ _FILES = (
     "policies/agent.yaml",
     "policies/controller.yaml",
     "policies/environment.yaml",
+    "policies/fence.yaml",
+    "policies/fence_jobs.yaml",
+    "policies/fence_anew.yaml",
 )
 
 

@@ -17,6 +17,7 @@ from detectors.kubeapi import ApiError, KubeApi
 from detectors.settings import AgentSettings, load
 from detectors.validation import command as validation_command
 from recover import controller_command, leave_command
+from recover.doctor.installation import shipped
 from recover.modes import Mode
 from recover.repair.state import StepKind
 from recover.repair_templates import load_means
@@ -633,13 +634,49 @@ def test_whoever_does_not_want_warnings_has_none(helm: Helm) -> None:
         if body["kind"] == "ValidatingAdmissionPolicy"
     }
 
-    assert policies == {"rekindle-agent", "rekindle-controller"}
+    assert "rekindle-fence-nodes" in policies
+    assert not [name for name in policies if "warns" in name]
+
+
+@pytest.mark.parametrize("allowed", [True, False, None])
+def test_jobs_that_use_the_node_are_made_anew_where_the_values_say_so(
+    helm: Helm, allowed: bool | None
+) -> None:
+    """Values of an earlier chart say nothing of it."""
+    policies = {"recreatePrivileged": allowed}
+
+    names = {body["metadata"]["name"] for body in helm.render({"policies": policies})}
+
+    assert ("rekindle-fence-anew" in names) is not bool(allowed)
+
+
+@pytest.mark.parametrize("mode", ["observe", "recover", "repair"])
+def test_the_fence_knows_the_releases_image_and_mode_and_the_doctor_what_the_chart_renders(
+    helm: Helm, tmp_path: Path, mode: str
+) -> None:
+    objects = helm.render({"mode": mode, "policies": {"environment": True}})
+    file = tmp_path / "controller.toml"
+    file.write_text(of_kind(objects, "ConfigMap", "rekindle-settings")["data"][file.name], encoding="utf-8")
+
+    known = shipped.policies(NAMESPACE, load(file, [], Settings))
+
+    rendered = {f"{body['kind']}/{body['metadata']['name']}": body for body in objects}
+    assert {key: rendered[key]["spec"] for key in known} == {key: body["spec"] for key, body in known.items()}
+    pods = str(known["ValidatingAdmissionPolicy/rekindle-fence-pods"])
+    assert container(of_kind(objects, "Deployment"))["image"] in pods
+    assert "rekindle:latest" not in pods
+    assert f"'mode-{mode}'" in str(known["ValidatingAdmissionPolicy/rekindle-fence-jobs"])
+    assert not [
+        key for key in shipped.policies(NAMESPACE, None) if "fence-pods" in key and "Binding" not in key
+    ]
 
 
 def test_rights_and_policies_are_the_files_that_the_other_tests_put_in_force(helm: Helm) -> None:
-    rendered = {path_of(body): body for body in helm.render({"mode": "recover"})}
+    objects = helm.render({"mode": "repair"})
+    rendered = {path_of(body): body for body in objects}
+    image = container(of_kind(objects, "Deployment"))["image"]
 
-    for body in manifests():
+    for body in yaml.safe_load_all(yaml.safe_dump_all(manifests()).replace("rekindle:latest", image)):
         found = rendered[path_of(body)]
         assert body["metadata"].get("labels", {}).items() <= found["metadata"].pop("labels").items()
         body["metadata"].pop("labels", None)

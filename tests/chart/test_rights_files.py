@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
+from detectors.contract import key
 from detectors.resource import Resource
+from recover.decode import SCAN_OF
+from recover.keys import WRITTEN_BY_US
+from recover.scan_place import MOUNTABLE
+from recover.scan_spec import CONTAINER, PROGRAM, VOLUME
+from recover.settings import Images
 from recover.workloads import WORKLOADS
 
 FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
 ACCOUNTS = {"rekindle-agent", "rekindle-controller"}
+FENCE = {f"rekindle-fence-{what}" for what in ("nodes", "pods", "configmaps", "jobs", "anew")}
 
 
 def manifests(folder: str) -> list[dict[str, Any]]:
@@ -85,19 +93,64 @@ def test_rights_are_bound_to_the_accounts_that_the_chart_makes() -> None:
     assert made == bound == ACCOUNTS
 
 
-@pytest.mark.parametrize("account", sorted(ACCOUNTS))
-def test_each_account_has_the_policy_that_names_it(account: str) -> None:
-    (policy,) = (
-        b for b in manifests("policies") if b["kind"] == "ValidatingAdmissionPolicy" and names(b, account)
+@pytest.mark.parametrize(
+    ("account", "is_it", "expected"),
+    [
+        ("rekindle-agent", "==", {"rekindle-agent"}),
+        ("rekindle-controller", "==", FENCE),
+        ("rekindle-controller", "!=", {"rekindle-controller", "rekindle-handed-over"}),
+    ],
+)
+def test_each_account_has_the_policies_that_name_it(account: str, is_it: str, expected: set[str]) -> None:
+    user = f"request.userInfo.username {is_it} 'system:serviceaccount:rekindle-system:{account}'"
+
+    assert expected == {
+        body["metadata"]["name"]
+        for body in manifests("policies")
+        if any(one["expression"] == user for one in body["spec"].get("matchConditions", []))
+    }
+
+
+def test_every_kind_that_the_controller_writes_and_people_have_is_fenced() -> None:
+    fenced = {
+        kind for b in manifests("policies") if b["metadata"]["name"] in FENCE for kind in names_kinds(b)
+    }
+    written = {
+        (group, resource)
+        for account, rule in rules()
+        if account == "rekindle-controller" and {"create", "patch", "delete"} & {*rule["verbs"]}
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    ours = {"rekindle.dev", "events.k8s.io", "coordination.k8s.io"}
+
+    for group, resource in written:
+        kind, _, part = resource.partition("/")
+        assert group in ours or (group, f"{kind}/*" if part else kind) in fenced
+
+
+def test_the_fence_knows_the_labels_and_annotations_that_the_controller_writes() -> None:
+    (ours,) = (one["expression"] for one in fence("nodes")["variables"] if one["name"] == "ours")
+
+    assert {key(name) for name in re.findall('"([^"]+)"', ours)} == WRITTEN_BY_US
+
+
+def fence(what: str) -> dict[str, Any]:
+    """The spec of that policy."""
+    (spec,) = (
+        body["spec"]
+        for body in manifests("policies")
+        if body["kind"] == "ValidatingAdmissionPolicy"
+        and body["metadata"]["name"] == f"rekindle-fence-{what}"
     )
-
-    assert policy["metadata"]["name"] == account
-    assert policy["spec"]["failurePolicy"] == "Fail"
+    return dict(spec)
 
 
-def names(policy: dict[str, Any], account: str) -> bool:
-    user = f"'system:serviceaccount:rekindle-system:{account}'"
-    return any(user in condition["expression"] for condition in policy["spec"]["matchConditions"])
+def test_the_fence_knows_what_a_scan_is_made_of() -> None:
+    text = yaml.safe_dump(fence("pods"), width=10_000)
+
+    for word in (PROGRAM, VOLUME, CONTAINER, SCAN_OF, Images().scan, *MOUNTABLE):
+        assert word in text
 
 
 def test_a_policy_denies_or_only_warns_and_what_only_warns_lets_in_whatever_it_cannot_judge() -> None:
@@ -115,7 +168,11 @@ def test_a_policy_denies_or_only_warns_and_what_only_warns_lets_in_whatever_it_c
     assert actions == {
         name: ["Deny", "Audit"] if policy == "Fail" else ["Warn"] for name, policy in policies.items()
     }
-    assert {name for name, policy in policies.items() if policy == "Fail"} == ACCOUNTS
+    assert {name for name, policy in policies.items() if policy == "Fail"} == {
+        *ACCOUNTS,
+        "rekindle-handed-over",
+        *FENCE,
+    }
 
 
 def test_what_warns_of_jobs_matches_every_kind_that_is_restarted() -> None:

@@ -17,7 +17,14 @@ _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _MEANS = {
     "rekindle-agent": "an agent may write the status of any node's NodeHealth, and have that node taken out",
     "rekindle-controller": "whoever may write Recoveries and Incidents steers the controller",
+    "rekindle-handed-over": "whoever may write ConfigMaps sets variables in the containers of resumed jobs",
+    **{
+        f"rekindle-fence-{what}": f"whoever steals the controller's token may do to {what} what its role says"
+        for what in ("nodes", "pods", "configmaps", "jobs")
+    },
 }
+_BY_CHOICE = "rekindle-fence-anew"
+"""The chart leaves it out where its values say so."""
 
 
 def rights(seen: Installation) -> Iterator[Finding]:
@@ -45,9 +52,9 @@ def policies(seen: Installation) -> Iterator[Finding]:
     """Policies and bindings of ownership are there and say what the chart's say, with our accounts' names."""
     for key, ours in seen.own_policies.items():
         kind, _, name = key.partition("/")
-        if name in _ENVIRONMENT:
-            continue
         theirs = seen.policies.get(key)
+        if name in _ENVIRONMENT or (name == _BY_CHOICE and theirs is None):
+            continue
         place = "" if theirs is None else _differs(ours["spec"], theirs.get("spec"), "spec")
         if theirs is None or place:
             yield Finding(

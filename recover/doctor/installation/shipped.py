@@ -1,7 +1,7 @@
 """What the chart installs beside the workloads: rights and admission policies. Pure, but for its own file.
 
-shipped.yaml is generated from the chart's files. The chart puts the release's namespace in the place of its
-default one, and so do these.
+shipped.yaml is generated from the chart's files. The chart puts the release's namespace, image and mode in
+the place of their defaults, and so do these.
 """
 
 from __future__ import annotations
@@ -14,26 +14,32 @@ from typing import Any
 import yaml
 
 from recover.doctor.installation.model import Right
+from recover.modes import Mode
 from recover.settings import Settings
 
 __all__ = ["policies", "rights"]
 
 _FILE = Path(__file__).with_name("shipped.yaml")
-_NAMESPACE = Settings().namespace
+_NAMESPACE, _IMAGE = Settings().namespace, Settings().images.scan
+_MODE = "'mode-repair'"
 
 
 @cache
-def _shipped(namespace: str) -> tuple[dict[str, Any], ...]:
+def _shipped(namespace: str, image: str = _IMAGE, mode: str = Mode.REPAIR) -> tuple[dict[str, Any], ...]:
     text = _FILE.read_text(encoding="utf-8").replace(_NAMESPACE, namespace)
-    return tuple(yaml.safe_load_all(text))
+    return tuple(yaml.safe_load_all(text.replace(_IMAGE, image).replace(_MODE, f"'mode-{mode}'")))
 
 
-def policies(namespace: str) -> dict[str, dict[str, Any]]:
-    """Admission policies and bindings, by `Kind/name`."""
+def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, Any]]:
+    """Admission policies and bindings, by `Kind/name`; without the release's settings, only those in which
+    nothing of them stands."""
+    told = ("none", "none") if settings is None else (settings.images.scan, settings.mode)
+    found = zip(_shipped(namespace), _shipped(namespace, *told), strict=True)
     return {
         f"{body['kind']}/{body['metadata']['name']}": body
-        for body in _shipped(namespace)
+        for default, body in found
         if body["apiVersion"].startswith("admissionregistration.k8s.io/")
+        and (settings is not None or body == default)
     }
 
 

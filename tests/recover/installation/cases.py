@@ -47,7 +47,8 @@ DEFINITIONS = {body["metadata"]["name"]: body for body in manifests()}
 def healthy(nodes: int = 2) -> Installation:
     """In mode recover; nodes n1, n2, ..."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    policies = shipped.policies(NAMESPACE)
+    settings = Settings(mode=Mode.RECOVER)
+    policies = shipped.policies(NAMESPACE, settings)
     return Installation(
         namespace=NAMESPACE,
         now=NOW,
@@ -67,7 +68,7 @@ def healthy(nodes: int = 2) -> Installation:
         lease_kept_in=f"{NAMESPACE}/rekindle-controller",
         state=State(Mode.RECOVER, NOW - timedelta(days=1)),
         state_kept_in=f"{NAMESPACE}/rekindle-state",
-        settings=Settings(mode=Mode.RECOVER),
+        settings=settings,
         policies=policies,
         own_policies=policies,
         nodes={name: node(name) for name in names},
