@@ -173,6 +173,7 @@ def _examine(
         found = _examine_directory(inside, entry.step, readers)
         if found[1].complete and older is not None:
             _check_parts(inside, folder, older, readers)
+            _check_unread(inside, folder, older, found[1].unread)
         return found
     except NotADirectoryError:
         return "", Verdict(complete=False, reason="a file, not a directory")
@@ -238,6 +239,17 @@ def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[R
         return  # what cannot be read tells nothing about others
     if parts:
         raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has: never finished")
+
+
+def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:
+    """Weights of one job are of one size: raises DamagedError where those that were not read are smaller than
+    in the checkpoint before, as after a node that lost its power."""
+    try:
+        size_bytes, before_bytes = (f.size_bytes(unread) for f in (inside, root.open(older.name)))
+    except (OSError, DamagedError):
+        return  # none is unread, or the one before has other files
+    if size_bytes < before_bytes:
+        raise DamagedError(f"{unread!a:.80} has {size_bytes} bytes, and {before_bytes} in {older.name!a:.80}")
 
 
 def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
