@@ -173,6 +173,9 @@ PODS_ADMITTED: dict[str, Attempt] = {
     "without a user": made(f"{CONTAINER}/securityContext/runAsUser", None),
     "without a gate": made("spec/schedulingGates", None),
     "away from nodes": made("spec/affinity", {"nodeAffinity": {}}),
+    "with one more capability taken": made(
+        f"{CONTAINER}/securityContext/capabilities/drop", ["ALL", "NET_RAW"]
+    ),
     "its release": ("PATCH", SCAN, {"spec": {"schedulingGates": None}}),
     "its removal": ("DELETE", SCAN),
     "a rank's failure": ("PATCH", f"{RANK}/status", FAILED),

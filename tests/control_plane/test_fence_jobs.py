@@ -182,6 +182,7 @@ REFUSED_OF_KUBEFLOW: dict[str, Attempt] = {
     "variables": container(env=[{"name": "LD_PRELOAD", "value": "/x.so"}]),
     "variables of a Secret": container(envFrom=[{"secretRef": {"name": "s"}}]),
     "variables of another ConfigMap": container(envFrom=[{"configMapRef": {"name": "theirs"}}]),
+    "variables of a name like ours": container(envFrom=[{"configMapRef": {"name": "a-rekindle-b"}}]),
     "privileged": container(securityContext={"privileged": True}),
     "a mount": container(volumeMounts=[{"name": "v", "mountPath": "/v"}]),
     "another name": container(name="other"),

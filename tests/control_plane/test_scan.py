@@ -26,6 +26,11 @@ pytestmark = pytest.mark.control_plane
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", "", namespaced=False)
+MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", "", namespaced=False)
+IN_FORCE_S = 2.0
+"""An API server takes a policy up a second after it was made."""
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 ENVIRONMENT = "llm-rekindle-job"
 DEADLINE_S = 20.0
@@ -110,6 +115,29 @@ async def restricted(stage: RealStage) -> AsyncIterator[None]:
         await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: None}}})
 
 
+@asynccontextmanager
+async def meshed(stage: RealStage) -> AsyncIterator[None]:
+    """Each pod that looks for checkpoints gets a sidecar, as from a mesh that heeds no word of the pod."""
+    sidecar = "Object.spec.containers{name: 'mesh', image: 'mesh'}"
+    add = f"[JSONPatch{{op: 'add', path: '/spec/containers/-', value: {sidecar}}}]"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    only = {"name": "scans", "expression": "'rekindle.dev/scan-of' in object.metadata.?labels.orValue({})"}
+    spec = {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"resourceRules": [rule]},
+        "matchConditions": [only],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": add}}],
+    }
+    await stage.create(MUTATING, {"metadata": {"name": "mesh"}, "spec": spec})
+    await stage.create(MUTATING_BINDINGS, {"metadata": {"name": "mesh"}, "spec": {"policyName": "mesh"}})
+    try:
+        await asyncio.sleep(IN_FORCE_S)
+        yield
+    finally:
+        for kind in (MUTATING_BINDINGS, MUTATING):
+            await stage.api.request("DELETE", kind.path("mesh"))
+
+
 async def unverified(stage: RealStage) -> tuple[str, float]:
     """Why the recovery went on without a verified checkpoint, and how long it was choosing."""
 
@@ -139,6 +167,19 @@ async def test_a_namespace_whose_pod_security_refuses_the_scan_is_told_in_its_wo
 
         assert why.startswith("the scan pod was refused: 403 Forbidden: pods ")
         assert 'violates PodSecurity "restricted:latest": restricted volume types' in why
+        assert took_s < DEADLINE_S / 2
+
+
+async def test_a_cluster_that_adds_a_container_to_every_pod_is_told_so_in_the_policys_words(
+    control_plane: ControlPlane,
+) -> None:
+    async with trains(control_plane) as (stage, pod), meshed(stage):
+        await stage.end(pod, exit_code=1)
+
+        why, took_s = await unverified(stage)
+
+        added = "what Rekindle does not give it: a second container. Does something in this cluster add that"
+        assert added in why
         assert took_s < DEADLINE_S / 2
 
 
