@@ -173,7 +173,8 @@ def _examine(
         found = _examine_directory(inside, entry.step, readers)
         if found[1].complete and older is not None:
             _check_parts(inside, folder, older, readers)
-            _check_unread(inside, folder, older, found[1].unread)
+            if found[1].unread:
+                _check_unread(inside, folder, older, found[1].unread)
         return found
     except NotADirectoryError:
         return "", Verdict(complete=False, reason="a file, not a directory")
@@ -247,7 +248,7 @@ def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> No
     try:
         size_bytes, before_bytes = (f.size_bytes(unread) for f in (inside, root.open(older.name)))
     except (OSError, DamagedError):
-        return  # none is unread, or the one before has other files
+        return  # the one before has other files
     if size_bytes < before_bytes:
         raise DamagedError(f"{unread!a:.80} has {size_bytes} bytes, and {before_bytes} in {older.name!a:.80}")
 
