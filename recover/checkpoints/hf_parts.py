@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from recover.checkpoints.deepspeed import DeepSpeed
-from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.folder import UNREADABLE, DamagedError, Folder
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.model import Verdict
 from recover.checkpoints.safetensors import SafetensorsFile, check_safetensors_by_name
@@ -146,8 +146,10 @@ def _check_sizes(name: str, index: _Index, files: Mapping[str, SafetensorsFile])
     needed_bytes = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     if not isinstance(needed_bytes, int | float) or not shards <= files.keys():
         return
-    if all(files[file].tensors is not None for file in shards):
+    unread = next((file for file in sorted(shards) if files[file].tensors is None), "")
+    if not unread:
         return
     size_bytes = sum(files[file].size_bytes for file in shards)
     if size_bytes < needed_bytes:
-        raise DamagedError(f"its shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes:.0f}")
+        told = f"the shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes:.0f}"
+        raise DamagedError(f"{unread!a:.80} {UNREADABLE}, and {told}")

@@ -244,13 +244,15 @@ def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[R
 
 def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:
     """Weights of one job are of one size: raises DamagedError where those that were not read are smaller than
-    in the checkpoint before, as after a node that lost its power."""
+    in the checkpoint before, as after a node that lost its power. Its words keep a repair from it: of another
+    model, which was trained here before, the sizes say nothing."""
     try:
         size_bytes, before_bytes = (f.size_bytes(unread) for f in (inside, root.open(older.name)))
     except (OSError, DamagedError):
         return  # the one before has other files
     if size_bytes < before_bytes:
-        raise DamagedError(f"{unread!a:.80} has {size_bytes} bytes, and {before_bytes} in {older.name!a:.80}")
+        told = f"has {size_bytes} bytes where {older.name!a:.80} has {before_bytes}"
+        raise DamagedError(f"{unread!a:.80} {UNREADABLE}, and {told}")
 
 
 def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
