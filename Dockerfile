@@ -26,7 +26,8 @@ RUN python image/root.py /image
 # Nothing of the base but what root.py has chosen: no shell, no pip, no package manager.
 FROM scratch
 COPY --from=build /image /
-ENV PATH=/opt/rekindle/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONUNBUFFERED=1
+# Also the node's programs are looked for by this PATH, as systemctl by the pod that reboots it.
+ENV PATH=/opt/rekindle/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin PYTHONUNBUFFERED=1
 # The controller runs so. The agent is root, which its pod says, and the scan pod is the gang's own user.
 USER 65532:65532
 ENTRYPOINT ["rekindle"]

@@ -50,6 +50,15 @@ def test_the_first_word_of_every_container_is_the_script_of_the_wheel() -> None:
     assert "rekindle" in _project()["project"]["scripts"]
 
 
+def test_a_program_of_the_node_is_found_wherever_an_administrator_may_have_put_it() -> None:
+    """The pod that reboots a node enters it, and looks for systemctl there by the image's PATH."""
+    (path,) = re.findall(r"^ENV PATH=(\S+)", DOCKERFILE, re.MULTILINE)
+    ours, *nodes = path.split(":")
+
+    assert ours == "/opt/rekindle/bin"
+    assert nodes == ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+
+
 def test_the_base_is_new_enough_and_named_once() -> None:
     (base,) = re.findall(r"^ARG BASE=python:(\d+\.\d+)-slim$", DOCKERFILE, re.MULTILINE)
 

@@ -35,6 +35,8 @@ lay_over kmsg /dev/kmsg
 lay_over proc-driver /proc/driver
 # A reboot that something on the node asks for is simulated: by whoever keeps the node.
 lay_over sbin /usr/local/sbin
+# ... also where a PATH leaves that folder out: the machine's own is out of reach.
+[ ! -e /usr/bin/systemctl ] || lay_over sbin/systemctl /usr/bin/systemctl
 
 # The kubelet sets these for the whole machine: here it sets files.
 for setting in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops \
