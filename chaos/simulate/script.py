@@ -11,14 +11,14 @@ import msgspec
 from chaos.simulate.acts import AnyAct
 from chaos.simulate.checks.spares import not_given_back
 from chaos.simulate.jobs import Job
-from chaos.simulate.play import comes_to_rest, play
+from chaos.simulate.play import Story, comes_to_rest, play
 from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
 from detectors.kubeapi import ApiError
 from recover.modes import Mode
 from recover.resources import NODES
 
-__all__ = ["Script", "mend", "play_script"]
+__all__ = ["Script", "mend", "play_script", "story_of"]
 
 _LAST_ACTS_S = 700.0
 """Longer than any act takes."""
@@ -42,6 +42,11 @@ class Script(msgspec.Struct, frozen=True):
 
 def play_script(script: Script) -> Simulation:
     """Plays the script. Raises AssertionError if any check fails."""
+    return play(story_of(script), script.setup)
+
+
+def story_of(script: Script) -> Story:
+    """What happens in it, for a simulation of its setup."""
 
     async def story(sim: Simulation) -> None:
         sim.client.disturbance.delay_s = 0.005
@@ -59,7 +64,7 @@ def play_script(script: Script) -> Simulation:
         if script.spares and sim.settings.mode is not Mode.OBSERVE:
             await _all_return(sim)
 
-    return play(story, script.setup)
+    return story
 
 
 async def _at_its_time(sim: Simulation, act: AnyAct) -> None:
