@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs lock image image-audit clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs golden lock image image-audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ crds: $(STAMP) ## Write the chart's CRDs from the structs
 
 docs: $(STAMP) ## Write the generated pages of docs/reference
 	$(BIN)/python -m docs.generate
+
+golden: $(STAMP) ## Write what users see into tests/golden/files, after a change that they shall see
+	$(BIN)/python -m tests.golden
 
 # A lock made by a newer Python would lack what only the oldest one needs.
 lock: $(STAMP) ## Lock the newest allowed versions in requirements/dev.lock (with Python 3.11)

@@ -1,0 +1,181 @@
+"""Every import that the golden files need, of the product and of the objects that other tests have made.
+
+Whoever moves a module changes its line here, and nothing else in this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from chaos.bench import BENCHES
+from chaos.cluster.kinds import KINDS
+from chaos.cluster.store import Audit
+from chaos.simulate.drawing import repair_script_of, script_of
+from chaos.simulate.play import START, play
+from chaos.simulate.script import Script, story_of
+from chaos.simulate.world import CONTROLLER, Simulation
+from detectors import __version__, contract
+from detectors.cli import GROUP
+from detectors.cli import main as program
+from detectors.exit_status import MEANINGS
+from detectors.metrics import Metrics as AgentMetrics
+from detectors.resource import Resource
+from detectors.validation import checks as node_checks
+from detectors.validation.report import Outcome as CheckOutcome
+from recover import api, keys
+from recover.cli import _print_overview as print_overview
+from recover.cli import print_story
+from recover.consent import OptIn
+from recover.doctor import checks as job_checks
+from recover.doctor import model as doctor_model
+from recover.doctor import report as job_report
+from recover.doctor.installation import checks as installation_checks
+from recover.doctor.installation import report as installation_report
+from recover.kube.cluster import ListPage
+from recover.lookup import find
+from recover.modes import Mode
+from recover.output import Output, print_data
+from recover.policy import Ladder, QuarantineLevel
+from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
+from recover.recipes import model as recipe_model
+from recover.recipes.objects import RecipeReason
+from recover.repair.state import (
+    CheckRecord,
+    Repair,
+    RepairPhase,
+    RepairPhaseTime,
+    RepairStep,
+    StepKind,
+    StepOutcome,
+)
+from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from recover.snapshot import ranks_of, read
+from recover.stories.around import Around
+from recover.stories.job import Job, why_job
+from recover.stories.node import why_node
+from recover.stories.overview import Overview, overview
+from recover.stories.words import Story
+from recover.telemetry import Metrics as ControllerMetrics
+from tests.recover import doctor_cases, why_cases
+from tests.recover.installation import cases as installation_cases
+
+__all__ = [
+    "BENCHES",
+    "CHECKS",
+    "CONTROLLER",
+    "ENUMS",
+    "EVENTS",
+    "EVENT_EXPLANATIONS",
+    "EXPLANATIONS",
+    "GROUP",
+    "INCIDENTS",
+    "KEYS",
+    "KINDS",
+    "MEANINGS",
+    "NODEHEALTHS",
+    "NODES",
+    "NODE_CHECKS",
+    "RECOVERIES",
+    "START",
+    "VERSION",
+    "WRITTEN_BY_US",
+    "ActOutcome",
+    "AgentMetrics",
+    "Around",
+    "Audit",
+    "Blame",
+    "CheckOutcome",
+    "CheckRecord",
+    "ControllerMetrics",
+    "Fault",
+    "IncidentPhase",
+    "Job",
+    "ListPage",
+    "OptIn",
+    "Overview",
+    "Phase",
+    "Reason",
+    "Repair",
+    "RepairPhase",
+    "RepairPhaseTime",
+    "RepairStep",
+    "Resource",
+    "Script",
+    "Simulation",
+    "StepKind",
+    "StepOutcome",
+    "Story",
+    "doctor_cases",
+    "find",
+    "installation_cases",
+    "installation_report",
+    "job_report",
+    "overview",
+    "play",
+    "print_data",
+    "print_overview",
+    "print_story",
+    "program",
+    "ranks_of",
+    "read",
+    "repair_script_of",
+    "script_of",
+    "story_of",
+    "why_cases",
+    "why_job",
+    "why_node",
+]
+
+Fault = contract.Fault
+Phase = api.Phase
+IncidentPhase = api.IncidentPhase
+ActOutcome = api.Outcome
+Blame = api.Blame
+VERSION = __version__
+KEYS = keys.KEYS
+WRITTEN_BY_US = keys.WRITTEN_BY_US
+CHECKS: Mapping[str, Sequence[doctor_model.Check[Any]]] = {
+    "a job": job_checks.CHECKS,
+    "an installation": installation_checks.CHECKS,
+}
+NODE_CHECKS = node_checks.CHECKS
+
+ENUMS: dict[str, type[Enum]] = {
+    "cause of a fault, from the catalogue": contract.Fault,
+    "check of a repaired node: outcome": CheckOutcome,
+    "command: form of the answer": Output,
+    "consent": OptIn,
+    "doctor: severity": doctor_model.Severity,
+    "Event: reason": EventReason,
+    "finding: origin": contract.Origin,
+    "finding: remedy": contract.Remedy,
+    "finding: severity": contract.Severity,
+    "finding: subject": contract.SubjectKind,
+    "Incident: blame": api.Blame,
+    "Incident: outcome of an act": api.Outcome,
+    "Incident: phase": api.IncidentPhase,
+    "label or annotation: form": keys.Form,
+    "label or annotation: on what": keys.On,
+    "mode": Mode,
+    "NodeHealth: edge of a pod's progress": contract.Edge,
+    "NodeHealth: family of faults": contract.Family,
+    "NodeHealth: source": contract.Source,
+    "NodeHealth: state of a source": contract.CoverageState,
+    "policy: quarantine": QuarantineLevel,
+    "policy: where a repair begins": Ladder,
+    "reason": Reason,
+    "Recipe: framework": recipe_model.Framework,
+    "Recipe: hold": recipe_model.Hold,
+    "Recipe: reason": RecipeReason,
+    "Recipe: relation": recipe_model.Relation,
+    "Recipe: what of a request": recipe_model.RequestIs,
+    "Recipe: what of a variable": recipe_model.EnvIs,
+    "Recovery: outcome of a recipe": api.RecipeOutcome,
+    "Recovery: phase": api.Phase,
+    "repair: kind of a step": StepKind,
+    "repair: outcome of a step": StepOutcome,
+    "repair: phase": RepairPhase,
+}
+"""By what a person calls it: a class may be renamed without a change of the golden files."""
