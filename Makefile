@@ -50,30 +50,30 @@ cluster-down: $(STAMP) ## End them, however they were left
 
 cluster-demo: $(STAMP) ## A PyTorch gang outlives a GPU on three real nodes, told from helm install to helm uninstall (as root)
 	$(BIN)/python -m tests.cluster.build
-	$(BIN)/python -m chaos.torch_training.environment
+	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m tests.cluster.demo
 
 cluster-test: $(STAMP) ## The tests on three real nodes of this machine (as root)
 	$(BIN)/python -m tests.cluster.build
-	$(BIN)/python -m chaos.torch_training.environment
+	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m tests.cluster.product
 	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s -m real_nodes tests/cluster
 
 parts: $(STAMP) ## What test-all is made of beside Python: Kubernetes from Go's modules, PyTorch, PaddlePaddle (once, as root)
 	$(BIN)/python -m tests.cluster.build
-	$(BIN)/python -m chaos.torch_training.environment
-	$(BIN)/python -m chaos.paddle_training.environment
+	$(BIN)/python -m chaos.rigs.torch_training.environment
+	$(BIN)/python -m chaos.rigs.paddle_training.environment
 	$(BIN)/python -m tests.cluster.product
 
 frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)
-	$(BIN)/python -m chaos.torch_training.environment
-	$(BIN)/python -m chaos.paddle_training.environment
+	$(BIN)/python -m chaos.rigs.torch_training.environment
+	$(BIN)/python -m chaos.rigs.paddle_training.environment
 	REKINDLE_TORCH=1 REKINDLE_PADDLE=1 \
 		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py \
 		tests/detectors/validation/test_torch_checks.py
 
 framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 1 GB once)
-	$(BIN)/python -m chaos.framework_logs.environment
+	$(BIN)/python -m chaos.rigs.framework_logs.environment
 	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/test_framework_logs.py
 
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
@@ -84,8 +84,8 @@ soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun job
 	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
-	$(BIN)/python -m chaos.torch_training.environment
-	$(BIN)/python -m chaos.torch_soak --faults 50
+	$(BIN)/python -m chaos.rigs.torch_training.environment
+	$(BIN)/python -m chaos.rigs.torch_soak --faults 50
 	$(MAKE) framework-logs
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_RECOVERIES=5 REKINDLE_HANDOVERS=16 REKINDLE_FAILOVER=1 REKINDLE_IDLE_S=120 \

@@ -1,5 +1,5 @@
-"""The chart's admission policies that warn of mistyped labels and annotations, from recover/keys.py, which
-`rekindle doctor` and `rekindle why` read, too. For generate.py.
+"""The chart's admission policies that warn of mistyped labels and annotations, from recover/stories/keys.py,
+which `rekindle doctor` and `rekindle why` read, too. For generate.py.
 
 What a policy can say is less than what the doctor says: a value is compared with a pattern, and the nearest
 name is the one that begins most alike, since CEL knows no distance between words. A policy has as many
@@ -12,8 +12,8 @@ import json
 import textwrap
 from collections.abc import Iterable
 
-from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
-from recover.resources import NAMESPACES, NODES
+from recover.k8s.kinds import NAMESPACES, NODES
+from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
 from recover.workloads import WORKLOADS
 
 __all__ = ["policies"]
@@ -31,7 +31,7 @@ _TOLD_MAX = 3
 _WIDTH, _INDENT = 120, " " * 6
 
 _HEAD = """\
-# Generated from recover/keys.py by `make docs`.
+# Generated from recover/stories/keys.py by `make docs`.
 #
 # Whoever applies a manifest is warned of labels and annotations of Rekindle that nothing reads, and of values
 # that cannot be used. Nothing is refused, and whatever goes wrong here, the object is let in as without it.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.catalog.load import packaged_rows
-from detectors.catalog.nvlink import packaged_nvlink_bits
 from detectors.catalog.nvlink5 import NvLink5Table
+from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.xid import RecoveryAction, XidRow
 from docs.structs import one_line
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from detectors.settings import AgentSettings
-from recover.settings import Settings
+from detectors.service.settings import AgentSettings
+from recover.policy.settings import Settings
 
 __all__ = ["CHART", "alerts", "readme", "repair_templates", "schema", "values"]
 

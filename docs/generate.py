@@ -14,11 +14,11 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 import detectors.catalog
-import detectors.metrics
-import detectors.settings
+import detectors.service.metrics
+import detectors.service.settings
 import recover.doctor.installation
-import recover.settings
-import recover.telemetry
+import recover.policy.settings
+import recover.runtime.telemetry
 from docs import admission, chart
 from docs.catalogue import catalogue_page
 from docs.dashboard import dashboard
@@ -28,7 +28,7 @@ from docs.recipes import recipes_page
 from docs.shipped import shipped_file
 from docs.signatures import signatures_file
 from docs.structs import field_name, fields_of, one_line
-from recover.reasons import reference
+from recover.api.reasons import reference
 
 REFERENCE = Path(__file__).parent / "reference"
 CATALOGUE = Path(detectors.catalog.__file__).parent
@@ -84,8 +84,8 @@ def _metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from `recover/telemetry.py` and `detectors/metrics.py` by `make docs`. Both serve",
-        "`/metrics` in the Prometheus format, beside `/healthz` and `/readyz`.",
+        "Generated from `recover/runtime/telemetry.py` and `detectors/service/metrics.py` by `make docs`.",
+        "Both serve `/metrics` in the Prometheus format, beside `/healthz` and `/readyz`.",
         "",
         "## The controller",
         "",
@@ -93,26 +93,28 @@ def _metrics() -> str:
         "",
         "## The agent",
         "",
-        *_table_of_metrics(detectors.metrics.TABLE),
+        *_table_of_metrics(detectors.service.metrics.TABLE),
     ]
     return "\n".join(lines) + "\n" + _ALERTS
 
 
-def controller_metrics() -> list[detectors.metrics.Metric]:
+def controller_metrics() -> list[detectors.service.metrics.Metric]:
     """Those of the controller, as the agent's table has its own."""
     found = []
-    for metric in vars(recover.telemetry.Metrics()).values():
+    for metric in vars(recover.runtime.telemetry.Metrics()).values():
         if isinstance(metric, MetricWrapperBase):
             (family,) = metric.describe()
             suffix = "_total" if family.type == "counter" else ""
             labels = tuple(metric._labelnames)
             found.append(
-                detectors.metrics.Metric(family.name + suffix, family.type, family.documentation, labels)
+                detectors.service.metrics.Metric(
+                    family.name + suffix, family.type, family.documentation, labels
+                )
             )
     return found
 
 
-def _table_of_metrics(metrics: Iterable[detectors.metrics.Metric]) -> Iterator[str]:
+def _table_of_metrics(metrics: Iterable[detectors.service.metrics.Metric]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |"
     yield "|---|---|---|---|"
     for row in metrics:
@@ -124,11 +126,15 @@ def _settings() -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from `recover/settings.py` and `detectors/settings.py` by `make docs`. A settings file is",
-        "TOML, one table for each group; `--set GROUP.FIELD=VALUE` overrides one field. An unknown field is",
-        "refused. A name that ends in `_s` is in seconds, `_bytes` in bytes, `_percent` in percent.",
+        "Generated from `recover/policy/settings.py` and `detectors/service/settings.py` by `make docs`.",
+        "A settings file is TOML, one table for each group; `--set GROUP.FIELD=VALUE` overrides one field.",
+        "An unknown field is refused. A name that ends in `_s` is in seconds, `_bytes` in bytes, `_percent`",
+        "in percent.",
     ]
-    for title, module in (("The controller", recover.settings), ("The agent", detectors.settings)):
+    for title, module in (
+        ("The controller", recover.policy.settings),
+        ("The agent", detectors.service.settings),
+    ):
         lines += ["", f"## {title}", "", *_groups(module)]
     return "\n".join(lines).rstrip() + "\n"
 

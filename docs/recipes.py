@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-import recover.recipes.model
+import recover.api.recipe_spec
 from docs.structs import field_name, fields_of, one_line
 from recover.recipes.load import built_in
 from recover.recipes.values import FACTS
@@ -138,10 +138,10 @@ def recipes_page() -> str:
 
 
 def _vocabulary() -> Iterator[str]:
-    source = ast.parse(inspect.getsource(recover.recipes.model))
+    source = ast.parse(inspect.getsource(recover.api.recipe_spec))
     classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef)}
     for struct_name, place in _PLACES.items():
-        struct = getattr(recover.recipes.model, struct_name)
+        struct = getattr(recover.api.recipe_spec, struct_name)
         known = {one.name: one for one in msgspec.structs.fields(struct)}
         yield f"## {place}"
         yield ""

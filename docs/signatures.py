@@ -1,19 +1,19 @@
-"""The file detectors/catalog/signatures.toml, from the built-in recipes. The agent's image has none."""
+"""The file detectors/catalog/signature_rows.toml, from the built-in recipes. The agent's image has none."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
-from detectors.catalog.signatures import LogMatch
-from detectors.log_template import Kind, parse
+from detectors.catalog.signature_rows import LogMatch
+from detectors.text.log_template import Kind, parse
+from recover.api.recipe_spec import Comparison, Recipe, Relation, Test
 from recover.recipes.load import built_in
-from recover.recipes.model import Comparison, Recipe, Relation, Test
 
 __all__ = ["signatures_file"]
 
 _HEAD = """\
-# The lines by which the built-in recipes know their issue. Read by catalog/signatures.py.
+# The lines by which the built-in recipes know their issue. Read by detectors/catalog/signature_rows.py.
 #
 # Generated from the recipes in recover/recipes/ by `make docs`: change them there.
 """

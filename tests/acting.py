@@ -10,15 +10,15 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.contract import Edge, ObjectMeta
-from recover.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
+from detectors.wire.contract import Edge, ObjectMeta
 from recover.api import Answered, Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
-from recover.decode import QUARANTINE, RELEASED, RELEASED_FINDINGS, REPAIR_OF, SCAN_OF
+from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, REPAIR_OF, SCAN_OF
+from recover.k8s.bodies import builtins, merged
+from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.model import Container, Pod, PodPhase, Quarantine, Release, Taint
-from recover.objects import builtins, merged
-from recover.phases import advance
-from recover.plan import plan
-from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from recover.model.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
+from recover.recovery.advance import advance
+from recover.triage.plan import plan
 from recover.workloads.job import Job
 from recover.workloads.patches import mark_of
 from tests.builders import Worlds

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from detectors.contract import (
+from detectors.wire.contract import (
     Coverage,
     CoverageState,
     Edge,
@@ -31,9 +31,9 @@ from detectors.contract import (
     Subject,
     SubjectKind,
 )
-from detectors.resource import Resource
-from recover.actions import Create, Patch, Plan
+from detectors.wire.resource import Resource
 from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
+from recover.k8s.kinds import INCIDENTS, PYTORCHJOBS, RECOVERIES
 from recover.model import (
     AgentPod,
     Bystander,
@@ -47,11 +47,11 @@ from recover.model import (
     Template,
     World,
 )
-from recover.modes import Mode, Modes, Standing, begun
-from recover.plan import plan
+from recover.model.actions import Create, Patch, Plan
+from recover.model.modes import Mode, Modes, Standing, begun
+from recover.policy.settings import Settings
 from recover.recipes.load import built_in
-from recover.resources import INCIDENTS, PYTORCHJOBS, RECOVERIES
-from recover.settings import Settings
+from recover.triage.plan import plan
 
 __all__ = ["BOOT", "NOW", "Decision", "Worlds", "cluster", "gang"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from chaos.cluster.store import Audit
-from detectors.resource import Resource
-from recover.actions import Action, ConfirmGone, ConfirmListed, Create, Delete, Ensure, Patch
-from recover.settings import Settings
+from chaos.apiserver.store import Audit
+from detectors.wire.resource import Resource
+from recover.model.actions import Action, ConfirmGone, ConfirmListed, Create, Delete, Ensure, Patch
+from recover.policy.settings import Settings
 
 __all__ = ["lacking", "not_granted"]
 

@@ -17,20 +17,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos import cli
-from chaos.cluster.client import Client
+from chaos.apiserver.client import Client
+from chaos.cli import commands
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.crashing import CrashPoints
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
-from detectors.credentials import Credentials
-from detectors.kubeapi import Resource, WatchEvent
-from detectors.settings import SettingsError
+from chaos.simulated import lines
+from chaos.simulated.crashing import CrashPoints
+from chaos.simulated.jobs import Job
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import WatchEvent
+from detectors.service.settings import SettingsError
+from detectors.wire.resource import Resource
 from recover.api import Phase
-from recover.kube.auth import load_credentials
-from recover.resources import (
+from recover.k8s.kinds import (
     INCIDENTS,
     NAMESPACES,
     NODEHEALTHS,
@@ -41,6 +41,7 @@ from recover.resources import (
     RECIPES,
     RECOVERIES,
 )
+from recover.kube.auth import load_credentials
 
 Captured = pytest.CaptureFixture[str]
 
@@ -50,14 +51,22 @@ Captured = pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("command", "args", "told"),
     [
-        (cli.chaos, ["shake"], "No such command 'shake'"),
-        (cli.chaos, ["run"], "Missing argument 'SCENARIO'"),
-        (cli.chaos, ["run", "nosuch"], "scenario 'nosuch': expected one of application-xid, demo"),
-        (cli.chaos, ["run", "/none/my.yaml"], "/none/my.yaml: cannot be read: No such file or directory"),
-        (cli.demo, ["please"], "Got unexpected extra argument"),
-        (cli.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
-        (cli.bench, ["loop", "--kubeconfig", "/none"], "rekindle bench loop: kubeconfig /none: no such file"),
-        (cli.bench, ["gpu"], "No such command 'gpu': expected one of checkpoints, footprint, gang"),
+        (commands.chaos, ["shake"], "No such command 'shake'"),
+        (commands.chaos, ["run"], "Missing argument 'SCENARIO'"),
+        (commands.chaos, ["run", "nosuch"], "scenario 'nosuch': expected one of application-xid, demo"),
+        (
+            commands.chaos,
+            ["run", "/none/my.yaml"],
+            "/none/my.yaml: cannot be read: No such file or directory",
+        ),
+        (commands.demo, ["please"], "Got unexpected extra argument"),
+        (commands.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
+        (
+            commands.bench,
+            ["loop", "--kubeconfig", "/none"],
+            "rekindle bench loop: kubeconfig /none: no such file",
+        ),
+        (commands.bench, ["gpu"], "No such command 'gpu': expected one of checkpoints, footprint, gang"),
     ],
 )
 def test_wrong_usage_is_told_on_standard_error_with_exit_status_2(
@@ -102,7 +111,7 @@ def test_a_scenario_that_cannot_be_played_is_named_with_field_and_value(
     file = tmp_path / "mine.yaml"
     file.write_bytes(text.encode(errors="surrogateescape"))
 
-    assert cli.chaos(["run", str(file)]) == 2
+    assert commands.chaos(["run", str(file)]) == 2
 
     err = capsys.readouterr().err
     assert err.startswith(f"rekindle chaos: {file}: ")
@@ -160,7 +169,7 @@ def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> Non
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         args = ["controller", "--server", "http://127.0.0.1:1", "--listen", address]
         ended = subprocess.run(
-            [sys.executable, "-m", "detectors.cli", *args],
+            [sys.executable, "-m", "detectors.commands.main", *args],
             capture_output=True,
             text=True,
             timeout=60,
@@ -221,7 +230,7 @@ def test_ctrl_c_while_a_command_is_loaded_is_no_traceback(tmp_path: Path) -> Non
 
 def _rekindle(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "detectors.cli", *args],
+        [sys.executable, "-m", "detectors.commands.main", *args],
         cwd=Path(__file__).parents[1],
         env={**os.environ, **environment},
         capture_output=True,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chaos.bench import BENCHES
-from detectors.cli import GROUP
-from detectors.exit_status import MEANINGS, Exit
+from detectors.commands.exit_status import MEANINGS, Exit
+from detectors.commands.main import GROUP
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.settings import AgentSettings
+from detectors.service.settings import AgentSettings
 from docs.generate import pages
-from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
-from recover.settings import Settings
+from recover.api.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
+from recover.policy.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 

@@ -27,7 +27,7 @@ def test_every_mutant_changes_the_code_and_leaves_it_readable(mutant: Mutant) ->
 
 
 def test_a_mutant_whose_text_is_gone_is_told() -> None:
-    gone = Mutant("gone", "recover/guard.py", "no such text", "", "a test")
+    gone = Mutant("gone", "recover/triage/guard.py", "no such text", "", "a test")
     with pytest.raises(NotApplicableError, match=r"mutant gone: its search text stands 0 times"):
         applied(gone, "another text")
 

@@ -1,6 +1,8 @@
 """Measurements: each tells what it measured and on which machine, and judges nothing.
 
-A bench is one module with `run(arguments) -> exit status` and what it is ABOUT, and one row of `BENCHES`.
+In: arguments.
+Out: rows of figures.
+Touches: processes, files, a throwaway control plane.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
-from recover.output import add_output
+from recover.cli.output import add_output
 
 __all__ = ["add_cluster", "add_count"]
 

@@ -24,10 +24,10 @@ from rich.table import Table
 
 from chaos.bench.arguments import add_count
 from chaos.bench.figures import Machine, Row, machine, row, shown, table
-from detectors.command_line import Parser
+from detectors.commands.arguments import Parser
 from recover.checkpoints.rekindle_sharded import MARKER, RekindleSharded
 from recover.checkpoints.scan import scan
-from recover.output import add_output
+from recover.cli.output import add_output
 
 __all__ = ["ABOUT", "Checkpoints", "Touched", "counted", "measure", "run", "tell"]
 
@@ -101,7 +101,7 @@ def measure(folder: Path, checkpoints: int, shards: int, broken: int, rounds: in
         rows.append(row(f"scan-{passed_over}", f"scan, {words}", times))
         touched.append(_touched(folder, words))
     message = folder / "message"
-    command = [sys.executable, "-m", "detectors.cli", "checkpoints", "scan", str(folder)]
+    command = [sys.executable, "-m", "detectors.commands.main", "checkpoints", "scan", str(folder)]
     command += ["--message-file", str(message)]
     times = [_timed(lambda: subprocess.run(command, check=True)) for _ in range(rounds)]
     rows.append(row("command", "  the scan pod's command, with Python's start", times))

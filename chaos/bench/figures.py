@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from recover.output import Output, print_data
+from recover.cli.output import Output, print_data
 
 __all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
 

@@ -18,18 +18,18 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from chaos.apiserver.store import Audit
 from chaos.bench.figures import shown
-from chaos.bench.processes import Usage, usage
-from chaos.children import Child
-from chaos.cluster.store import Audit
+from chaos.bench.usage import Usage, usage
 from chaos.cluster.world import Shape
-from chaos.manifests import training_job
-from chaos.scenario import Job
-from chaos.stage import CONTROLLER, Stage, StageError, raised
+from chaos.processes.children import Child
+from chaos.scenarios.manifests import training_job
+from chaos.scenarios.scenario import Job
+from chaos.scenarios.stage import CONTROLLER, Stage, StageError, raised
 from chaos.training.launch import free_port
-from detectors.command_line import Parser
-from recover.output import add_output
-from recover.resources import INCIDENTS, LEASES, NODEHEALTHS
+from detectors.commands.arguments import Parser
+from recover.cli.output import add_output
+from recover.k8s.kinds import INCIDENTS, LEASES, NODEHEALTHS
 
 __all__ = ["ABOUT", "Footprint", "Share", "measure", "run", "tell"]
 

@@ -23,15 +23,15 @@ from rich.table import Table
 from chaos.bench.arguments import add_cluster, add_count
 from chaos.bench.figures import Machine, machine, shown
 from chaos.bench.gangs import Gang, indexed_job, pytorchjob, runs, turn
-from chaos.bench.processes import Usage, usage
 from chaos.bench.rounds import FELL_OFF
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway, raised
-from chaos.stage import StageError
-from detectors.command_line import Parser
-from detectors.exit_status import Exit
-from detectors.kubeapi import ApiError, ReplyLost
-from detectors.settings import SettingsError
-from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from chaos.bench.usage import Usage, usage
+from chaos.scenarios.stage import StageError
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError
+from recover.k8s.kinds import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
 __all__ = ["ABOUT", "Large", "measure", "run", "tell"]
 

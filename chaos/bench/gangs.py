@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from chaos import job_objects
 from chaos.bench.seen import GONE, Seen
 from chaos.bench.sight import LIMIT_S, Sight
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, POOL, Throwaway
-from detectors.contract import key
-from detectors.kubeapi import Resource
-from recover.resources import JOBS, PODS, PYTORCHJOBS
+from chaos.cluster import job_objects
+from detectors.wire.contract import key
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, PODS, PYTORCHJOBS
 
 __all__ = ["Gang", "Turn", "crash", "indexed_job", "pytorchjob", "runs", "turn"]
 

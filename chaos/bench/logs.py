@@ -21,12 +21,12 @@ from rich.table import Table
 
 from chaos.bench.arguments import add_count
 from chaos.bench.figures import Machine, machine, shown
-from detectors.command_line import Parser
-from detectors.core import AgentCore
-from detectors.facts import PodRef
-from detectors.settings import AgentSettings, Logs
+from detectors.commands.arguments import Parser
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import PodRef
+from detectors.service.settings import AgentSettings, Logs
 from detectors.sources.cri import Joiner, parse_line
-from recover.output import add_output
+from recover.cli.output import add_output
 
 __all__ = ["ABOUT", "KINDS", "STORMS", "Cost", "Found", "measure", "run", "tell"]
 

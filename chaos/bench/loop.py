@@ -24,12 +24,12 @@ from chaos.bench.figures import Machine, Row, machine, percentile, row, shown, t
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
 from chaos.bench.seen import POKE
 from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
-from chaos.stage import StageError
-from detectors.command_line import Parser
-from detectors.exit_status import Exit
-from detectors.kubeapi import ApiError, ReplyLost
-from detectors.settings import SettingsError
-from recover.resources import NAMESPACES, PYTORCHJOBS
+from chaos.scenarios.stage import StageError
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError
+from recover.k8s.kinds import NAMESPACES, PYTORCHJOBS
 
 __all__ = ["ABOUT", "Hop", "Loop", "measure", "run", "tell"]
 

@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 
 from chaos.bench.seen import GONE, POKE, READY, Seen
-from detectors.kubeapi import ApiError, KubeApi, Resource, WatchEvent
-from recover.decode import QUARANTINE, UNHEALTHY
+from detectors.client.kubeapi import ApiError, KubeApi, WatchEvent
+from detectors.wire.resource import Resource
+from recover.api.marks import QUARANTINE, UNHEALTHY
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.kube.auth import load_credentials
-from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["main"]
 

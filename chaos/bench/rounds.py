@@ -12,9 +12,9 @@ from chaos.bench.figures import Goal
 from chaos.bench.gangs import Gang, Turn, crash, indexed_job, pytorchjob, runs, turn
 from chaos.bench.seen import Seen
 from chaos.bench.throwaway import NAMESPACE, Throwaway
-from chaos.stage import StageError
-from detectors.kubeapi import Resource
-from recover.resources import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from chaos.scenarios.stage import StageError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 __all__ = ["FELL_OFF", "RANKS", "ROUNDS", "ROWS", "Round", "undone"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from chaos.bench.seen import GONE, READY, Seen, command
-from chaos.children import die_with
-from chaos.stage import StageError
+from chaos.processes.children import die_with
+from chaos.scenarios.stage import StageError
 
 __all__ = ["LIMIT_S", "Sight", "observing"]
 

@@ -18,16 +18,15 @@ from typing import Any
 import msgspec
 
 from chaos.bench.sight import Sight, observing
-from chaos.children import Child, spawn
 from chaos.cluster.host import Host
-from chaos.stage import StageError
-from detectors.contract import Coverage, CoverageState, NodeHealthStatus, Source
-from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
-from detectors.publish import patch_body
-from recover.crds import manifests
-from recover.kube.auth import load_credentials
-from recover.mode import STATE
-from recover.resources import (
+from chaos.processes.children import Child, spawn
+from chaos.scenarios.stage import StageError
+from detectors.agent.publish import patch_body
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.contract import Coverage, CoverageState, NodeHealthStatus, Source
+from detectors.wire.resource import MergePatch, Resource
+from recover.api.crds import manifests
+from recover.k8s.kinds import (
     CONFIGMAPS,
     EVENTS,
     INCIDENTS,
@@ -39,7 +38,9 @@ from recover.resources import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.settings import Settings
+from recover.kube.auth import load_credentials
+from recover.policy.settings import Settings
+from recover.runtime.mode_keeper import STATE
 
 __all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "raised"]
 
@@ -108,13 +109,13 @@ class Throwaway:
 
     async def start_agent(self, daemon: list[str]) -> None:
         """`daemon`: where the API server is, and who we are to it."""
-        command = [sys.executable, "-m", "detectors.cli", "agent", "--node", self.struck, *daemon]
+        command = [sys.executable, "-m", "detectors.commands.main", "agent", "--node", self.struck, *daemon]
         # A real GPU of this machine must not take the place of the simulated ones.
         command += ["--host-root", str(self.host.root), "--set", "nvml.enabled=false"]
         self.children["agent"] = await spawn("agent", command, self.folder / "agent.log")
 
     async def start_controller(self, daemon: list[str], settings: Iterable[str]) -> None:
-        command = [sys.executable, "-m", "detectors.cli", "controller", *daemon]
+        command = [sys.executable, "-m", "detectors.commands.main", "controller", *daemon]
         for setting in settings:
             command += ["--set", setting]
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")

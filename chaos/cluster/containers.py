@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from chaos.cluster.kinds import Object
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError
-from recover.resources import CONFIGMAPS
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import CONFIGMAPS
 
 __all__ = ["ContainerRun", "Exit", "Runtime", "StartError", "environment_of", "expanded"]
 

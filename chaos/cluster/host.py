@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.cluster.kinds import Object
+from chaos.apiserver.kinds import Object
 
 __all__ = ["Gpu", "Host"]
 

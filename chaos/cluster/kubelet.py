@@ -10,15 +10,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
-from chaos.cluster.client import Client
+from chaos.apiserver.client import Client
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import MemoryCluster, stamp
 from chaos.cluster.containers import Exit, Runtime
-from chaos.cluster.controllers.base import with_condition
-from chaos.cluster.controllers.nodes import NODE_LEASES
-from chaos.cluster.kinds import Object
 from chaos.cluster.podworker import KubeletSettings, PodWorker
-from chaos.cluster.store import MemoryCluster, stamp
-from detectors.kubeapi import ApiError, ReplyLost
-from recover.resources import LEASES, NODES, PODS
+from chaos.controllers.base import with_condition
+from chaos.controllers.nodes import NODE_LEASES
+from detectors.client.kubeapi import ApiError, ReplyLost
+from recover.k8s.kinds import LEASES, NODES, PODS
 
 __all__ = ["Kubelet"]
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import stamp
 from chaos.cluster.containers import Exit
-from chaos.cluster.kinds import Object
-from chaos.cluster.store import stamp
 
 __all__ = ["ContainerState", "pod_status", "restarts_after"]
 

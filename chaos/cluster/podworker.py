@@ -12,13 +12,14 @@ from datetime import datetime
 
 import msgspec
 
-from chaos.cluster.client import Client
+from chaos.apiserver.client import Client
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.containers import ContainerRun, Exit, Runtime, StartError, environment_of, expanded
-from chaos.cluster.kinds import Object
 from chaos.cluster.podstatus import ContainerState, pod_status, restarts_after
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError, JsonPatch
-from recover.resources import PODS
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import JsonPatch
+from recover.k8s.kinds import PODS
 
 __all__ = ["KubeletSettings", "PodWorker"]
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from chaos.children import die_with
+from chaos.apiserver.kinds import Object
 from chaos.cluster.containers import ContainerRun, Exit, StartError
 from chaos.cluster.crilog import CriLog
 from chaos.cluster.host import Host
-from chaos.cluster.kinds import Object
 from chaos.cluster.rewriting import mounts_of, rewritten
-from recover.scan_spec import PROGRAM
+from chaos.processes.children import die_with
+from recover.recovery.scan_spec import PROGRAM
 
 __all__ = ["ProcessRuntime"]
 

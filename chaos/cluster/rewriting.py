@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from chaos.apiserver.kinds import Object
 from chaos.cluster.containers import StartError
 from chaos.cluster.host import Host
-from chaos.cluster.kinds import Object
 
 __all__ = ["mounts_of", "rewritten"]
 

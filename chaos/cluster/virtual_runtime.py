@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from chaos.apiserver.kinds import Object
 from chaos.cluster.containers import ContainerRun, Exit
-from chaos.cluster.kinds import Object
 
 __all__ = ["CHECKPOINT_STEPS", "LINGERS_S", "Behaviour", "Collective", "VirtualRuntime", "VirtualTraining"]
 

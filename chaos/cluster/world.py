@@ -13,27 +13,27 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.cluster.client import Client
+from chaos.apiserver.client import Client
+from chaos.apiserver.kinds import KINDS, Object
+from chaos.apiserver.rest import Server, serve
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.containers import Exit, Runtime
-from chaos.cluster.controllers.base import Controller
-from chaos.cluster.controllers.garbage import GarbageCollector
-from chaos.cluster.controllers.jobs import JobController
-from chaos.cluster.controllers.jobsets import JobSetController
-from chaos.cluster.controllers.kubeflow import KubeflowController
-from chaos.cluster.controllers.kubeflow_kinds import PADDLE, PYTORCH
-from chaos.cluster.controllers.nodes import LifecycleSettings, NodeLifecycle
-from chaos.cluster.controllers.scheduler import Scheduler
 from chaos.cluster.host import Host
-from chaos.cluster.kinds import KINDS, Object
 from chaos.cluster.kubelet import Kubelet
-from chaos.cluster.placement import GPU
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.process_runtime import ProcessRuntime
-from chaos.cluster.rest import Server, serve
-from chaos.cluster.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
 from chaos.cluster.virtual_runtime import Behaviour, VirtualRuntime
-from recover.resources import PODS
+from chaos.controllers.base import Controller
+from chaos.controllers.garbage import GarbageCollector
+from chaos.controllers.jobs import JobController
+from chaos.controllers.jobsets import JobSetController
+from chaos.controllers.kubeflow import KubeflowController
+from chaos.controllers.kubeflow_kinds import PADDLE, PYTORCH
+from chaos.controllers.nodes import LifecycleSettings, NodeLifecycle
+from chaos.controllers.placement import GPU
+from chaos.controllers.scheduler import Scheduler
+from recover.k8s.kinds import PODS
 
 __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 

@@ -1,3 +1,6 @@
-"""Rung 2 of the test ladder: the production controller loops and agents' state on a virtual clock and the
-in-memory cluster, with faults on top and the safety invariants checked after every write.
+"""Random scripts of faults against the production loops in virtual time: drawing, playing, shrinking.
+
+In: a seed or a script.
+Out: what happened, and what was violated.
+Touches: virtual time; processes for many seeds.
 """

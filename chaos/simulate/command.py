@@ -13,7 +13,7 @@ from rich.table import Table
 from chaos.simulate.many import Sums, play_seeds, sum_up
 from chaos.simulate.script import Script
 from chaos.simulate.shrinking import failure_of, shrink
-from detectors.settings import SettingsError
+from detectors.service.settings import SettingsError
 
 __all__ = ["SEEDS_EXPECTED", "seeds_of", "simulate", "simulate_file"]
 

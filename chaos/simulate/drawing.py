@@ -12,12 +12,12 @@ from chaos.simulate.acts import ALL, IN_REPAIR, AnyAct, Scene
 from chaos.simulate.acts.faults import Join, KernelLine, LineOfRank, MassFault
 from chaos.simulate.acts.network import NamespaceEnd
 from chaos.simulate.acts.people import Promotion, SpareChange
-from chaos.simulate.jobs import OTHER_NAMESPACE, Job, Kind, Storage
 from chaos.simulate.script import Script, play_script
-from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
-from recover.modes import Mode
-from recover.settings import Budgets, Repairs, Settings, Timing
+from chaos.simulated.jobs import OTHER_NAMESPACE, Job, Kind, Storage
+from chaos.simulated.setup import Setup
+from recover.model.modes import Mode
+from recover.policy.settings import Budgets, Repairs, Settings, Timing
 
 __all__ = ["TIMING", "drawn_job", "repair_script_of", "run_seed", "script_of"]
 

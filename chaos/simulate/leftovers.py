@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from chaos.cluster.kinds import Object
-from chaos.simulate.jobs import Kind
+from chaos.apiserver.kinds import Object
 from chaos.simulate.liveness import job_of
-from chaos.simulate.reading import HOLD, MARK, has_completed, has_consented, has_failed
 from chaos.simulate.world import Simulation
-from detectors.kubeapi import ApiError
-from recover.modes import Mode
-from recover.resources import CONFIGMAPS
+from chaos.simulated.jobs import Kind
+from chaos.simulated.reading import HOLD, MARK, has_completed, has_consented, has_failed
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import CONFIGMAPS
+from recover.model.modes import Mode
 
 __all__ = ["left_behind"]
 

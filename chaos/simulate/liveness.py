@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from chaos.cluster.kinds import Object
-from chaos.cluster.placement import GPU, devices_of_node, devices_of_pod
-from chaos.simulate.checks.budgets import over_limit
-from chaos.simulate.jobs import Gang
-from chaos.simulate.lines import Harm
-from chaos.simulate.reading import (
+from chaos.apiserver.kinds import Object
+from chaos.controllers.placement import GPU, devices_of_node, devices_of_pod
+from chaos.invariants.budgets import over_limit
+from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Gang
+from chaos.simulated.lines import Harm
+from chaos.simulated.reading import (
     RECREATES,
     REPAIR_OVER,
     has_completed,
@@ -31,15 +32,14 @@ from chaos.simulate.reading import (
     repair_phase,
     takes_pods,
 )
-from chaos.simulate.truth import HardwareFault, Life
-from chaos.simulate.world import Simulation
-from detectors.kubeapi import ApiError
+from chaos.simulated.truth import HardwareFault, Life
+from detectors.client.kubeapi import ApiError
 from recover.api import Outcome
-from recover.goes_on import SETTLED
-from recover.guard import QUARANTINE_NODE
-from recover.modes import Mode
-from recover.reasons import Reason
-from recover.resources import INCIDENTS, NODES, PODS
+from recover.api.reasons import Reason
+from recover.diagnose.goes_on import SETTLED
+from recover.k8s.kinds import INCIDENTS, NODES, PODS
+from recover.model.modes import Mode
+from recover.triage.guard import QUARANTINE_NODE
 
 __all__ = ["is_unseen", "job_of", "left_in_service", "silent_repairs", "wrongly_waiting"]
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import structlog
 
-from chaos.cluster.disturbance import ON_PURPOSE
+from chaos.apiserver.disturbance import ON_PURPOSE
 from chaos.cluster.virtual import Clock, run
 from chaos.simulate.leftovers import left_behind
 from chaos.simulate.liveness import is_unseen, left_in_service, silent_repairs, wrongly_waiting
-from chaos.simulate.world import Setup, Simulation, simulation
-from detectors.kubeapi import ApiError
+from chaos.simulate.world import Simulation, simulation
+from chaos.simulated.setup import Setup
+from detectors.client.kubeapi import ApiError
 from recover.api import Outcome, Phase
 
 __all__ = ["START", "Story", "comes_to_rest", "play"]

@@ -8,15 +8,15 @@ from collections import Counter
 
 import msgspec
 
+from chaos.invariants.spares import not_given_back
 from chaos.simulate.acts import AnyAct
-from chaos.simulate.checks.spares import not_given_back
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import Story, comes_to_rest, play
-from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
-from detectors.kubeapi import ApiError
-from recover.modes import Mode
-from recover.resources import NODES
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import NODES
+from recover.model.modes import Mode
 
 __all__ = ["Script", "mend", "play_script", "story_of"]
 

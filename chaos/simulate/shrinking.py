@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from chaos.simulate.script import Script, play_script
-from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
+from chaos.simulated.setup import Setup
 
 __all__ = ["Shrunk", "failure_of", "shrink"]
 

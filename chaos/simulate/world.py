@@ -16,31 +16,30 @@ from typing import Any
 
 import msgspec
 
+from chaos.apiserver.kinds import KINDS, Object
 from chaos.cluster.containers import ContainerRun, Exit
-from chaos.cluster.kinds import KINDS, Object
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.virtual import Clock
 from chaos.cluster.virtual_runtime import Behaviour
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
-from chaos.simulate.crashing import CrashPoints
-from chaos.simulate.invariants import Invariants
-from chaos.simulate.jobs import NAMESPACE, OTHER_NAMESPACE, OWNERS_ISSUE, Gang, Job, Kind, Scan, manifest
-from chaos.simulate.machines import Machines
-from chaos.simulate.people import PERSON, Person
-from chaos.simulate.reading import REPAIR_OF, is_closed
-from chaos.simulate.repairs import VISITOR, StepPod, Visitor
-from chaos.simulate.setup import Setup
-from chaos.simulate.truth import Truth
-from detectors.facts import PodRef
-from detectors.kubeapi import Resource
-from recover import crds
-from recover.api import Incident, Phase, Recovery
-from recover.app import Controller
-from recover.decode import SCAN_OF
-from recover.modes import Mode
-from recover.resources import INCIDENTS, JOBS, JOBSETS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
-from recover.settings import Settings
-from recover.telemetry import Metrics
+from chaos.invariants.watch import Invariants
+from chaos.simulated.crashing import CrashPoints
+from chaos.simulated.jobs import NAMESPACE, OTHER_NAMESPACE, OWNERS_ISSUE, Gang, Job, Kind, Scan, manifest
+from chaos.simulated.machines import Machines
+from chaos.simulated.people import PERSON, Person
+from chaos.simulated.reading import REPAIR_OF, is_closed
+from chaos.simulated.repairs import VISITOR, StepPod, Visitor
+from chaos.simulated.setup import Setup
+from chaos.simulated.truth import Truth
+from detectors.rules.facts import PodRef
+from detectors.wire.resource import Resource
+from recover.api import Incident, Phase, Recovery, crds
+from recover.api.marks import SCAN_OF
+from recover.k8s.kinds import INCIDENTS, JOBS, JOBSETS, NAMESPACES, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
+from recover.runtime.controller import Controller
+from recover.runtime.telemetry import Metrics
 
 __all__ = ["CONTROLLER", "Setup", "Simulation", "simulation"]
 

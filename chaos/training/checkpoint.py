@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from chaos.training.collective import Peers
-from chaos.training.model import PARAMETERS, State
+from chaos.training.network import PARAMETERS, State
 
 __all__ = ["load", "newest", "save", "write_atomically"]
 

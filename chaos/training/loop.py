@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from chaos.training import checkpoint, model
+from chaos.training import checkpoint, network
 from chaos.training.collective import Peers
 
 __all__ = ["Plan", "train"]
@@ -47,12 +47,12 @@ def train(plan: Plan) -> None:
         step, state = _start(plan, peers)
         while step < plan.steps:
             step += 1
-            x, y = model.batch(plan.seed, step, plan.rank)
-            gradient, loss = model.gradient(state, x, y)
+            x, y = network.batch(plan.seed, step, plan.rank)
+            gradient, loss = network.gradient(state, x, y)
             _pause(plan.step_time_s)
             # The loss travels with the gradient, so that every rank prints the same figure.
             average = peers.sum(np.append(gradient, loss)) / plan.world_size
-            model.update(state, average[:-1], step)
+            network.update(state, average[:-1], step)
             print(f"step {step}/{plan.steps} loss={average[-1]:.4f}", flush=True)
             if step % plan.checkpoint_every == 0:
                 checkpoint.save(plan.checkpoint_dir, step, state, peers, write_s=plan.shard_write_s)
@@ -68,7 +68,7 @@ def _pause(seconds: float) -> None:
         time.sleep(min(left_s, 0.5))
 
 
-def _start(plan: Plan, peers: Peers) -> tuple[int, model.State]:
+def _start(plan: Plan, peers: Peers) -> tuple[int, network.State]:
     """The step and state to go on from. Rank 0 looks for the newest one, so that all take the same."""
     path = plan.resume_from
     if path is None:
@@ -77,13 +77,13 @@ def _start(plan: Plan, peers: Peers) -> tuple[int, model.State]:
         path = Path(answer) if answer else None
     if path is None:
         print("starting from scratch", flush=True)
-        return 0, model.first_state(plan.seed)
+        return 0, network.first_state(plan.seed)
     step, state = checkpoint.load(path)
     print(f"resumed from step {step} ({path})", flush=True)
     return step, state
 
 
-def _write_weights(path: Path, state: model.State) -> str:
+def _write_weights(path: Path, state: network.State) -> str:
     """Writes the parameters, whole or not at all, and returns the file's SHA-256."""
     buffer = io.BytesIO()
     np.save(buffer, state.parameters)

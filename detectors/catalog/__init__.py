@@ -1,1 +1,6 @@
-"""Facts about faults, as TOML rows that people edit. Each row names its source. Policy stands elsewhere."""
+"""Facts about faults and logs as TOML rows that people edit; each row names its source.
+
+In: the packaged rows, and a user's own file.
+Out: catalogues: Xids, NVLink bits, first errors, steps, lines of recipes.
+Touches: its own packaged files, once: pure otherwise.
+"""

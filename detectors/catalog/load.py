@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detectors.strict import BadValueError, convert, shown
+from detectors.text.strict import BadValueError, convert, shown
 
 __all__ = ["CatalogError", "extra_tables", "packaged_rows", "rows_of"]
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from detectors.catalog.load import packaged_rows
-from detectors.contract import Remedy, Severity
+from detectors.wire.contract import Remedy, Severity
 
 __all__ = ["NVLINK5_XIDS", "NvLink5Row", "NvLink5Table", "driver_major"]
 

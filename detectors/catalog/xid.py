@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from detectors.catalog.load import packaged_rows
-from detectors.catalog.nvlink import NvLinkBits, packaged_nvlink_bits
 from detectors.catalog.nvlink5 import NvLink5Table
-from detectors.contract import Fault, Origin, Remedy, Severity
+from detectors.catalog.nvlink_bits import NvLinkBits, packaged_nvlink_bits
+from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
 __all__ = ["RecoveryAction", "XidCatalog", "XidRow"]
 
@@ -68,7 +68,7 @@ class XidCatalog:
 
     @staticmethod
     def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
-        """Raises `detectors.strict.BadValueError` for a bad row of the package's own file."""
+        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
         rows = packaged_rows(_FILE, "xid", XidRow)
         actions = packaged_rows(_FILE, "recovery_action", RecoveryAction)
         return XidCatalog([*rows, *extra], actions, NvLink5Table.packaged(), packaged_nvlink_bits())

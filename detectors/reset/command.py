@@ -16,14 +16,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from detectors.command_line import Parser
-from detectors.contract import Device
+from detectors.commands.arguments import Parser
 from detectors.reset.smi import NvidiaSmi, SmiError
 from detectors.reset.users import users
 from detectors.sources.inventory import from_proc
 from detectors.validation.command import TERMINATION_LOG, leave
 from detectors.validation.kernel_log import reset_line
-from detectors.validation.report import Check, Outcome, ValidationReport
+from detectors.wire.contract import Device
+from detectors.wire.step_report import Check, Outcome, ValidationReport
 
 __all__ = ["run"]
 

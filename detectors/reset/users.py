@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from detectors.contract import Device
+from detectors.wire.contract import Device
 
 __all__ = ["User", "users"]
 

@@ -1,20 +1,22 @@
-"""Rules: from one kernel line to a draft of a finding. A rule is a pure function.
+"""Rules: from one line of a kernel log or a container's log to a draft of a finding, a step, a save.
 
-Registration is the one tuple below. The first rule whose head the line starts with, and that reads it, wins.
+In: lines and catalogue rows.
+Out: drafts, candidates and edges.
+Touches: nothing: pure.
 """
 
 from __future__ import annotations
 
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Family
-from detectors.facts import Draft, HostFacts, KernelLine
-from detectors.rules import driver, xid
+from detectors.rules import driver, xid_lines
 from detectors.rules.base import Rule, is_packet
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Family
 
 __all__ = ["FAMILIES", "RULES", "read", "wants"]
 
 RULES: tuple[Rule, ...] = (
-    Rule("xid", family=Family.GPU_XID, heads=xid.HEADS, match=xid.match),
+    Rule("xid", family=Family.GPU_XID, heads=xid_lines.HEADS, match=xid_lines.match),
     Rule("driver", family=Family.GPU_XID, heads=driver.HEADS, match=driver.match),
 )
 

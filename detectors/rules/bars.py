@@ -12,7 +12,7 @@ import re
 
 import msgspec
 
-from detectors.log_template import without_colours
+from detectors.text.log_template import without_colours
 
 __all__ = ["Bar", "bar_in", "gives_loss", "pieces", "without_rate"]
 

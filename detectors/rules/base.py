@@ -14,8 +14,8 @@ from collections.abc import Callable
 import msgspec
 
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Family
-from detectors.facts import Draft, HostFacts, KernelLine
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Family
 
 __all__ = ["ADDRESS", "Rule", "is_packet"]
 

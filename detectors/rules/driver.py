@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Fault, Origin, Remedy, Severity
-from detectors.facts import Draft, HostFacts, KernelLine
 from detectors.rules.base import ADDRESS
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
 __all__ = ["HEADS", "match"]
 

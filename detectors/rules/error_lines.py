@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from detectors.catalog.log_errors import LogErrorRow, Traceback
-from detectors.rules.words import by_words, without_digits
+from detectors.rules.line_words import by_words, without_digits
 
 __all__ = ["TRIGGERS", "Mark", "Rows", "compiled", "is_exception", "mark_in", "row_in"]
 

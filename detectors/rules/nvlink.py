@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import msgspec
 
-from detectors.catalog.nvlink import NvLinkBits
 from detectors.catalog.nvlink5 import NvLink5Row, NvLink5Table
-from detectors.contract import Severity
+from detectors.catalog.nvlink_bits import NvLinkBits
+from detectors.wire.contract import Severity
 
 __all__ = ["NvLink5Line", "decode", "parse", "register_severity", "registers"]
 

@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import LastSave
 from detectors.rules.step_lines import Save
 from detectors.rules.step_track import Track
+from detectors.wire.contract import LastSave
 
 __all__ = ["Saves", "asked", "clock_set", "observe", "read_again", "restored", "ticked"]
 

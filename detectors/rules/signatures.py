@@ -14,10 +14,10 @@ from operator import itemgetter
 
 import msgspec
 
-from detectors.catalog.signatures import LogMatch, SignatureRow
-from detectors.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
-from detectors.facts import cut
-from detectors.log_template import (
+from detectors.catalog.signature_rows import LogMatch, SignatureRow
+from detectors.rules.line_words import by_words, without_digits
+from detectors.text.cutting import cut
+from detectors.text.log_template import (
     BadTemplateError,
     Line,
     Place,
@@ -27,8 +27,8 @@ from detectors.log_template import (
     parse,
     without_colours,
 )
-from detectors.rules.words import by_words, without_digits
-from detectors.sizes import parse_size
+from detectors.text.sizes import parse_size
+from detectors.wire.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
 
 __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
 

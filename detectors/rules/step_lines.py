@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.catalog.steps import Complete, StepCatalog, packaged_steps
 from detectors.rules import bars, wordings
-from detectors.rules.words import by_words
+from detectors.rules.line_words import by_words
 
 __all__ = [
     "ANONYMOUS",

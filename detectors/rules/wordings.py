@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from detectors.rules.words import by_words
+from detectors.rules.line_words import by_words
 
 __all__ = [
     "Wording",

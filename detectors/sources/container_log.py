@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from detectors.facts import PodRef
-from detectors.settings import Logs
+from detectors.rules.facts import PodRef
+from detectors.service.settings import Logs
 from detectors.sources.cri import HEAD_BYTES_MAX, Joiner
 from detectors.sources.growing_file import GrowingFile
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from detectors.contract import Device
-from detectors.facts import PciAddress, parse_pci
 from detectors.sources.child import printed_by
 from detectors.sources.nvml_child import ChildReply
+from detectors.text.pci import PciAddress, parse_pci
+from detectors.wire.contract import Device
 
 __all__ = ["Inventory", "InventoryError", "addresses", "from_nvml", "from_proc"]
 

@@ -21,8 +21,8 @@ from typing import Protocol
 import msgspec
 
 from detectors import rules
-from detectors.clocks import KernelClock
-from detectors.facts import KernelLine
+from detectors.rules.facts import KernelLine
+from detectors.service.clocks import KernelClock
 from detectors.sources.growing_file import GrowingFile
 from detectors.sources.inotify import FolderWatch
 

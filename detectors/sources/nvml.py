@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from detectors.settings import Nvml as Settings
+from detectors.service.settings import Nvml as Settings
 from detectors.sources.inventory import Inventory, InventoryError, from_nvml
 
 __all__ = ["Nvml", "NvmlSink"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import Device
-from detectors.facts import parse_pci
+from detectors.text.pci import parse_pci
+from detectors.wire.contract import Device
 
 __all__ = ["ChildReply", "ask", "main"]
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import structlog
 
-from detectors.facts import PodRef
-from detectors.metrics import Metrics
-from detectors.settings import Logs
+from detectors.rules.facts import PodRef
+from detectors.service.metrics import Metrics
+from detectors.service.settings import Logs
 from detectors.sources.cgroups import Cgroups
 from detectors.sources.container_log import Container, PodLogSink
 from detectors.sources.cri import parse_line
 from detectors.sources.inotify import FolderWatch
-from detectors.sources.room import gives_way, told
+from detectors.sources.logs_followed import gives_way, told
 from detectors.sources.turns import Turns
 
 __all__ = ["PodLogs", "parse_pod_folder"]

@@ -16,13 +16,13 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from detectors.contract import DevicePod
-from detectors.holders import HeldDevices, uids
-from detectors.settings import PodResources as Settings
+from detectors.folds.holders import HeldDevices, uids
+from detectors.service.settings import PodResources as Settings
 from detectors.sources.cgroups import Cgroups
 from detectors.sources.child import printed_by
 from detectors.sources.pod_logs import parse_pod_folder
 from detectors.sources.pod_resources_child import ListReply
+from detectors.wire.contract import DevicePod
 
 __all__ = ["PodResources", "PodResourcesError", "PodResourcesSink"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.holders import Given
+from detectors.folds.holders import Given
 
 __all__ = ["METHOD", "ListReply", "main"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detectors.validation import devices, kernel_log, memory, nccl, nvml_health
-from detectors.validation.model import NodeCheck
+from detectors.validation.node_check import NodeCheck
 
 __all__ = ["CHECKS"]
 

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from detectors.command_line import Parser
-from detectors.extra import Catalogues
-from detectors.settings import Catalogue
+from detectors.catalog.extra import Catalogues
+from detectors.commands.arguments import Parser
+from detectors.service.settings import Catalogue
 from detectors.validation.checks import CHECKS
-from detectors.validation.model import Node, Result
-from detectors.validation.report import (
+from detectors.validation.node_check import Node, Result
+from detectors.validation.run import of_check, of_command
+from detectors.wire.step_report import (
     CHECKS_MAX,
     NAME,
     NAME_CHARS_MAX,
@@ -32,7 +33,6 @@ from detectors.validation.report import (
     ValidationReport,
     encode,
 )
-from detectors.validation.run import of_check, of_command
 
 __all__ = ["TERMINATION_LOG", "leave", "run"]
 

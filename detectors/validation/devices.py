@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detectors.contract import Device
 from detectors.sources.inventory import from_proc
 from detectors.sources.nvml_child import ask
-from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
+from detectors.wire.contract import Device
 
 __all__ = ["run"]
 

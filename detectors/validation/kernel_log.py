@@ -16,16 +16,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from detectors import rules
-from detectors.chain import Chain
-from detectors.contract import Finding, Severity
-from detectors.evidence import is_open
-from detectors.extra import Catalogues
-from detectors.facts import HostFacts
-from detectors.settings import Catalogue
-from detectors.settings import Chain as ChainSettings
+from detectors.catalog.extra import Catalogues
+from detectors.folds.chain import Chain
+from detectors.rules.facts import HostFacts
+from detectors.service.settings import Catalogue
+from detectors.service.settings import Chain as ChainSettings
 from detectors.sources.inventory import addresses, from_proc
 from detectors.sources.kmsg import KERN, Record, heard, parse_record, unescape
-from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
+from detectors.wire.contract import Finding, Severity
+from detectors.wire.open_findings import is_open
 
 __all__ = ["reset_line", "run"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from detectors.validation.model import Node, Result, failed, passed
+from detectors.validation.node_check import Node, Result, failed, passed
 from detectors.validation.with_torch import cuda_torch
 
 __all__ = ["run", "wrong_products", "wrong_words"]

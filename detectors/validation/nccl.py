@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from os import environ
 from pathlib import Path
 
-from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 from detectors.validation.with_torch import cuda_torch
 
 __all__ = ["exchange", "loopback", "pairs"]

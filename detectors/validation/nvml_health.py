@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detectors.validation.model import CannotRunError, Node, Result, failed, passed
+from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 
 __all__ = ["run"]
 

@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
-from detectors.validation.model import Node, NodeCheck, Result, failed, passed
+from detectors.validation.node_check import Node, NodeCheck, Result, failed, passed
 from detectors.validation.processes import Ended, ended
-from detectors.validation.report import Outcome
+from detectors.wire.step_report import Outcome
 
 __all__ = ["STATUS_NOT_RUN", "of_check", "of_command"]
 
@@ -20,7 +20,13 @@ STATUS_NOT_RUN = 77
 
 def of_check(check: NodeCheck, node: Node, deadline_s: float) -> Result:
     end = ended(
-        [sys.executable, "-m", "detectors.validation.child", check.name, msgspec.json.encode(node).decode()],
+        [
+            sys.executable,
+            "-m",
+            "detectors.validation.check_child",
+            check.name,
+            msgspec.json.encode(node).decode(),
+        ],
         deadline_s,
     )
     if end.status is None:

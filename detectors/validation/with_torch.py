@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detectors.validation.model import CannotRunError
+from detectors.validation.node_check import CannotRunError
 
 __all__ = ["cuda_torch"]
 

@@ -1,7 +1,8 @@
-"""Incident and Recovery: what the controller remembers. There is no other store.
+"""The objects that Rekindle defines: Incident, Recovery, Recipe; their marks, reasons, schemas and CRDs.
 
-The CRDs are generated from these structs (recover/crds.py). The controller alone writes them; `rekindle why`
-and kubectl read them.
+In: plain data.
+Out: structs, and CRDs made from them. There is no other store.
+Touches: nothing: pure.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from detectors.contract import API_VERSION, Fault, ObjectMeta, Origin
+from detectors.wire.contract import API_VERSION, Fault, ObjectMeta, Origin
+from recover.api.repair_state import Repair
 from recover.api.shared import Answered, Blame, GangRef, Wire
-from recover.repair.state import Repair
 
 __all__ = [
     "ActionRecord",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from detectors.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
+from detectors.wire.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
 from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
 
 __all__ = [

@@ -1,6 +1,10 @@
-"""Which checkpoint a gang resumes from: the newest complete one. Runs in the scan pod, before the resume.
+"""Which checkpoint of a directory is complete: a reader for each format, scan, choice. Runs in the scan pod.
 
-One file per format; a reader looks at names, sizes and headers only, and imports nothing heavy.
+In: a mounted directory, and the job's annotations.
+Out: a ScanResult, each verdict with its reason.
+Touches: files below the mounted directory. Imports no other room, so that the scan pod starts fast.
+
+A reader looks at names, sizes and headers only, and imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -15,11 +19,11 @@ from recover.checkpoints.hf_trainer import HfTrainer
 from recover.checkpoints.lightning import Lightning
 from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
-from recover.checkpoints.model import Verdict
 from recover.checkpoints.orbax import Orbax
 from recover.checkpoints.paddle import Paddle
 from recover.checkpoints.paddlenlp import PaddleNlp
 from recover.checkpoints.rekindle_sharded import RekindleSharded
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_dcp import TorchDcp
 from recover.checkpoints.torch_save import TorchSave
 

@@ -19,7 +19,7 @@ import re
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.hf_parts import check_parts, check_ranks, is_of_paddle, is_weights
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["Accelerate"]
 

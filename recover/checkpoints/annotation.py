@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 import msgspec
 
 from recover.checkpoints import READERS
-from recover.checkpoints.model import Repair
-from recover.checkpoints.template import GENERIC, MARKER_EXPECTED, TemplateError, parse_marker
+from recover.checkpoints.marker_template import GENERIC, MARKER_EXPECTED, TemplateError, parse_marker
+from recover.checkpoints.scan_result import Repair
 
 __all__ = [
     "ANNOTATION",

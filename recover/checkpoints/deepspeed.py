@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes, outline
 
 __all__ = ["DeepSpeed"]

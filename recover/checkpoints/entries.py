@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.template import Template
+from recover.checkpoints.marker_template import Template
 
 __all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "step_of", "step_of_file"]
 

@@ -7,8 +7,8 @@ the format, so nothing more is checked: an empty marker counts, and the other fi
 from __future__ import annotations
 
 from recover.checkpoints.folder import Folder
-from recover.checkpoints.model import Verdict
-from recover.checkpoints.template import GENERIC, Template
+from recover.checkpoints.marker_template import GENERIC, Template
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["Generic"]
 

@@ -14,8 +14,8 @@ import msgspec
 from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import UNREADABLE, DamagedError, Folder
 from recover.checkpoints.json_file import read_json
-from recover.checkpoints.model import Verdict
 from recover.checkpoints.safetensors import SafetensorsFile, check_safetensors_by_name
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 from recover.checkpoints.torch_dcp import TorchDcp
 

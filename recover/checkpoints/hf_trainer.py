@@ -22,7 +22,7 @@ import msgspec
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.hf_parts import check_parts, check_ranks, is_of_paddle
 from recover.checkpoints.json_file import read_json
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["HfTrainer"]
 

@@ -9,7 +9,7 @@ Source: lightning/pytorch/callbacks/model_checkpoint.py and strategies/model_par
 from __future__ import annotations
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes, outline
 from recover.checkpoints.torch_dcp import TorchDcp
 

@@ -21,7 +21,7 @@ from itertools import product
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert
 from recover.checkpoints.megatron import check_tracker
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes, outline
 
 __all__ = ["MegatronTorch"]

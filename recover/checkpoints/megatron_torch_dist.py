@@ -19,7 +19,7 @@ import msgspec
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.megatron import check_tracker
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 from recover.checkpoints.torch_dcp import TorchDcp
 

@@ -21,8 +21,8 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.json_file import read_json
-from recover.checkpoints.model import Verdict
 from recover.checkpoints.ocdbt import MANIFEST, database_bytes
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["Orbax"]
 

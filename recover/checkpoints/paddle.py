@@ -11,8 +11,8 @@ Source: paddle/framework/io.py, checked against 3.3; hapi/model.py, Model.save.
 from __future__ import annotations
 
 from recover.checkpoints.folder import Folder
-from recover.checkpoints.model import Verdict
 from recover.checkpoints.pickle_end import pickle_bytes
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["Paddle"]
 

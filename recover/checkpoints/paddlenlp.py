@@ -21,9 +21,9 @@ import msgspec
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.json_file import read_json
-from recover.checkpoints.model import Verdict
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.safetensors import check_safetensors
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["PaddleNlp"]
 

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["MARKER", "RekindleSharded", "sha256_of_files"]
 

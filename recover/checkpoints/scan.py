@@ -1,4 +1,4 @@
-"""Looks through a directory of checkpoints, newest first, and chooses. cli.py prints what comes out.
+"""Looks through a directory of checkpoints, newest first, and chooses; `rekindle checkpoints` prints that.
 
 Bounded in names and time, and total: an odd entry is an incomplete checkpoint with its reason. The one error
 is a root that cannot be listed.
@@ -26,8 +26,8 @@ from recover.checkpoints.folder import (
     why,
 )
 from recover.checkpoints.generic import Generic
-from recover.checkpoints.model import Checkpoint, ScanResult, Verdict
-from recover.checkpoints.template import Template
+from recover.checkpoints.marker_template import Template
+from recover.checkpoints.scan_result import Checkpoint, ScanResult, Verdict
 from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
 __all__ = ["TIME_S", "ScanError", "scan"]

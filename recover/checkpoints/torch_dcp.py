@@ -13,7 +13,7 @@ import msgspec
 
 from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["INDEX", "Piece", "TorchDcp", "pieces"]
 

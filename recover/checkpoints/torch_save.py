@@ -16,7 +16,7 @@ import re
 
 from recover.checkpoints.entries import step_of
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 
 __all__ = ["TorchSave"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from recover.actions import Failure
+from recover.k8s.bodies import regarding
 from recover.model import Gang, Node, World
-from recover.objects import regarding
+from recover.model.actions import Failure
 
 __all__ = ["Apart", "about_gang", "about_node"]
 
@@ -26,7 +26,7 @@ class Apart:
     def __call__(self, about: Mapping[str, str]) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: loops/whole.py)
+        except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: runtime/whole_loop.py)
             self.failures.append(Failure(about=about, error=error))
 
     def undecided(self, world: World) -> set[str]:

@@ -1,8 +1,8 @@
 """The coverage that must exist before an application may be blamed. Pure.
 
-`recover.diagnose.gangs` asks here for each node where a rank was lost. A source that is blind, that was not
-read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is healthy. A
-kind of faults that no rule reads is not covered, however well the source is read.
+gang_faults.py asks here for each node where a rank was lost. A source that is blind, that was
+not read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is
+healthy. A kind of faults that no rule reads is not covered, however well the source is read.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
+from detectors.wire.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
 from recover.model import AgentPod, World
-from recover.policy import policies
+from recover.policy.faults import policies
 
 __all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silence_of"]
 

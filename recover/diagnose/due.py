@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from detectors.contract import Finding, Severity
-from recover.awaited import Awaited
-from recover.consent import saves_on_sigterm
-from recover.diagnose.model import Harm
-from recover.evidence import is_proof, strength
+from detectors.wire.contract import Finding, Severity
+from recover.diagnose.awaited import Awaited
+from recover.diagnose.diagnosis import Harm
+from recover.diagnose.what_counts import is_proof, strength
 from recover.model import Gang, Node, World
-from recover.policy import QuarantineLevel, quarantine_level
-from recover.settings import Timing
+from recover.policy.consent import saves_on_sigterm
+from recover.policy.faults import QuarantineLevel, quarantine_level
+from recover.policy.settings import Timing
 
 __all__ = ["due_at", "first_of_the_worst", "harm", "is_hardware", "may_wait"]
 

@@ -1,8 +1,8 @@
 """Which of a gang's lost ranks failed first, and which ones only followed. Pure; for ranks.py and gangs.py.
 
-A rank's log says whether the rank failed by itself or lost a peer (detectors/rules/logs.py). Of those that
-failed by themselves the one whose error came first is the cause. Times come from different nodes' clocks, so
-between errors that are close to each other the one that says what broke counts before one that does not.
+Whether a rank failed by itself or lost a peer, its log says (detectors/rules/first_error.py). Of those that
+failed by themselves the one whose error came first is the cause. Times come from different nodes' clocks,
+so between errors that are close to each other the one that says what broke counts before one that does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from detectors.catalog.log_errors import Implies, packaged_log_errors
-from recover.diagnose.model import Loss
+from recover.diagnose.diagnosis import Loss
 
 __all__ = ["follows", "in_order", "nobody_is_blamed", "told_by_log"]
 

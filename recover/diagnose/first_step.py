@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from detectors.contract import CoverageState, NodeHealth, Source
+from detectors.wire.contract import CoverageState, NodeHealth, Source
 from recover.api import Phase
-from recover.consent import OptIn, opt_in
 from recover.diagnose.coverage import silence
-from recover.durations import parse_s
+from recover.k8s.durations import parse_s
 from recover.model import Gang, Pod, PodPhase, World
-from recover.nodehealths import HANG_TIMEOUT
-from recover.settings import Timing
+from recover.policy.consent import OptIn, opt_in
+from recover.policy.settings import Timing
+from recover.policy.step_words import HANG_TIMEOUT
 
 __all__ = ["first_step_due", "is_read", "limit_of", "shows_no_step", "steps_are_readable", "steps_were_read"]
 

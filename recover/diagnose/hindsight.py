@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault
+from detectors.wire.contract import Fault
 from recover.api import Blame, GangRef, Incident, IncidentPhase, Phase, Recovery
-from recover.diagnose.model import Diagnosis
+from recover.diagnose.diagnosis import Diagnosis
 from recover.model import World
-from recover.settings import Timing
+from recover.policy.settings import Timing
 
 __all__ = ["corrections", "doubted", "shown_around"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from detectors.contract import Finding, NodeHealth, SubjectKind
+from detectors.wire.contract import Finding, NodeHealth, SubjectKind
 from recover.diagnose.starts import ranks
 from recover.model import Gang, Node, World
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_step import is_read
-from recover.diagnose.model import Loss
 from recover.diagnose.ranks import lingers, makes_steps
 from recover.model import Gang, Pod, PodPhase, World
-from recover.settings import Timing
+from recover.policy.settings import Timing
 
 __all__ = ["trains_on", "trains_without"]
 

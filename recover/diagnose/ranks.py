@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
-from detectors.contract import Edge, LogError, PodProgress
+from detectors.wire.contract import Edge, LogError, PodProgress
 from recover.api import Phase, Recovery
+from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import follows, in_order
-from recover.diagnose.model import Loss
-from recover.goes_on import CLOCKS_APART
+from recover.diagnose.goes_on import CLOCKS_APART
 from recover.model import Container, Gang, Pod, PodPhase, World
-from recover.settings import Timing
+from recover.policy.settings import Timing
 
 __all__ = [
     "is_dead",

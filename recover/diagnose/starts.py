@@ -16,7 +16,7 @@ A pod that nobody can end keeps its place in the gang: the third and the fourth 
 
 from __future__ import annotations
 
-from recover.goes_on import CLOCKS_APART
+from recover.diagnose.goes_on import CLOCKS_APART
 from recover.model import Gang, Pod, World
 
 __all__ = ["departed", "leftover", "new_pods", "ranks"]

@@ -1,1 +1,6 @@
-"""`rekindle doctor`: what will not work when a job fails, told before it does. No cluster is changed."""
+"""What will not work when a job fails, or of the installation: one function for each check.
+
+In: a job as it is or as its manifest says; an installation.
+Out: findings, worst first, and their story.
+Touches: look.py, installation/inspect.py, reader.py and rules.py read the API; all else is pure.
+"""

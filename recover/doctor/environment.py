@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from recover.consent import OptIn, opt_in
-from recover.doctor.model import Case, Finding, Severity
-from recover.doctor.spec import templates
+from recover.doctor.case import Case, Finding, Severity
+from recover.doctor.job_spec import templates
+from recover.policy.consent import OptIn, opt_in
 from recover.workloads import workload_of
 from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.patches import environment_name, old_environment_of, reads_environment

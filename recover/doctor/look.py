@@ -1,4 +1,4 @@
-"""Reads one job and what stands around it from the API, as a Case. I/O only; for cli.py.
+"""Reads one job and what stands around it from the API, as a Case. I/O only.
 
 What may not be read is named in the Case, and the checks that need it are not made; there is no answer only
 where the job itself cannot be read.
@@ -11,22 +11,23 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.kubeapi import ApiError, ReplyLost, Resource
-from detectors.strict import BadValueError
-from recover.doctor.model import Case, Part
-from recover.doctor.spec import Spec, spec_of
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.text.strict import BadValueError
+from detectors.wire.resource import Resource
+from recover.api.recipe_spec import Recipe
+from recover.doctor.case import Case, Part
+from recover.doctor.job_spec import Spec, spec_of
+from recover.k8s.kinds import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.kube.cluster import Cluster
-from recover.lookup import NotFound, find, namespace_of
-from recover.mode import STATE, kept_modes
 from recover.model import Gang, Pod, PodPhase, VolumeKind
-from recover.modes import Mode, Modes
+from recover.model.modes import Mode, Modes
+from recover.policy.settings import Settings
 from recover.recipes.load import built_in
-from recover.recipes.model import Recipe
 from recover.recipes.objects import seen, settle
-from recover.resources import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
-from recover.scan_place import Unscannable, mounted
-from recover.settings import Settings
-from recover.snapshot import CannotTell, Snapshot, pods_of, read
+from recover.recovery.scan_place import Unscannable, mounted
+from recover.runtime.mode_keeper import STATE, kept_modes
+from recover.snapshot.find import NotFound, find, namespace_of
+from recover.snapshot.read import CannotTell, Snapshot, pods_of, read
 from recover.workloads import workload_of
 
 __all__ = ["look"]

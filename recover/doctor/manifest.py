@@ -1,4 +1,4 @@
-"""The jobs of a manifest, before their submission, as Cases without a cluster around them. For cli.py."""
+"""The jobs of a manifest, before their submission, as Cases without a cluster around them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from recover.doctor.model import Case, Part
-from recover.doctor.spec import spec_of
-from recover.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
-from recover.recipes.model import Recipe
+from recover.api.recipe_spec import Recipe
+from recover.doctor.case import Case, Part
+from recover.doctor.job_spec import spec_of
+from recover.snapshot.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
 
 __all__ = ["cases"]
 

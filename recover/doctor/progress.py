@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from detectors.contract import CoverageState, PodProgress, Source
-from recover.doctor.model import Case, Finding, Place, Severity
-from recover.nodehealths import STEP_TEMPLATE
+from detectors.wire.contract import CoverageState, PodProgress, Source
+from recover.doctor.case import Case, Finding, Place, Severity
+from recover.policy.step_words import STEP_TEMPLATE
 from recover.stories.groups import largest
 from recover.stories.words import SOURCES, ago, counted, some
 

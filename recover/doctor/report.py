@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from recover.doctor.case import C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
-from recover.doctor.consent import NOT_OPTED_IN
-from recover.doctor.model import C, Case, Check, Finding, Severity
+from recover.doctor.permission import NOT_OPTED_IN
 from recover.stories.words import Command, Line, Section, Story, Tone, counted, one_line
 
 __all__ = ["Examined", "NotMade", "Passed", "Report", "examined", "made", "sections", "story", "tone"]

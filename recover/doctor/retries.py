@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from recover.consent import ON_TERMINAL, may_recreate
-from recover.doctor.model import Case, Finding, Severity
-from recover.doctor.spec import FailureRule, JobSetSpec, JobSpec, KubeflowSpec
+from recover.doctor.case import Case, Finding, Severity
+from recover.doctor.job_spec import FailureRule, JobSetSpec, JobSpec, KubeflowSpec
+from recover.policy.consent import ON_TERMINAL, may_recreate
 
 __all__ = ["deadline", "headroom", "removal"]
 

@@ -1,1 +1,6 @@
-"""Reaching the API: the only room of the controller that imports a Kubernetes client."""
+"""Reaching the API: client, list and watch, the lease, and writes that only the holder of the lease sends.
+
+In: credentials, kinds, bodies.
+Out: raw objects, answers, Transient, Permanent, NotLeaderError.
+Touches: the network. The only room that imports a Kubernetes client.
+"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from detectors.credentials import Credentials
+from detectors.client.credentials import Credentials
 from recover.kube.auth import load_credentials
 
 __all__ = ["HELP", "add_connection", "connection"]

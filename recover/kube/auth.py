@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from detectors.kubeapi import Credentials
-from detectors.settings import SettingsError
+from detectors.client.credentials import Credentials
+from detectors.service.settings import SettingsError
 
 if TYPE_CHECKING:
     from kubernetes_asyncio.client import Configuration

@@ -1,5 +1,5 @@
 """What the controller needs of a Kubernetes API. Two implementations: kube/rest.py speaks to an API server,
-chaos/cluster/client.py to one in memory. Both run the same contract tests.
+chaos/apiserver/client.py to one in memory. Both run the same contract tests.
 
 Objects cross this seam as JSON bytes: readers decode the fields they need, and nothing is ever read, changed
 and written back whole (unknown fields would be lost). Failures are `ApiError` (an error status) and
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from detectors.kubeapi import WatchEvent
-from detectors.resource import MergePatch, PatchType, Resource
+from detectors.client.kubeapi import WatchEvent
+from detectors.wire.resource import MergePatch, PatchType, Resource
 
 __all__ = ["INITIAL_EVENTS_END", "Cluster", "ListPage"]
 

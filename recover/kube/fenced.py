@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from detectors.kubeapi import ReplyLost
-from recover.errors import NotLeaderError
+from detectors.client.kubeapi import ReplyLost
 from recover.kube.cluster import Cluster
+from recover.kube.errors import NotLeaderError
 from recover.kube.lease import Elector
 from recover.kube.through import WritesThrough
 

@@ -35,11 +35,12 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 import structlog
 
-from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover.errors import NotLeaderError
-from recover.resources import LEASES
-from recover.settings import Settings
-from recover.telemetry import Clock
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import LEASES
+from recover.kube.clock import Clock
+from recover.kube.errors import NotLeaderError
+from recover.policy.settings import Settings
 
 __all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record"]
 

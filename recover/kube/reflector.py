@@ -17,8 +17,9 @@ import msgspec
 import structlog
 import tenacity
 
-from detectors.contract import GROUP
-from detectors.kubeapi import ApiError, ReplyLost, Resource, WatchEvent
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
+from detectors.wire.contract import GROUP
+from detectors.wire.resource import Resource
 from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
 
 __all__ = ["INITIAL_S_MAX", "MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import KubeApi, MergePatch, PatchType, ReplyLost, Resource, WatchEvent
+from detectors.client.kubeapi import KubeApi, ReplyLost, WatchEvent
+from detectors.wire.resource import MergePatch, PatchType, Resource
 from recover.kube.cluster import ListPage
 
 __all__ = ["RestCluster"]

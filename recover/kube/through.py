@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
-from detectors.kubeapi import WatchEvent
-from detectors.resource import MergePatch, PatchType, Resource
+from detectors.client.kubeapi import WatchEvent
+from detectors.wire.resource import MergePatch, PatchType, Resource
 from recover.kube.cluster import Cluster, ListPage
 
 __all__ = ["WritesThrough"]

@@ -1,6 +1,8 @@
-"""The world as decisions see it: frozen views of API objects, and nothing that can act.
+"""The world as decisions see it, how API bytes become it, and what a plan may ask for.
 
-observe.py fills it; diagnose, guard, plan and phases read it. Only the fields that a decision needs are here.
+In: API bytes.
+Out: World, frozen views, modes; Plan and its actions.
+Touches: nothing: pure.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.resource import Resource
+from detectors.wire.resource import Resource
 from recover.api import GangRef, Requirement
 from recover.model.volumes import Volume
 

@@ -7,17 +7,17 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.contract import Edge, NodeHealth, PodProgress, Signature
-from detectors.resource import Resource
+from detectors.wire.contract import Edge, NodeHealth, PodProgress, Signature
+from detectors.wire.resource import Resource
 from recover.api import Incident, Recovery
+from recover.api.recipe_spec import Recipe
+from recover.k8s.kinds import INCIDENTS, NODES
 from recover.model.agents import AgentPod
 from recover.model.gangs import Gang
+from recover.model.judged_recipes import JudgedRecipe
+from recover.model.modes import Modes
 from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
-from recover.modes import Modes
-from recover.recipes.model import Recipe
-from recover.recipes.objects import JudgedRecipe
-from recover.resources import INCIDENTS, NODES
 
 __all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
 

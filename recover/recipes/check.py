@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from detectors.log_template import BadTemplateError, Kind, parse
+from detectors.text.log_template import BadTemplateError, Kind, parse
+from recover.api.recipe_spec import Change, Hold, LabelRule, Placement, Recipe
 from recover.recipes.check_match import (
     VARIABLE,
     Problem,
@@ -19,7 +20,6 @@ from recover.recipes.check_match import (
     of_label,
     of_match,
 )
-from recover.recipes.model import Change, Hold, LabelRule, Placement, Recipe
 from recover.recipes.templates import names_in
 
 __all__ = ["problems"]

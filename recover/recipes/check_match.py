@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from detectors.log_template import BadTemplateError, Kind, Template, parse
-from detectors.sizes import parse_size
-from recover.recipes.model import (
+from detectors.text.log_template import BadTemplateError, Kind, Template, parse
+from detectors.text.sizes import parse_size
+from recover.api.recipe_spec import (
     KINDS,
     Comparison,
     EnvIs,

@@ -12,11 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detectors.contract import Fault
-from detectors.strict import BadValueError, convert
-from recover.recipes.check import problems
-from recover.recipes.check_match import Problem
-from recover.recipes.model import (
+from detectors.text.strict import BadValueError, convert
+from detectors.wire.contract import Fault
+from recover.api.recipe_spec import (
     Change,
     Clause,
     Comparison,
@@ -35,6 +33,8 @@ from recover.recipes.model import (
     Test,
     Verify,
 )
+from recover.recipes.check import problems
+from recover.recipes.check_match import Problem
 
 __all__ = ["RecipeError", "checked", "converted"]
 

@@ -1,7 +1,8 @@
 """Which known issues a failed gang shows, and what is changed for its next start. Pure.
 
-Between evidence.py and phases/choose.py, which records the answer in the Recovery. What an earlier recovery
-of the gang has changed stands until its recipe gives up: the conflict would be back at the next restart.
+Between gang_evidence.py and recovery/choose.py, which records the answer in the Recovery. What an earlier
+recovery of the gang has changed stands until its recipe gives up: the conflict would be back at the next
+restart.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from detectors.contract import PodProgress
-from detectors.log_template import parse
+from detectors.text.log_template import parse
+from detectors.wire.contract import PodProgress
 from recover.api import RecipeOutcome, RecipeUse, Requirement
+from recover.api.recipe_spec import Hold, Recipe
 from recover.model import Node
-from recover.recipes.evidence import lines_of
+from recover.recipes.gang_evidence import lines_of
 from recover.recipes.match import Evidence, Hit, Matched, match, templates_of
-from recover.recipes.model import Hold, Recipe
 from recover.recipes.placement import fulfils, placed_by, words
 from recover.recipes.templates import fill
-from recover.recipes.words import changed, one_of
+from recover.recipes.wording import changed, one_of
 
 __all__ = ["Proof", "decide", "environment", "proof", "requirements"]
 

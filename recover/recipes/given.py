@@ -1,4 +1,4 @@
-"""What a person says about a failure on the command line, as Evidence. Between cli.py and match.py."""
+"""What a person says about a failure on the command line, as Evidence. For `rekindle recipes`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from detectors.contract import Fault
-from detectors.log_template import Template
-from detectors.sizes import parse_size
+from detectors.text.log_template import Template
+from detectors.text.sizes import parse_size
+from detectors.wire.contract import Fault
+from recover.api.recipe_spec import Framework
+from recover.k8s.quantities import parse_count
 from recover.recipes.match import Evidence, LogLine
-from recover.recipes.model import Framework
-from recover.recipes.values import FACTS, Measure, parse_count, parse_version
+from recover.recipes.values import FACTS, Measure, parse_version
 
 __all__ = ["InputError", "evidence"]
 

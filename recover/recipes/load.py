@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from recover.api.recipe_spec import Recipe
 from recover.recipes.check_match import Problem
 from recover.recipes.convert import RecipeError, checked, converted
-from recover.recipes.model import Recipe
 from recover.recipes.objects import from_object
 
 __all__ = ["Loaded", "built_in", "built_in_text", "is_yaml", "load", "parse", "parse_yaml", "read"]

@@ -10,10 +10,10 @@ from typing import assert_never
 
 import msgspec
 
-from detectors.contract import Fault
-from detectors.log_template import Template, parse
-from detectors.sizes import parse_size
-from recover.recipes.model import (
+from detectors.text.log_template import Template, parse
+from detectors.text.sizes import parse_size
+from detectors.wire.contract import Fault
+from recover.api.recipe_spec import (
     Comparison,
     EnvIs,
     EnvTest,
@@ -25,7 +25,8 @@ from recover.recipes.model import (
     RequestTest,
     Test,
 )
-from recover.recipes.values import FACTS, facts_of_labels, parse_count, parse_version
+from recover.k8s.quantities import parse_count
+from recover.recipes.values import FACTS, facts_of_labels, parse_version
 
 __all__ = ["Evidence", "Hit", "LogLine", "Matched", "NotMatched", "match", "templates_of"]
 

@@ -1,98 +1,30 @@
 """Recipe objects: what people write into the cluster, whether it can be used, what is in force then. Pure.
 
 observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the World
-holds the outcome. recipe_status.py tells it on the objects, nodehealths.py tells agents what to look for.
+holds the outcome. status.py tells it on the objects, triage/nodehealths.py tells agents what to look for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-from detectors.contract import API_VERSION, ObjectMeta, Signature
-from recover.api import Condition
+from detectors.wire.contract import API_VERSION, ObjectMeta, Signature
+from recover.api.recipe import KIND, RecipeObject, RecipeStatus
+from recover.api.recipe_spec import Recipe
+from recover.model.judged_recipes import JudgedRecipe, RecipeReason, SeenRecipe
 from recover.recipes.check_match import Problem
 from recover.recipes.convert import RecipeError, checked, converted
-from recover.recipes.model import Recipe, RecipeSpec
 
-__all__ = [
-    "ACCEPTED",
-    "SIGNATURES_CHARS_MAX",
-    "SIGNATURES_MAX",
-    "InForce",
-    "JudgedRecipe",
-    "RecipeObject",
-    "RecipeReason",
-    "RecipeStatus",
-    "SeenRecipe",
-    "from_object",
-    "seen",
-    "settle",
-    "to_object",
-]
+__all__ = ["SIGNATURES_CHARS_MAX", "SIGNATURES_MAX", "InForce", "from_object", "seen", "settle", "to_object"]
 
-KIND = "Recipe"
-ACCEPTED = "Accepted"
-"""The type of the only condition."""
 SIGNATURES_MAX = 32
 """So many recipes' lines fit into a NodeHealth."""
 SIGNATURES_CHARS_MAX = 16 * 1024
 """Of all templates together: they stand in the NodeHealth of each node."""
 _MESSAGE_CHARS_MAX = 1024
-
-
-class RecipeReason(StrEnum):
-    """Why an object's condition Accepted is as it is."""
-
-    USED = "Used"
-    DISABLED = "Disabled"
-    INVALID = "Invalid"
-    TOO_MANY = "TooMany"
-
-
-class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """Written by the controller alone."""
-
-    observed_generation: Annotated[int, Meta(description="of the spec that the conditions are about")] = 0
-    conditions: Annotated[list[Condition], Meta(max_length=8)] = []
-
-
-class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """A known issue: how it shows, what to change, how to see that it helped. Written by people."""
-
-    api_version: str = API_VERSION
-    kind: str = KIND
-    metadata: ObjectMeta = ObjectMeta()
-    spec: RecipeSpec
-    status: RecipeStatus = RecipeStatus()
-
-
-class SeenRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """One object as decisions see it."""
-
-    name: str
-    uid: str
-    version: str
-    generation: int
-    created: datetime | None
-    recipe: Recipe | None
-    problems: tuple[str, ...]
-    """Why it cannot be used; empty for a good one."""
-    status: RecipeStatus
-
-
-class JudgedRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and what became of it."""
-
-    seen: SeenRecipe
-    accepted: bool
-    reason: RecipeReason
-    message: str
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):

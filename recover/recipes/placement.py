@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from recover.api import Requirement
+from recover.api.recipe_spec import LabelRule, Placement
+from recover.k8s.quantities import parse_count
 from recover.model import Node
-from recover.recipes.model import LabelRule, Placement
 from recover.recipes.templates import fill
-from recover.recipes.values import parse_count
 
 __all__ = ["carries", "fulfils", "placed_by", "words"]
 

@@ -1,11 +1,11 @@
 """Text with placeholders that is filled in: a recipe's advice and placement. Pure.
 
-The templates that look into logs are of detectors/log_template.py, since the agent looks for them, too.
+The templates that look into logs are of detectors/text/log_template.py, since the agent looks for them, too.
 """
 
 from __future__ import annotations
 
-from detectors.log_template import pieces
+from detectors.text.log_template import pieces
 
 __all__ = ["fill", "names_in"]
 

@@ -1,4 +1,4 @@
-"""Versions, counts, and the facts that a recipe can compare. Pure. Amounts of memory: detectors/sizes.py."""
+"""Versions, counts, and the facts that a recipe can compare. Amounts of memory: detectors/text/sizes.py."""
 
 from __future__ import annotations
 
@@ -6,17 +6,9 @@ from enum import Enum
 
 import msgspec
 
-__all__ = [
-    "FACTS",
-    "Fact",
-    "Measure",
-    "facts_of_labels",
-    "parse_count",
-    "parse_version",
-]
+from recover.k8s.quantities import DIGITS_MAX
 
-_COUNT_SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-_DIGITS_MAX = 15
+__all__ = ["FACTS", "Fact", "Measure", "facts_of_labels", "parse_version"]
 
 
 class Measure(Enum):
@@ -63,18 +55,9 @@ def facts_of_labels(labels: dict[str, str]) -> dict[str, str]:
 def parse_version(text: str) -> tuple[int, ...] | None:
     """`12.4` and `v12.4.1`; without trailing zeros, so that 12 and 12.0 are equal."""
     parts = text.strip().removeprefix("v").split(".")
-    if not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS_MAX for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) <= DIGITS_MAX for part in parts):
         return None
     numbers = [int(part) for part in parts]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
-
-
-def parse_count(text: str) -> int | None:
-    """How much of an extended resource is requested; these come in whole numbers (`30`, `1k`)."""
-    number = text.rstrip("kKMGi")
-    factor = _COUNT_SUFFIXES.get(text[len(number) :], 1 if number == text else 0)
-    if not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX and factor):
-        return None
-    return int(number) * factor

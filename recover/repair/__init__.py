@@ -1,5 +1,8 @@
-"""Reset, reboot, validate, return, or hand to a person: what happens to a node after its quarantine. Pure.
+"""What happens to a node after its quarantine: reset, reboot, validate, return, or a person.
 
-plan.py begins and ends repairs, waiting.py and working.py carry them through their phases; state.py is what
-the Incident keeps of them.
+In: World, settings, time, templates of the steps.
+Out: Plan.
+Touches: pure, but for means.py, which reads templates at the start.
+
+mend.py begins and ends repairs, waiting.py and working.py carry them through their phases.
 """

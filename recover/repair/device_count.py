@@ -6,9 +6,9 @@ pod as a whole. A guess would fail the validation of every shared node, so what 
 
 from __future__ import annotations
 
-from detectors.contract import NodeHealth, SubjectKind
-from detectors.evidence import is_open
-from detectors.facts import parse_pci
+from detectors.text.pci import parse_pci
+from detectors.wire.contract import NodeHealth, SubjectKind
+from detectors.wire.open_findings import is_open
 from recover.model import Node
 
 __all__ = ["devices_expected"]

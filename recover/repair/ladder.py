@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Finding, Remedy, SubjectKind
+from detectors.wire.contract import Finding, Remedy, SubjectKind
 from recover.api import Incident
+from recover.api.repair_state import Repair, RepairPhase, StepKind
 from recover.model import World
-from recover.policy import Ladder, policies
-from recover.repair.state import Repair, RepairPhase, StepKind
+from recover.policy.faults import Ladder, policies
 
 __all__ = [
     "broken_devices",

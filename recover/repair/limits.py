@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 
-from recover.guard import Allowed, Denied, Verdict
+from recover.api.reasons import Reason
+from recover.api.repair_state import WORKING, StepKind, StepOutcome
 from recover.model import World
-from recover.reasons import Reason
-from recover.repair.state import WORKING, StepKind, StepOutcome
-from recover.settings import Repairs
+from recover.policy.settings import Repairs
+from recover.triage.guard import Allowed, Denied, Verdict
 
 __all__ = ["Limits"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from recover.consent import OptIn, opt_in
-from recover.decode import REPAIR_OF
+from recover.api.marks import REPAIR_OF
+from recover.api.repair_state import StepKind
 from recover.model import Gang, Node, Pod, World
-from recover.repair.state import StepKind
+from recover.policy.consent import OptIn, opt_in
 
 __all__ = ["BACK_AFTER_A_REBOOT", "named", "occupants", "opted_in_gangs"]
 

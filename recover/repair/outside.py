@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from detectors.resource import Resource
-from recover.actions import Ask, Create, Delete
+from detectors.wire.resource import Resource
 from recover.api import Incident
-from recover.decode import REPAIR_OF
-from recover.repair import jobs
-from recover.repair.state import Repair, RepairStep, StepKind
-from recover.settings import Repairs
+from recover.api.marks import REPAIR_OF
+from recover.api.repair_state import Repair, RepairStep, StepKind
+from recover.model.actions import Ask, Create, Delete
+from recover.policy.settings import Repairs
+from recover.repair import step_jobs
 
 __all__ = ["Maintenance", "Means", "ask", "is_set", "take_back"]
 
@@ -46,7 +46,7 @@ def is_set(rules: Repairs, means: Means) -> bool:
 
 def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot_id: str) -> Ask | Create:
     """One of the two is set."""
-    told = jobs.variables(incident, repair)
+    told = step_jobs.variables(incident, repair)
     if means.maintenance is None:
         fields = {name.removeprefix("REKINDLE_").lower(): value for name, value in told.items()}
         body = {"action": str(step.kind), "id": step.job, **fields, "bootId": boot_id}
@@ -60,7 +60,7 @@ def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot
     }
     body = _filled(made.body, words)
     metadata = body.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), REPAIR_OF: jobs.label_of(incident.metadata.name)}
+    labels = {**(metadata.get("labels") or {}), REPAIR_OF: step_jobs.label_of(incident.metadata.name)}
     # Whoever deletes the Incident takes away what tells us its name: then Kubernetes deletes it.
     owner = {
         "apiVersion": incident.api_version,

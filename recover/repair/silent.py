@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from detectors.contract import Fault, Severity
-from recover import nodes
+from detectors.wire.contract import Fault, Severity
 from recover.api import ActionRecord, Blame, Outcome
-from recover.diagnose.model import Diagnosis
-from recover.guard import QUARANTINE_NODE, Denied
-from recover.policy import QuarantineLevel
-from recover.reasons import EventReason, Reason
-from recover.repair.context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
-from recover.repair.state import RepairPhase
-from recover.repair.words import then_release
+from recover.api.reasons import EventReason, Reason
+from recover.api.repair_state import RepairPhase
+from recover.diagnose.diagnosis import Diagnosis
+from recover.policy.faults import QuarantineLevel
+from recover.repair.for_people import then_release
+from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
+from recover.triage import quarantine
+from recover.triage.guard import QUARANTINE_NODE, Denied
 
 __all__ = ["before_quarantine", "is_its_turn", "is_watched"]
 
 
 def is_its_turn(ctx: Context) -> bool:
     """A quarantined node, or one that is silent."""
-    quarantine = ctx.node.quarantine
-    if quarantine is not None:
-        return quarantine.incident == ctx.incident.metadata.name and not nodes.is_released(ctx.node)
+    taken = ctx.node.quarantine
+    if taken is not None:
+        return taken.incident == ctx.incident.metadata.name and not quarantine.is_released(ctx.node)
     return ctx.incident.spec.fault is Fault.HOST and not ctx.node.ready
 
 
@@ -85,10 +85,10 @@ def _take_out(ctx: Context) -> Look:
     verdict = ctx.guard.may_quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
-    words = nodes.words(QuarantineLevel.CORDON, diagnosis)
+    words = quarantine.words(QuarantineLevel.CORDON, diagnosis)
     record = ActionRecord(
         at=ctx.now, action=QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
     )
     event = ctx.event(EventReason.NODE_QUARANTINED, f"{diagnosis.summary}. {words}", warning=True)
-    patch = nodes.quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON, ctx.now)
+    patch = quarantine.quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON, ctx.now)
     return Look(writes=(patch, event), records=(record,))

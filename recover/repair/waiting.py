@@ -11,21 +11,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Severity
-from recover import nodes
-from recover.actions import Action
+from detectors.wire.contract import Fault, Severity
 from recover.api import ActionRecord, Blame, Outcome
-from recover.awaited import Awaited, Awaiting
-from recover.consent import frozen
-from recover.diagnose.model import Diagnosis, Harm
-from recover.guard import Denied
-from recover.reasons import EventReason, Reason
-from recover.repair.context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
+from recover.api.reasons import EventReason, Reason
+from recover.api.repair_state import StepKind
+from recover.diagnose.awaited import Awaited, Awaiting
+from recover.diagnose.diagnosis import Diagnosis, Harm
+from recover.model.actions import Action
+from recover.policy.consent import frozen
+from recover.repair.for_people import move_pods, then_release
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
-from recover.repair.state import StepKind
-from recover.repair.words import move_pods, then_release
-from recover.restarts import Restarts
+from recover.repair.step_context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
+from recover.triage import quarantine
+from recover.triage.guard import Denied
+from recover.triage.restarts import Restarts
 
 __all__ = ["MOVE_GANG", "in_the_way", "needs_person", "wait"]
 
@@ -48,7 +48,7 @@ def wait(ctx: Context) -> Look:
     obstacle = in_the_way(ctx, rung)
     if obstacle is not None and obstacle.reason in (Reason.HELD, Reason.FLEET_BRAKE):
         return waiting(ctx, obstacle.reason, obstacle.message, obstacle.look_again_s)
-    if not nodes.takes_no_pods(ctx.node):
+    if not quarantine.takes_no_pods(ctx.node):
         return _closed(ctx)
     if obstacle is not None and obstacle.reason is Reason.NODE_SILENT:
         return _silent(ctx, obstacle)
@@ -73,7 +73,7 @@ def _closed(ctx: Context) -> Look:
     verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
-    return Look(writes=(nodes.close(ctx.node),))
+    return Look(writes=(quarantine.close(ctx.node),))
 
 
 def needs_person(ctx: Context) -> Look:

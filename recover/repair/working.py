@@ -11,35 +11,19 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.validation.report import Outcome
-from recover.actions import ConfirmGone
-from recover.consent import frozen
-from recover.goes_on import shown_at
+from detectors.wire.step_report import Outcome
+from recover.api.reasons import Reason
+from recover.api.repair_state import CheckRecord, Repair, RepairPhase, RepairStep, StepKind, StepOutcome
+from recover.diagnose.goes_on import shown_at
+from recover.k8s.kinds import JOBS
 from recover.model import Gang, Refusal
-from recover.reasons import Reason
-from recover.repair import jobs, outside
-from recover.repair.context import (
-    HELD_LOOK_S,
-    Context,
-    Look,
-    begun,
-    ended,
-    handed_over,
-    moved,
-    waiting,
-)
+from recover.model.actions import ConfirmGone
+from recover.policy.consent import frozen
+from recover.repair import outside, step_jobs
+from recover.repair.for_people import look_at_job, see_to_that, then_release
 from recover.repair.ladder import next_rung
-from recover.repair.state import (
-    CheckRecord,
-    Repair,
-    RepairPhase,
-    RepairStep,
-    StepKind,
-    StepOutcome,
-)
+from recover.repair.step_context import HELD_LOOK_S, Context, Look, begun, ended, handed_over, moved, waiting
 from recover.repair.waiting import in_the_way
-from recover.repair.words import look_at_job, see_to_that, then_release
-from recover.resources import JOBS
 
 __all__ = ["is_begun", "work"]
 
@@ -98,7 +82,7 @@ def _begin(ctx: Context, step: RepairStep) -> Look:
         request = outside.ask(ctx.incident, ctx.repair, step, ctx.means, ctx.node.boot_id)
         return Look(writes=(request,), repair=asked, look_again_s=_HEARD_S)
     template = ctx.means.templates[step.kind]
-    job = jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
+    job = step_jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
     return Look(writes=(job,), repair=asked, look_again_s=_HEARD_S)
 
 
@@ -174,21 +158,21 @@ def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
         return None
     if job.terminal.succeeded:
         return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded")
-    if not jobs.has_told(ctx.world, job):
+    if not step_jobs.has_told(ctx.world, job):
         return None
-    return ended(ctx, StepOutcome.FAILED, jobs.ended_badly(ctx.world, job))
+    return ended(ctx, StepOutcome.FAILED, step_jobs.ended_badly(ctx.world, job))
 
 
 def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | None:
     """Its report decides, and then what the node's agent has found since: it watches on its own."""
-    if job is None or job.terminal is None or not jobs.has_told(ctx.world, job):
+    if job is None or job.terminal is None or not step_jobs.has_told(ctx.world, job):
         return None
-    report = jobs.report_of(ctx.world, job)
+    report = step_jobs.report_of(ctx.world, job)
     if isinstance(report, str):
         return ended(ctx, StepOutcome.FAILED, report, checks=[])
-    checks, bad = jobs.verdict(report, ctx.rules.validation.required)
+    checks, bad = step_jobs.verdict(report, ctx.rules.validation.required)
     if not job.terminal.succeeded and not bad:
-        bad = [jobs.ended_badly(ctx.world, job)]
+        bad = [step_jobs.ended_badly(ctx.world, job)]
     bad += [f"its agent has found {code} since" for code in _found_since(ctx)]
     if _booted_since(ctx, step):  # what was checked is over
         bad.append(f"{ctx.node.name} was booted again during its validation")
@@ -241,8 +225,8 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if job is None:
         return f"after {minutes} its Job {step.job} cannot be read"
     if job.terminal is None:
-        return f"after {minutes} {jobs.not_ended(ctx.world, job)}"
-    if not jobs.has_told(ctx.world, job):
+        return f"after {minutes} {step_jobs.not_ended(ctx.world, job)}"
+    if not step_jobs.has_told(ctx.world, job):
         return f"after {minutes} its Job {step.job} has ended, and what its pod had to tell is not known"
     return f"after {minutes} its agent has not reported from this boot"
 
@@ -254,7 +238,7 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
         return "no boot id tells whether the node has booted again"
     why = ""
     if job is not None:  # else a machine outside was asked
-        why = jobs.ended_badly(ctx.world, job) if job.terminal else jobs.not_ended(ctx.world, job)
+        why = step_jobs.ended_badly(ctx.world, job) if job.terminal else step_jobs.not_ended(ctx.world, job)
     return "the node is still in its old boot" + (f"; {why}" if why else "")
 
 

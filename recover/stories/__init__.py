@@ -1,1 +1,6 @@
-"""The API objects in plain words: for a person who asks why. Pure; cli.py reads the objects and prints."""
+"""The API objects in plain words, for a person who asks why; and what people may write where.
+
+In: objects and views.
+Out: Story: lines, tones, commands.
+Touches: nothing: pure.
+"""

@@ -1,7 +1,7 @@
 """Annotations and labels that people wrote for us and that do not do what they were meant to. Pure.
 
 Where they are acted upon, one that cannot be read falls back to its default and stops nothing. Here, for
-`rekindle why`, the person who wrote it is told so. recover/keys.py lists what may be written where.
+`rekindle why`, the person who wrote it is told so. recover/stories/keys.py lists what may be written where.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 
-from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
 from recover.model import Gang, NamespaceView, Node
+from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
 
 __all__ = ["misread", "misread_on_job", "misread_on_node"]
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from detectors.contract import NodeHealth
+from detectors.wire.contract import NodeHealth
+from recover.k8s.kinds import NODES
 from recover.model import NamespaceView, Node, Pod
-from recover.resources import NODES
 
 __all__ = ["Around"]
 

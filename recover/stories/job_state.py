@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from recover.api import GangRef
-from recover.consent import AUTO_RECOVERY, OptIn
 from recover.model import Gang
+from recover.policy.commands import name_of
+from recover.policy.consent import AUTO_RECOVERY, OptIn
 from recover.stories.absence import Absence
-from recover.stories.commands import name_of
 
 __all__ = ["Job", "consent"]
 

@@ -12,13 +12,13 @@ from datetime import datetime
 import msgspec
 
 from recover.api import ActionRecord, Incident, Recovery
+from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
-from recover.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
 from recover.model import PodPhase
-from recover.nodehealths import HANG_TIMEOUT
-from recover.reasons import Reason
+from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, started_by, target_of
+from recover.policy.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
+from recover.policy.step_words import HANG_TIMEOUT
 from recover.stories.around import Around
-from recover.stories.commands import UNHOLD, annotate, enabled_by, name_of, started_by, target_of
 from recover.stories.job_state import Job
 from recover.stories.node_steps import acted_on_again, take_out
 from recover.stories.words import generic_step, one_line

@@ -11,14 +11,14 @@ from datetime import datetime
 import msgspec
 
 from recover.api import ActionRecord, Incident
-from recover.consent import MANAGED, held
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase
 from recover.model import Node
-from recover.nodes import undone_by
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase
+from recover.policy.commands import UNHOLD, cordon
+from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
-from recover.stories.commands import UNHOLD, cordon
 from recover.stories.words import FAULTS, generic_step, one_line, some
+from recover.triage.quarantine import undone_by
 
 __all__ = ["acted_on_again", "repair_steps", "steps_for_node", "take_out"]
 

@@ -8,20 +8,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.contract import CoverageState, NodeHealth
+from detectors.wire.contract import CoverageState, NodeHealth
 from recover.api import Incident, IncidentPhase, Outcome, Recovery
+from recover.api.reasons import Reason
 from recover.diagnose.coverage import silence_of
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from recover.model import AgentPod, Node
-from recover.reasons import Reason
-from recover.resources import INCIDENTS, NODEHEALTHS, NODES
-from recover.settings import Budgets
-from recover.spare_nodes import spare_of
+from recover.policy.settings import Budgets
 from recover.stories.groups import largest
-from recover.stories.incident import newest_first
-from recover.stories.node import is_current
-from recover.stories.recovery import PHASE_WORDS
-from recover.stories.repair import repaired
-from recover.stories.spare import FREE, in_short
+from recover.stories.incident_words import newest_first
+from recover.stories.recovery_words import PHASE_WORDS
+from recover.stories.repair_words import repaired
+from recover.stories.spare_words import FREE, in_short
+from recover.stories.why_node import is_current
 from recover.stories.words import (
     FAULTS,
     SOURCES,
@@ -34,6 +33,7 @@ from recover.stories.words import (
     one_line,
     some,
 )
+from recover.triage.spare_node import spare_of
 
 __all__ = ["Overview", "Table", "overview"]
 

@@ -1,6 +1,7 @@
 """The words that every story shares: ages, faults, sources, reasons, and what a story is made of. Pure.
 
-incident.py, job.py, node.py and overview.py tell stories from API objects in these words; cli.py prints them.
+incident_words.py, why_job.py, why_node.py and overview.py tell stories from API objects in these words;
+recover.cli prints them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from detectors.contract import Fault, Origin, Source
+from detectors.wire.contract import Fault, Origin, Source
 from recover.api import ActionRecord, Outcome
-from recover.reasons import EXPLANATIONS, Reason
+from recover.api.reasons import EXPLANATIONS, Reason
 
 __all__ = [
     "FAULTS",
@@ -38,7 +39,7 @@ __all__ = [
 
 
 class Tone(StrEnum):
-    """How a line is meant; cli.py gives it a colour."""
+    """How a line is meant; cli/output.py gives it a colour."""
 
     PLAIN = "plain"
     GOOD = "good"

@@ -1,8 +1,13 @@
-"""The frameworks that Rekindle can stop and start. A new one is one file here and one line below."""
+"""The frameworks that Rekindle can stop and start: one file each, one line in WORKLOADS.
+
+In: job objects as the API gives them.
+Out: Gang views, and patches that stop, start and undo.
+Touches: nothing: pure.
+"""
 
 from __future__ import annotations
 
-from detectors.resource import Resource
+from detectors.wire.resource import Resource
 from recover.api import GangRef
 from recover.model import Gang
 from recover.workloads.base import Workload, outline_of

@@ -1,7 +1,7 @@
 """What a framework's adapter must offer, and how its job becomes a Gang. Adapters return writes only.
 
-One file per framework; WORKLOADS in __init__ is the registration. wire.py reads what their objects share,
-patches.py makes what their stops and starts share.
+One file per framework; WORKLOADS in __init__ is the registration. model/job_views.py reads what their objects
+share, patches.py makes what their stops and starts share.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from detectors.resource import Resource
-from recover.actions import Patch
+from detectors.wire.resource import Resource
 from recover.api import GangRef
-from recover.consent import WORDS, may_recreate
+from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodSpec
 from recover.model import Gang, Mark, Terminal
+from recover.model.actions import Patch
+from recover.model.job_views import template_of
+from recover.policy.consent import WORDS, may_recreate
 from recover.workloads.patches import mark_of
-from recover.workloads.wire import ConditionView, OwnedMeta, PodSpec, template_of
 
 __all__ = ["StopsAtOnce", "Workload", "gang_of", "outline_of"]
 

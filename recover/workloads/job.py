@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
-from recover.actions import Patch
+from recover.k8s.kinds import JOBS, JOBSETS
+from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark
-from recover.resources import JOBS, JOBSETS
+from recover.model.actions import Patch
+from recover.model.job_views import queue_words, terminal_of
 from recover.workloads.base import StopsAtOnce, gang_of
 from recover.workloads.patches import (
     avoiding,
@@ -27,7 +29,6 @@ from recover.workloads.patches import (
     made_anew,
     reading_environment,
 )
-from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, queue_words, terminal_of
 
 __all__ = ["Job"]
 

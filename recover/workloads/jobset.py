@@ -20,11 +20,13 @@ from typing import Any
 
 import msgspec
 
-from recover.actions import Patch
 from recover.api import Requirement
+from recover.k8s.bodies import builtins, merged
+from recover.k8s.kinds import JOBS, JOBSETS
+from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Terminal
-from recover.objects import builtins, merged
-from recover.resources import JOBS, JOBSETS
+from recover.model.actions import Patch
+from recover.model.job_views import queue_words, terminal_of
 from recover.workloads.base import gang_of
 from recover.workloads.patches import (
     avoiding,
@@ -35,7 +37,6 @@ from recover.workloads.patches import (
     reading_environment,
     required_terms,
 )
-from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, queue_words, terminal_of
 
 __all__ = ["JobSet"]
 

@@ -21,9 +21,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from detectors.resource import Resource
-from recover.actions import Patch
+from detectors.wire.resource import Resource
+from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Template
+from recover.model.actions import Patch
+from recover.model.job_views import terminal_of
 from recover.workloads.base import StopsAtOnce, gang_of
 from recover.workloads.patches import (
     avoiding,
@@ -33,7 +35,6 @@ from recover.workloads.patches import (
     made_anew,
     reading_environment,
 )
-from recover.workloads.wire import ConditionView, OwnedMeta, PodTemplate, terminal_of
 
 __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 

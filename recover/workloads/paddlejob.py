@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.resources import PADDLEJOBS
+from recover.k8s.kinds import PADDLEJOBS
 from recover.workloads.kubeflow import KubeflowJob, KubeflowObject, KubeflowSpec, Replica
 
 __all__ = ["PaddleJob"]

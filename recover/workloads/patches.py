@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import key
-from recover.actions import Patch
+from detectors.wire.contract import key
 from recover.api import GangRef, Requirement
-from recover.left_stopped import TOLD
+from recover.k8s.bodies import builtins, merged, shortened
+from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Mark
-from recover.objects import builtins, merged, shortened
-from recover.workloads.wire import HOSTNAME
+from recover.model.actions import Patch
+from recover.model.left_stopped import TOLD
 
 __all__ = [
     "MARK",

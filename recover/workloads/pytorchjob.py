@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.resources import PYTORCHJOBS
+from recover.k8s.kinds import PYTORCHJOBS
 from recover.workloads.kubeflow import KubeflowJob, KubeflowObject, KubeflowSpec, Replica
 
 __all__ = ["PyTorchJob"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated.setup import Setup
 from recover.api import Outcome, Phase
-from recover.modes import Mode
-from recover.settings import Settings
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 
 OBSERVE = Setup(settings=Settings(mode=Mode.OBSERVE))
 HANGS_SOON = {"rekindle.dev/hang-timeout": "60s"}

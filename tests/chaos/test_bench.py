@@ -15,15 +15,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from chaos.apiserver.rest import write_kubeconfig
 from chaos.bench import BENCHES
 from chaos.bench.figures import Goal, percentile, row, table
 from chaos.bench.footprint import Footprint, Share, tell
-from chaos.bench.processes import family, usage
 from chaos.bench.throwaway import raised
-from chaos.cluster.rest import write_kubeconfig
+from chaos.bench.usage import family, usage
 from chaos.cluster.world import Shape, process_cluster
-from chaos.stage import StageError
-from recover.resources import JOBS, NAMESPACES, NODES
+from chaos.scenarios.stage import StageError
+from recover.k8s.kinds import JOBS, NAMESPACES, NODES
 
 MIB = 1024 * 1024
 

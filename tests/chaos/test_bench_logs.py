@@ -7,9 +7,9 @@ import pytest
 
 from chaos.bench import BENCHES
 from chaos.bench.logs import KINDS, STORMS, measure
-from detectors.core import AgentCore
-from detectors.facts import PodRef
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import PodRef
+from detectors.service.settings import AgentSettings
 from detectors.sources.cri import Joiner, parse_line
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

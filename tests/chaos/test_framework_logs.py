@@ -1,6 +1,6 @@
 """Training frameworks run for real, on CPUs with tiny models: the agent reads their own state in their logs.
 
-Needs the environments that `python -m chaos.framework_logs.environment` makes.
+Needs the environments that `python -m chaos.rigs.framework_logs.environment` makes.
 tests/detectors/test_real_logs.py reads the logs of such runs that were kept.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.framework_logs.runs import RUNS, Run, played
+from chaos.rigs.framework_logs.runs import RUNS, Run, played
 from tests.detectors.real_runs import RULES, as_held, as_written, complaints
 
 pytestmark = [pytest.mark.processes, pytest.mark.on_request("REKINDLE_FRAMEWORK_LOGS")]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
 from recover.api import Phase
 from tests.chaos.telling import HANGS_SOON
 

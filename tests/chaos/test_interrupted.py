@@ -27,7 +27,12 @@ expect: {recoveries: 0}
 def started(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """As a script's shell starts it in the background: SIGINT is ignored."""
     process = subprocess.Popen(
-        ["sh", "-c", f'trap "" INT; exec "$0" -m detectors.cli chaos run {command}', sys.executable],
+        [
+            "sh",
+            "-c",
+            f'trap "" INT; exec "$0" -m detectors.commands.main chaos run {command}',
+            sys.executable,
+        ],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,

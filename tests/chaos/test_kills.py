@@ -16,19 +16,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos import ledger
+from chaos.apiserver.store import Audit
 from chaos.cluster.containers import Exit
-from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, LifecycleSettings
 from chaos.cluster.podworker import KubeletSettings
-from chaos.cluster.store import Audit
 from chaos.cluster.world import Shape
-from chaos.faults import inject, rank_pod, wait_for
-from chaos.manifests import NAMESPACE, training_job
-from chaos.scenario import Fault, Job, PodCrash, When, Xid
-from chaos.stage import CONTROLLER, Stage, raised
+from chaos.controllers.nodes import OUT_OF_SERVICE, LifecycleSettings
+from chaos.scenarios import ledger
+from chaos.scenarios.faults import inject, rank_pod, wait_for
+from chaos.scenarios.manifests import NAMESPACE, training_job
+from chaos.scenarios.scenario import Fault, Job, PodCrash, When, Xid
+from chaos.scenarios.stage import CONTROLLER, Stage, raised
 from chaos.training.launch import free_port
 from recover.api import Phase, Recovery
-from recover.resources import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.k8s.kinds import CONFIGMAPS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from recover.workloads.patches import MARK
 
 pytestmark = pytest.mark.processes

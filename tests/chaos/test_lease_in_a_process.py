@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos.stage import CONTROLLER, Stage, raised
-from recover.controller_command import EXIT_LEASE_LOST
+from chaos.scenarios.stage import CONTROLLER, Stage, raised
+from recover.cli.controller_command import EXIT_LEASE_LOST
+from recover.k8s.kinds import LEASES
 from recover.kube.lease import LEASE
-from recover.resources import LEASES
-from recover.settings import Settings
+from recover.policy.settings import Settings
 
 pytestmark = pytest.mark.processes
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job, Kind, Storage
 from recover.api import Phase
-from recover.resources import CONFIGMAPS
+from recover.k8s.kinds import CONFIGMAPS
 from tests.chaos.telling import over
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos import locked_environment
-from chaos.locked_environment import LockedEnvironment, MissingError
+from chaos.processes import locked_environment
+from chaos.processes.locked_environment import LockedEnvironment, MissingError
 
 NONE_NEEDED = "# nothing at all\n"
 SNAKE = LockedEnvironment(name="snake", command="make snake", cost="3 MB to fetch")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
 from tests.chaos.test_worse_fault_joins import PMU_BREAKPOINT
 
 

@@ -1,7 +1,7 @@
 """PaddlePaddle itself, as processes of the demo cluster: its allocator is in conflict with a share of a GPU,
 its restart is told another one, and Paddle says that it took it.
 
-Needs the environment that `python -m chaos.paddle_training.environment` makes. The failing allocation is
+Needs the environment that `python -m chaos.rigs.paddle_training.environment` makes. The failing allocation is
 simulated, since there is no GPU; the allocator that decides over it is the one that Paddle names.
 """
 
@@ -14,21 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from chaos import ledger
 from chaos.cluster.world import Shape
-from chaos.faults import rank_pod, wait_for
-from chaos.locked_environment import MissingError
-from chaos.manifests import NAMESPACE
-from chaos.paddle_training.environment import PADDLE
-from chaos.paddle_training.manifest import Training, paddle_job
-from chaos.scenario import When
-from chaos.stage import Stage, raised
+from chaos.processes.locked_environment import MissingError
+from chaos.rigs.paddle_training.environment import PADDLE
+from chaos.rigs.paddle_training.manifest import Training, paddle_job
+from chaos.scenarios import ledger
+from chaos.scenarios.faults import rank_pod, wait_for
+from chaos.scenarios.manifests import NAMESPACE
+from chaos.scenarios.scenario import When
+from chaos.scenarios.stage import Stage, raised
 from chaos.training.launch import free_port
 from recover.api import Phase, RecipeOutcome, Recovery
-from recover.reasons import Reason
+from recover.api.reasons import Reason
+from recover.k8s.kinds import CONFIGMAPS, NODEHEALTHS, NODES, PADDLEJOBS, RECIPES, RECOVERIES
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
-from recover.resources import CONFIGMAPS, NODEHEALTHS, NODES, PADDLEJOBS, RECIPES, RECOVERIES
 
 pytestmark = [pytest.mark.processes, pytest.mark.on_request("REKINDLE_PADDLE")]
 
@@ -182,7 +182,7 @@ def read_back(log: str) -> str:
 
 async def why(stage: Stage) -> str:
     """`rekindle why` of the job, with all breaks of lines made blanks."""
-    command = [sys.executable, "-m", "detectors.cli", "why", f"paddlejob/{JOB}", "-n", NAMESPACE]
+    command = [sys.executable, "-m", "detectors.commands.main", "why", f"paddlejob/{JOB}", "-n", NAMESPACE]
     asked = await asyncio.create_subprocess_exec(
         *command, f"--kubeconfig={stage.kubeconfig}", stdout=asyncio.subprocess.PIPE
     )

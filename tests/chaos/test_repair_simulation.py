@@ -6,14 +6,15 @@ import random
 
 import pytest
 
-from chaos.simulate import lines
 from chaos.simulate.drawing import repair_script_of, run_seed
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
-from recover.decode import QUARANTINE
-from recover.modes import Mode
-from recover.repair.state import RepairPhase
-from recover.settings import Settings
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.setup import Setup
+from recover.api.marks import QUARANTINE
+from recover.api.repair_state import RepairPhase
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 from tests.chaos.seeds import asked_or
 
 SEEDS = range(12)

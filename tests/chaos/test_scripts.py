@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from chaos import cli
+from chaos.cli import commands
 from chaos.simulate.acts import ALL, IN_REPAIR
 from chaos.simulate.acts.faults import KernelLine, NodeDeath, RankCrash, RankHang
 from chaos.simulate.command import seeds_of, simulate_file
 from chaos.simulate.drawing import repair_script_of, script_of
-from chaos.simulate.jobs import Job, Kind
 from chaos.simulate.many import play_seeds, sum_up
 from chaos.simulate.script import Script, play_script
-from chaos.simulate.setup import Setup
 from chaos.simulate.shrinking import failure_of, shrink
-from detectors.settings import SettingsError
+from chaos.simulated.jobs import Job, Kind
+from chaos.simulated.setup import Setup
+from detectors.service.settings import SettingsError
 
 SEEDS = range(400)
 
@@ -132,7 +132,7 @@ def test_both_ends_of_the_seeds_are_played() -> None:
 
 
 def test_the_command_prints_what_the_scripts_held_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.chaos(["simulate", "--seeds", "0..1"]) == 0
+    assert commands.chaos(["simulate", "--seeds", "0..1"]) == 0
     said = capsys.readouterr().out
     assert "decision of the controller" in said
     assert "2 seeds" in said
@@ -143,7 +143,7 @@ def test_the_command_prints_what_the_scripts_held_and_ends_well(capsys: pytest.C
     "args", [[], ["--seed", "1", "--seeds", "1..2"], ["--seeds", "2..1"], ["--script", "/no"]]
 )
 def test_the_command_refuses_what_it_cannot_play(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.chaos(["simulate", *args]) == 2
+    assert commands.chaos(["simulate", *args]) == 2
     assert "rekindle chaos:" in capsys.readouterr().err
 
 
@@ -153,7 +153,7 @@ def test_a_failing_seed_is_printed_with_its_smallest_script_which_can_be_played_
     acts = (*ACTS, NodeDeath(70.0, "n1"), NodeDeath(90.0, "n2"))
     monkeypatch.setattr("chaos.simulate.many.script_of", lambda _: Script(Setup(), (Job(),), acts))
 
-    assert cli.chaos(["simulate", "--seed", "7", "--keep", str(tmp_path)]) == 1
+    assert commands.chaos(["simulate", "--seed", "7", "--keep", str(tmp_path)]) == 1
 
     said = capsys.readouterr().out
     assert "seed 7 FAILED; this script with 2 of its 12 acts fails in the same way:" in said

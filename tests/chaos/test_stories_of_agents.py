@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.repairs import VISITOR
-from chaos.simulate.world import Setup, Simulation
-from recover.agent_pods import AGENT_LABELS
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.repairs import VISITOR
+from chaos.simulated.setup import Setup
 from recover.api import Blame, Phase
-from recover.modes import Mode
-from recover.resources import PODS
-from recover.settings import Settings
+from recover.k8s.kinds import PODS
+from recover.model.agent_readiness import AGENT_LABELS
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 from tests.chaos.telling import over
 
 NAMESPACE = "rekindle-system"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job, Kind, Storage
+from chaos.simulated.setup import Setup
 from recover.api import Blame, Outcome, Phase
-from recover.modes import Mode
-from recover.settings import Settings
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 from tests.chaos.telling import OBSERVE, nodes_of, over, reasons, resumes, touched
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.jobs import Job, Kind
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Job, Kind
+from chaos.simulated.setup import Setup
 from recover.api import Phase
-from recover.resources import NODES, PODS
+from recover.k8s.kinds import NODES, PODS
 from tests.chaos.telling import over
 
 

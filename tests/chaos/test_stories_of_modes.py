@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.jobs import NAMESPACE, Job
-from chaos.simulate.people import PERSON
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import NAMESPACE, Job
+from chaos.simulated.people import PERSON
+from chaos.simulated.setup import Setup
 from recover.api import Outcome, Phase
-from recover.modes import Mode
-from recover.resources import NAMESPACES
-from recover.settings import Budgets, LowerModes, Settings
+from recover.k8s.kinds import NAMESPACES
+from recover.model.modes import Mode
+from recover.policy.settings import Budgets, LowerModes, Settings
 from tests.chaos.telling import nodes_of, reasons, touched
 
 POOL = Budgets().pool_label

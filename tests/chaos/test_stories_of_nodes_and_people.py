@@ -7,10 +7,11 @@ checked after each write.
 from __future__ import annotations
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Storage
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job, Storage
+from chaos.simulated.setup import Setup
 from recover.api import Outcome, Phase
 from tests.chaos.telling import HANGS_SOON, over, reasons
 

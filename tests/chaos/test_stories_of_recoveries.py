@@ -9,14 +9,15 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import NAMESPACE, Job, Kind, Storage
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.reading import is_suspended
-from chaos.simulate.world import Setup, Simulation
-from detectors.contract import Fault
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import NAMESPACE, Job, Kind, Storage
+from chaos.simulated.reading import is_suspended
+from chaos.simulated.setup import Setup
+from detectors.wire.contract import Fault
 from recover.api import Outcome, Phase
-from recover.resources import CONFIGMAPS, PYTORCHJOBS
+from recover.k8s.kinds import CONFIGMAPS, PYTORCHJOBS
 from tests.chaos.telling import HANGS_SOON, nodes_of, over, reasons, resumes
 
 # --- how a recovery goes on and ends ----------------------------------------------------------------------

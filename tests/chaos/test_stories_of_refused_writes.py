@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
-from detectors.kubeapi import ApiError
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
+from detectors.client.kubeapi import ApiError
 from recover.api import ActionRecord, Outcome, Phase
-from recover.guard import QUARANTINE_NODE, RESTART_GANG
-from recover.reasons import Reason
-from recover.resources import NODES, RECOVERIES
+from recover.api.reasons import Reason
+from recover.k8s.kinds import NODES, RECOVERIES
+from recover.triage.guard import QUARANTINE_NODE, RESTART_GANG
 from tests.chaos.telling import nodes_of
 
 DENIED = 'admission webhook "nodes.example.com" denied the request'

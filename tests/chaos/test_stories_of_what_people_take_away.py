@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.people import PERSON
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Setup, Simulation
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.people import PERSON
+from chaos.simulated.setup import Setup
 from recover.api import Incident, IncidentPhase
-from recover.modes import Mode
-from recover.repair.state import RepairPhase
-from recover.resources import EVENTS, INCIDENTS
-from recover.settings import Settings
+from recover.api.repair_state import RepairPhase
+from recover.k8s.kinds import EVENTS, INCIDENTS
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 
 REPAIR = Setup(settings=Settings(mode=Mode.REPAIR))
 WORKING = [RepairPhase.RESETTING, RepairPhase.REBOOTING, RepairPhase.VALIDATING]

@@ -1,7 +1,7 @@
 """A real torchrun job under random faults: it ends with the weights of an undisturbed run, bit for bit.
 
-Needs the environment that `python -m chaos.torch_training.environment` makes (2.5 GB to fetch), and some two
-minutes. `make soak` strikes fifty times.
+Needs the environment that `python -m chaos.rigs.torch_training.environment` makes (2.5 GB to fetch), and some
+two minutes. `make soak` strikes fifty times.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.torch_soak.report import line, summary
-from chaos.torch_soak.rounds import Outcome
-from chaos.torch_soak.soak import WAIT_MAX_S, soak
-from chaos.torch_soak.strikes import Kind, drawn
-from chaos.torch_soak.witness import Instance
-from chaos.torch_training.environment import TORCH
+from chaos.rigs.torch_soak.report import line, summary
+from chaos.rigs.torch_soak.rounds import Outcome
+from chaos.rigs.torch_soak.soak import WAIT_MAX_S, soak
+from chaos.rigs.torch_soak.strikes import Kind, drawn
+from chaos.rigs.torch_soak.witness import Instance
+from chaos.rigs.torch_training.environment import TORCH
 
 SEED, FAULTS, RANKS = 9, 5, 2
 START = datetime(2026, 8, 1, tzinfo=UTC)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
-from chaos.simulate.lines import Harm, KernelText
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
-from detectors.contract import Fault, Severity
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.lines import Harm, KernelText
+from detectors.wire.contract import Fault, Severity
 from tests.acting import recovering
 from tests.builders import cluster, gang
 

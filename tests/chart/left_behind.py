@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from recover.resources import JOBS, NODEHEALTHS, PYTORCHJOBS, RECOVERIES
+from recover.k8s.kinds import JOBS, NODEHEALTHS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.cases import (
     cordons,
     end_at_last,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from detectors.metrics import TABLE
+from detectors.service.metrics import TABLE
 from docs.dashboard import PANELS, Panel
 from docs.generate import controller_metrics
 

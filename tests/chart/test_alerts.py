@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from detectors.contract import Fault, Source
+from detectors.wire.contract import Fault, Source
 from docs.chart import CHART, alerts
 from recover.api import Phase
-from recover.reasons import Reason
+from recover.api.reasons import Reason
 from tests.chart.promql import RUNBOOKS, matched, panel_queries, runbook_queries, wrong
 from tests.chart.promtool import CASES, RULES
 

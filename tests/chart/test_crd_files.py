@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from recover.crds import files
+from recover.api.crds import files
 
 CHART = Path(__file__).parents[2] / "charts" / "rekindle"
 

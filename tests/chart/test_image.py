@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from recover.doctor import cli
+from recover.cli import doctor_command
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -83,12 +83,17 @@ def test_whoever_follows_a_page_builds_the_image_that_the_chart_then_asks_for() 
 
 def test_every_page_that_installs_the_chart_says_where_its_image_is() -> None:
     texts = [page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))]
-    texts += [(ROOT / "charts" / "rekindle" / "README.md").read_text(encoding="utf-8"), cli.INSTALL]
+    texts += [
+        (ROOT / "charts" / "rekindle" / "README.md").read_text(encoding="utf-8"),
+        doctor_command.INSTALL,
+    ]
     installs = [line for text in texts for line in re.findall(r"^helm install .*$", text, re.MULTILINE)]
 
     assert len(installs) == 4
     assert all("--set image.registry=REGISTRY" in line for line in installs)
-    assert f"docker build --tag REGISTRY/rekindle:{_project()['project']['version']} ." in cli.INSTALL
+    assert (
+        f"docker build --tag REGISTRY/rekindle:{_project()['project']['version']} ." in doctor_command.INSTALL
+    )
 
 
 def _project() -> dict[str, Any]:

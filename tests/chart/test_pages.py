@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.cli import GROUP
-from detectors.settings import AgentSettings
+from detectors.commands.main import GROUP
+from detectors.service.settings import AgentSettings
 from docs.chart import CHART
-from recover.settings import Settings
+from recover.policy.settings import Settings
 
 ROOT = CHART.parents[1]
 PAGES = [

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, KubeApi, MergePatch
-from detectors.resource import Resource
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import MergePatch, Resource
 from tests.control_plane.clean import CRDS
 from tests.control_plane.plane import ControlPlane
 

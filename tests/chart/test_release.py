@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.children import spawn
-from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
-from detectors.resource import Resource
-from recover.decode import QUARANTINE
+from chaos.processes.children import spawn
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import MergePatch, Resource
+from recover.api.marks import QUARANTINE
+from recover.k8s.kinds import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
 from recover.model import Quarantine
-from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
 from tests.chart.helm import CHART, HELMS, NAMESPACE, REGISTRY, Helm, HelmError, of_kind, path_of
 from tests.control_plane.build import cached
 from tests.control_plane.callers import ANY_STATUS
@@ -167,7 +168,7 @@ async def carried_out(api: KubeApi, plane: ControlPlane, pod: dict[str, Any]) ->
     file.write_text(await token(api, pod["spec"]["serviceAccountName"], pod=pod), encoding="utf-8")
     given = pod["spec"]["containers"][0]["args"]
     args = [one.replace("/etc/rekindle/", f"{plane.folder}/") for one in given]
-    command = [sys.executable, "-m", "detectors.cli", *args]
+    command = [sys.executable, "-m", "detectors.commands.main", *args]
     command += ["--server", plane.url, "--ca-file", str(plane.ca_file), "--token-file", str(file)]
     child = await spawn(args[0], command, plane.folder / f"{args[0]}.log")
     status = await child.process.wait()

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 import yaml
 
-from detectors import agent_command
-from detectors.kubeapi import ApiError, KubeApi
-from detectors.settings import AgentSettings, load
+from detectors.agent import command as agent_command
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.service.settings import AgentSettings, load
 from detectors.validation import command as validation_command
-from recover import controller_command, leave_command
+from recover.api.repair_state import StepKind
+from recover.cli import controller_command, leave_command
 from recover.doctor.installation import shipped
-from recover.modes import Mode
-from recover.repair.state import StepKind
-from recover.repair_templates import load_means
-from recover.resources import NAMESPACES
-from recover.settings import Repairs, Settings
+from recover.k8s.kinds import NAMESPACES
+from recover.model.modes import Mode
+from recover.policy.settings import Repairs, Settings
+from recover.repair.means import load_means
 from tests.chart.helm import (
     CHART,
     HELMS,

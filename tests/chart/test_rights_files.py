@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from detectors.contract import key
-from detectors.resource import Resource
-from recover.decode import SCAN_OF
-from recover.keys import WRITTEN_BY_US
-from recover.scan_place import MOUNTABLE
-from recover.scan_spec import CONTAINER, PROGRAM, VOLUME
-from recover.settings import Images
+from detectors.wire.contract import key
+from detectors.wire.resource import Resource
+from recover.api.marks import SCAN_OF
+from recover.policy.settings import Images
+from recover.recovery.scan_place import MOUNTABLE
+from recover.recovery.scan_spec import CONTAINER, PROGRAM, VOLUME
+from recover.stories.keys import WRITTEN_BY_US
 from recover.workloads import WORKLOADS
 
 FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"

@@ -16,16 +16,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import KubeApi
-from recover.crds import manifests
-from recover.decode import QUARANTINE, UNHEALTHY
-from recover.resources import (
-    CONFIGMAPS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    RECOVERIES,
-)
+from detectors.client.kubeapi import KubeApi
+from recover.api.crds import manifests
+from recover.api.marks import QUARANTINE, UNHEALTHY
+from recover.k8s.kinds import CONFIGMAPS, LEASES, NAMESPACES, NODES, RECOVERIES
 from tests.chart.earlier import Earlier, laid
 from tests.chart.helm import CHART, Helm
 from tests.chart.helm import NAMESPACE as SYSTEM

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from chaos.locked_environment import MissingError
+from chaos.processes.locked_environment import MissingError
 from tests.chart.helm import HelmError
 from tests.cluster.record import ClusterError
 from tests.cluster.story import FIRST_GPU, SECOND_GPU, Story, begun
@@ -82,7 +82,7 @@ def _rekindle(story: Story, *arguments: str) -> None:
     """What a person would see. Its last lines must be out before our next ones."""
     print(f"\n$ rekindle {' '.join(arguments)}", flush=True)
     environment = {**os.environ, "KUBECONFIG": str(story.cluster.plane.kubeconfig())}
-    command = [sys.executable, "-m", "detectors.cli", *arguments]
+    command = [sys.executable, "-m", "detectors.commands.main", *arguments]
     subprocess.run(command, env=environment, check=False)
     print(flush=True)
 

@@ -1,8 +1,8 @@
 """Real torch gangs on the real nodes: PyTorchJobs of two pods, each with all GPUs of its node, that meet by
 DNS and save their checkpoints on a volume that all nodes share.
 
-The training is that of chaos.torch_training, in the same environment: its folders of this machine are shown
-to the pods, read-only. How fast a gang steps is read from a file, so that a test may hold it back.
+The training is that of chaos.rigs.torch_training, in the same environment: its folders of this machine are
+shown to the pods, read-only. How fast a gang steps is read from a file, so that a test may hold it back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from chaos.torch_training.environment import TORCH
-from chaos.torch_training.launch import ENVIRONMENT, PROGRAM, torchrun
+from chaos.rigs.torch_training.environment import TORCH
+from chaos.rigs.torch_training.launch import ENVIRONMENT, PROGRAM, torchrun
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.images import BASE

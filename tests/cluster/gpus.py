@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from chaos.simulate.lines import gpu_address
+from chaos.simulated.lines import gpu_address
 
 __all__ = ["DRIVER", "gpu_id", "lay_driver"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from chaos.simulate.lines import FALLEN_OFF_THE_BUS, KernelText, gpu_address
+from chaos.simulated.lines import FALLEN_OFF_THE_BUS, KernelText, gpu_address
 from tests.cluster.node import Node
 
 __all__ = ["kernel_says", "program_says", "xid"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from chaos.children import die_with
+from chaos.processes.children import die_with
 from tests.cluster.build import CNI_PLUGINS
 from tests.cluster.gpus import gpu_id, lay_driver
 from tests.cluster.images import PAUSE

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chaos.torch_training.environment import TORCH
+from chaos.rigs.torch_training.environment import TORCH
 from tests.cluster.gangs import NAMESPACE
 from tests.cluster.install import SYSTEM, listed
 from tests.cluster.observer import everything, gang_objects, node_marks, our_writes_to_others

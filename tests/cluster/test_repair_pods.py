@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from detectors.validation.kernel_log import reset_line
-from detectors.validation.report import Check, Outcome, decode
+from detectors.wire.step_report import Check, Outcome, decode
 from tests.cluster.build import cached
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster, started

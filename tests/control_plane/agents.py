@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from chaos.children import Child, spawn
 from chaos.cluster.host import Host
-from detectors.kubeapi import ApiError, KubeApi, ReplyLost
-from recover.resources import PODS
+from chaos.processes.children import Child, spawn
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.k8s.kinds import PODS
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, SYSTEM, token
 
@@ -82,7 +82,7 @@ async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> A
     pod = await agent_pod(api, node)
     file = host.root / "agent.token"
     file.write_text(await token(api, AGENT, pod=pod), encoding="utf-8")
-    command = [sys.executable, "-m", "detectors.cli", "agent", "--node", node]
+    command = [sys.executable, "-m", "detectors.commands.main", "agent", "--node", node]
     command += ["--host-root", str(host.root), "--server", plane.url, "--ca-file", str(plane.ca_file)]
     command += ["--token-file", str(file), "--listen", "127.0.0.1:0"]
     for setting in _SETTINGS:

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import NodeHealthStatus
-from detectors.kubeapi import ApiError, Credentials, KubeApi, MergePatch
-from detectors.publish import patch_body
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS, INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
+from detectors.agent.publish import patch_body
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.contract import NodeHealthStatus
+from detectors.wire.resource import MergePatch, Resource
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from tests.control_plane.agents import agent_pod
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import Edge
-from detectors.kubeapi import ApiError
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
+from detectors.client.kubeapi import ApiError
+from detectors.wire.contract import Edge
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
 from recover.workloads.patches import MARK
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, now

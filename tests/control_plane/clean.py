@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import ApiError, KubeApi, MergePatch
-from detectors.resource import Resource
-from recover.crds import manifests
-from recover.resources import (
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import MergePatch, Resource
+from recover.api.crds import manifests
+from recover.k8s.kinds import (
     CONFIGMAPS,
     EVENTS,
     INCIDENTS,

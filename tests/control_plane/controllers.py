@@ -6,14 +6,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chaos.children import Child, spawn
-from detectors.kubeapi import KubeApi
+from chaos.processes.children import Child, spawn
+from detectors.client.kubeapi import KubeApi
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, token
 
 __all__ = ["PROGRAM", "start_controller"]
 
-PROGRAM = (sys.executable, "-m", "detectors.cli", "controller")
+PROGRAM = (sys.executable, "-m", "detectors.commands.main", "controller")
 """The controller of this working tree."""
 
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from detectors.kubeapi import ApiError
-from detectors.resource import Resource
-from recover.resources import JOBS, PODS
-from recover.settings import Images
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, PODS
+from recover.policy.settings import Images
 from tests.control_plane.callers import NAMESPACE, Caller, Callers, calling
 from tests.control_plane.cases import indexed_job
 from tests.control_plane.plane import ControlPlane
@@ -96,7 +96,7 @@ def changed(body: Any, path: str, value: Any) -> Any:
 
 
 def scan_pod(name: str = "r-scan-1") -> dict[str, Any]:
-    """As recover/scan_pod.py makes it; the tests of recoveries show that they are alike."""
+    """As recover/recovery/scan_pod.py makes it; the tests of recoveries show that they are alike."""
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from chaos.children import Child, spawn
+from chaos.processes.children import Child, spawn
 from tests.control_plane.plane import ControlPlane
 
 __all__ = ["Container", "Wire", "beside", "kept_running", "pss_bytes", "wired"]

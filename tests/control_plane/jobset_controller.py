@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from chaos.training.launch import free_port
-from recover.resources import JOBSETS
+from recover.k8s.kinds import JOBSETS
 from tests.control_plane.build import Programs
 from tests.control_plane.operator import wait_until_ready, wait_until_watched
 from tests.control_plane.plane import ControlPlane, child

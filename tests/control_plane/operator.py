@@ -13,8 +13,8 @@ import msgspec
 import yaml
 
 from chaos.training.launch import free_port
-from detectors.resource import Resource
-from recover.resources import PADDLEJOBS, PYTORCHJOBS
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane, PlaneError, child
 

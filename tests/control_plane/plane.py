@@ -25,9 +25,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from chaos.children import die_with
+from chaos.processes.children import die_with
 from chaos.training.launch import free_port
-from detectors.kubeapi import Credentials
+from detectors.client.credentials import Credentials
 from tests.control_plane.build import Programs
 
 __all__ = [

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from detectors.kubeapi import ApiError
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS
 from tests.control_plane.rights import CONTROLLER_USER
 from tests.control_plane.stage import NAMESPACE, RealStage
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from detectors.kubeapi import ApiError, KubeApi
-from detectors.resource import Resource
-from recover.resources import INCIDENTS, LEASES
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import INCIDENTS, LEASES
 
 __all__ = [
     "AGENT",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from detectors.kubeapi import MergePatch
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.resources import PODS
+from detectors.wire.resource import MergePatch
+from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_message
+from recover.k8s.kinds import PODS
 from tests.control_plane.stage import NAMESPACE, RealStage
 
 __all__ = ["SCANS", "answered", "checkpoint", "says_kubelet", "scan_of", "with_checkpoints"]

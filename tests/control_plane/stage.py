@@ -18,8 +18,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.children import Child
-from detectors.contract import (
+from chaos.processes.children import Child
+from detectors.agent.publish import patch_body
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.rules import FAMILIES
+from detectors.wire.contract import (
     Coverage,
     CoverageState,
     Edge,
@@ -34,19 +37,8 @@ from detectors.contract import (
     Subject,
     SubjectKind,
 )
-from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
-from detectors.publish import patch_body
-from detectors.rules import FAMILIES
-from recover.resources import (
-    INCIDENTS,
-    JOBS,
-    NAMESPACES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    PYTORCHJOBS,
-    RECOVERIES,
-)
+from detectors.wire.resource import MergePatch, Resource
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started
 from tests.control_plane.clean import install_crds, wiped

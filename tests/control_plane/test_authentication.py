@@ -13,7 +13,8 @@ import msgspec
 import pytest
 import yaml
 
-from detectors.kubeapi import ApiError, KubeApi, ReplyLost, Resource
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.wire.resource import Resource
 from recover.kube import auth
 from recover.kube.auth import load_credentials
 from tests.control_plane.plane import ADMIN, ControlPlane

@@ -10,8 +10,8 @@ import pytest
 from chaos.bench import BENCHES
 from chaos.bench.loop import Loop
 from chaos.bench.rounds import ROWS
-from detectors.kubeapi import KubeApi
-from recover.resources import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from detectors.client.kubeapi import KubeApi
+from recover.k8s.kinds import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane

@@ -10,9 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from detectors.kubeapi import MergePatch
-from detectors.resource import Resource
-from recover.resources import JOBS, NODES
+from detectors.wire.resource import MergePatch, Resource
+from recover.k8s.kinds import JOBS, NODES
 from tests.control_plane.cases import (
     ended,
     hangs,

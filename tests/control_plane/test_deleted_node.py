@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recover.resources import INCIDENTS, NODEHEALTHS, NODES
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from tests.control_plane.cases import no_trouble
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import RealStage, gpu_node, raised

@@ -9,8 +9,8 @@ import pytest
 
 from recover.doctor.look import look
 from recover.doctor.report import Report, examined
+from recover.k8s.kinds import JOBS
 from recover.kube.rest import RestCluster
-from recover.resources import JOBS
 from tests.control_plane.cases import ended, indexed_job
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised

@@ -13,16 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.children import Child
+from chaos.processes.children import Child
 from detectors import __version__
-from detectors.contract import Coverage, CoverageState, NodeHealth, Source
-from detectors.kubeapi import ApiError, KubeApi, MergePatch, Resource
-from detectors.publish import patch_body
-from recover.doctor.cli import run
-from recover.doctor.installation.look import look
-from recover.doctor.installation.report import InstallationReport, examined
-from recover.doctor.model import Finding
-from recover.resources import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from detectors.agent.publish import patch_body
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.contract import Coverage, CoverageState, NodeHealth, Source
+from detectors.wire.resource import MergePatch, Resource
+from recover.cli.doctor_command import run
+from recover.doctor.case import Finding
+from recover.doctor.installation.inspect import look
+from recover.doctor.installation.told import InstallationReport, examined
+from recover.k8s.kinds import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from tests.chart.helm import CHART, NAMESPACE, REGISTRY, Helm
 from tests.control_plane.build import cached
 from tests.control_plane.cases import indexed_job

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, KubeApi
-from detectors.resource import Resource
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.consent import OptIn, opt_in, within_mode
-from recover.enable.manifest import enabled
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import Resource
+from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_message
+from recover.cli.enable_manifest import enabled
+from recover.k8s.kinds import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
 from recover.model import NamespaceView
-from recover.modes import Mode
-from recover.resources import CONFIGMAPS, JOBS, JOBSETS, NAMESPACES, PODS
+from recover.model.modes import Mode
+from recover.policy.consent import OptIn, opt_in, within_mode
 from tests.builders import gang
 from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, uids
 from tests.control_plane.clean import install_crds, wiped
@@ -141,7 +141,7 @@ def sayings() -> Iterator[dict[str, Any]]:
 async def test_a_pod_reads_the_environment_exactly_where_the_controller_may_restart_its_job(
     control_plane: ControlPlane,
 ) -> None:
-    """The policy says in CEL what recover/consent.py says in Python."""
+    """The policy says in CEL what recover/policy/consent.py says in Python."""
     async with admitting(control_plane) as admission:
         for namespace, meta in WORDS.items():
             view = NamespaceView(namespace, **meta)

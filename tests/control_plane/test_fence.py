@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recover.keys import WRITTEN_BY_US
-from recover.resources import CONFIGMAPS, NODES, PODS
+from recover.k8s.kinds import CONFIGMAPS, NODES, PODS
+from recover.stories.keys import WRITTEN_BY_US
 from tests.control_plane.callers import NAMESPACE, Callers
 from tests.control_plane.fenced import POLICIES, Attempt, answers, changed, fenced, gang_pod, scan_pod
 from tests.control_plane.plane import ControlPlane

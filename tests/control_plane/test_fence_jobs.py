@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from detectors.resource import Resource
-from recover.resources import JOBS, JOBSETS, PYTORCHJOBS
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, JOBSETS, PYTORCHJOBS
 from tests.control_plane.callers import NAMESPACE, Callers
 from tests.control_plane.cases import RECREATE, indexed_job, pytorchjob, recovered, recoveries, trained
 from tests.control_plane.fenced import Attempt, answers, changed, fenced

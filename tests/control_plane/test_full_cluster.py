@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import INCIDENTS, NODES, PYTORCHJOBS
+from recover.k8s.kinds import INCIDENTS, NODES, PYTORCHJOBS
 from tests.control_plane.cases import (
     cordons,
     incident_of,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import INCIDENTS, NODES, PODS
+from recover.k8s.kinds import INCIDENTS, NODES, PODS
 from tests.control_plane.cases import (
     RECREATE,
     ended,

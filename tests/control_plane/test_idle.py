@@ -13,16 +13,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import (
-    CONFIGMAPS,
-    INCIDENTS,
-    JOBS,
-    LEASES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    RECOVERIES,
-)
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.cases import indexed_job
 from tests.control_plane.plane import AuditedWrite, ControlPlane
 from tests.control_plane.rights import AGENT_USER, CONTROLLER_USER

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from detectors.resource import Resource
-from recover.resources import JOBS, PADDLEJOBS, PYTORCHJOBS, RECOVERIES
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, PADDLEJOBS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.cases import indexed_job, paddlejob, pytorchjob, uids
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import JOBS, NODES, PODS
+from recover.k8s.kinds import JOBS, NODES, PODS
 from recover.workloads.patches import MARK
 from tests.control_plane.cases import (
     RECREATE,

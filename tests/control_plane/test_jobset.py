@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import JOBS, JOBSETS, NODES, PODS
+from recover.k8s.kinds import JOBS, JOBSETS, NODES, PODS
 from tests.control_plane.cases import (
     OPTED_IN,
     RECREATE,

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import MergePatch
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PADDLEJOBS, PODS
+from detectors.wire.resource import MergePatch, Resource
+from recover.k8s.kinds import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PADDLEJOBS, PODS
 from tests.control_plane.cases import (
     cordons,
     no_trouble,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError
-from recover.resources import JOBS, NAMESPACES
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import JOBS, NAMESPACES
 from tests.control_plane.cases import indexed_job, recovered, trained
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.children import Child, spawn
-from recover.keys import WRITTEN_BY_US
+from chaos.processes.children import Child, spawn
+from recover.k8s.kinds import CONFIGMAPS, LEASES, NODES
 from recover.kube.lease import LEASE
-from recover.resources import CONFIGMAPS, LEASES, NODES
-from recover.spare_nodes import SPARE_FOR
+from recover.stories.keys import WRITTEN_BY_US
+from recover.triage.spare_node import SPARE_FOR
 from tests.chart.helm import CHART
 from tests.control_plane.cases import cordons
 from tests.control_plane.plane import ControlPlane
@@ -90,7 +90,7 @@ async def leave(stage: RealStage, plane: ControlPlane) -> Child:
     """As the chart's Job starts it, with a token of its account."""
     file = plane.folder / "leave.token"
     file.write_text(await token(stage.api, CONTROLLER_NAME), encoding="utf-8")
-    command = [sys.executable, "-m", "detectors.cli", "leave", "--server", plane.url]
+    command = [sys.executable, "-m", "detectors.commands.main", "leave", "--server", plane.url]
     command += ["--ca-file", str(plane.ca_file), "--token-file", str(file)]
     return await spawn("leave", command, plane.folder / "leave.log")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from detectors.contract import NodeHealthStatus
-from detectors.kubeapi import ApiError
-from detectors.publish import patch_body
-from detectors.size import STATUS_BYTES_MAX, bounded
-from recover.resources import NODEHEALTHS
+from detectors.agent.publish import patch_body
+from detectors.client.kubeapi import ApiError
+from detectors.folds.status_size import STATUS_BYTES_MAX, bounded
+from detectors.wire.contract import NodeHealthStatus
+from recover.k8s.kinds import NODEHEALTHS
 from tests.control_plane.callers import ANY_STATUS, Caller, body, calling
 from tests.control_plane.plane import ControlPlane
 from tests.detectors import bad_node

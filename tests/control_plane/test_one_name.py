@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import JOBS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, PYTORCHJOBS
 from tests.control_plane.cases import (
     indexed_job,
     pods_of,

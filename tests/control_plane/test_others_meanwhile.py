@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError
-from detectors.resource import Resource
-from recover.resources import JOBS, PODS
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, PODS
 from tests.control_plane.cases import (
     RECREATE,
     cordons,

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError, KubeApi, ReplyLost
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.resources import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_message
+from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started

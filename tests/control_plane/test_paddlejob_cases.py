@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import CONFIGMAPS, NODES, PADDLEJOBS
+from recover.k8s.kinds import CONFIGMAPS, NODES, PADDLEJOBS
 from tests.control_plane.cases import (
     cordons,
     ended,

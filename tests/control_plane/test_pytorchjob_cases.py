@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import PODS, PYTORCHJOBS
+from recover.k8s.kinds import PODS, PYTORCHJOBS
 from tests.control_plane.cases import (
     RECREATE,
     cordons,

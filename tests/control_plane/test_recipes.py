@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from recover.k8s.kinds import LEASES, NODEHEALTHS, RECIPES
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
-from recover.resources import LEASES, NODEHEALTHS, RECIPES
 from tests.control_plane.callers import calling
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, CONTROLLER_USER

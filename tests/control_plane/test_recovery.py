@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from recover.checkpoints.model import Checkpoint, ScanMessage, encode_message
-from recover.resources import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_message
+from recover.k8s.kinds import CONFIGMAPS, EVENTS, INCIDENTS, JOBS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.cases import (
     RECREATE,
     cordons,

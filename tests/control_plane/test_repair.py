@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from detectors.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
-from detectors.kubeapi import ApiError, MergePatch
-from detectors.validation.report import Check, Outcome, ValidationReport, encode
-from recover.resources import EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from detectors.client.kubeapi import ApiError
+from detectors.wire.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
+from detectors.wire.resource import MergePatch
+from detectors.wire.step_report import Check, Outcome, ValidationReport, encode
+from recover.k8s.kinds import EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.cases import indexed_job, no_trouble, trained, uids
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane

@@ -6,17 +6,8 @@ from typing import Any
 
 import pytest
 
-from detectors.resource import Resource
-from recover.resources import (
-    CONFIGMAPS,
-    INCIDENTS,
-    LEASES,
-    NODEHEALTHS,
-    NODES,
-    PODS,
-    PYTORCHJOBS,
-    RECOVERIES,
-)
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, LEASES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.callers import ANY_STATUS, NAMESPACE, Caller, body, calling, incident, recovery
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, BINDINGS, SYSTEM

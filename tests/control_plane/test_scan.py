@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import Credentials, KubeApi
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME

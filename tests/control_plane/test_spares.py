@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import NODES
+from recover.k8s.kinds import NODES
 from tests.control_plane.cases import (
     hangs,
     incident_of,

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from chaos.children import Child
-from recover.controller_command import EXIT_LEASE_LOST
+from chaos.processes.children import Child
+from recover.cli.controller_command import EXIT_LEASE_LOST
+from recover.k8s.kinds import INCIDENTS, LEASES
 from recover.kube.lease import LEASE
-from recover.resources import INCIDENTS, LEASES
 from tests.control_plane.cases import cordons, indexed_job, recoveries, trained, uids
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import AuditedWrite, ControlPlane

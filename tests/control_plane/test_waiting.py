@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recover.resources import PYTORCHJOBS
+from recover.k8s.kinds import PYTORCHJOBS
 from tests.control_plane.cases import (
     cordons,
     end_at_last,

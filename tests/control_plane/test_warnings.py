@@ -14,10 +14,10 @@ import msgspec
 import pytest
 import yaml
 
-from detectors.resource import Resource
-from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
-from recover.resources import JOBS, JOBSETS, NAMESPACES, NODES, PADDLEJOBS, PYTORCHJOBS
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, JOBSETS, NAMESPACES, NODES, PADDLEJOBS, PYTORCHJOBS
 from recover.stories.annotations import misread
+from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
 from recover.workloads import WORKLOADS
 from tests.chart.helm import CHART
 from tests.control_plane.build import cached

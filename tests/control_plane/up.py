@@ -13,7 +13,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from chaos.children import die_with
+from chaos.processes.children import die_with
 from tests.control_plane.build import BuildError, cached
 from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator

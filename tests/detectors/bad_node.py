@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from detectors.contract import CoverageState, Device, DevicePod, NodeHealthStatus, Source
-from detectors.core import AgentCore
-from detectors.facts import KernelLine, PodRef
-from detectors.holders import Given, HeldDevices
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.folds.holders import Given, HeldDevices
+from detectors.rules.facts import KernelLine, PodRef
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import CoverageState, Device, DevicePod, NodeHealthStatus, Source
 
 __all__ = ["GPUS", "LINKS", "NOW", "PODS", "broken"]
 

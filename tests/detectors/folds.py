@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from detectors.catalog.log_errors import packaged_log_errors
-from detectors.facts import PodRef
-from detectors.pods import PodFold
+from detectors.folds.pods import PodFold
 from detectors.rules.bars import pieces
+from detectors.rules.facts import PodRef
 from detectors.rules.step_lines import Candidate, read
-from detectors.settings import Logs
+from detectors.service.settings import Logs
 
 __all__ = ["ERRORS", "REF", "START", "at", "pod", "step_in"]
 

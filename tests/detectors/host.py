@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from detectors.agent import AgentOptions, run
-from detectors.kubeapi import Credentials
-from detectors.settings import AgentSettings, Logs, Nvml, Publishing
+from detectors.agent.wiring import AgentOptions, run
+from detectors.client.credentials import Credentials
+from detectors.service.settings import AgentSettings, Logs, Nvml, Publishing
 
 from .node_api import NodeApi
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from detectors.contract import NodeHealth, NodeHealthStatus
+from detectors.wire.contract import NodeHealth, NodeHealthStatus
 
 
 class NodeApi:

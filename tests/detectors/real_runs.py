@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from chaos.cluster.crilog import LINE_BYTES_MAX
-from chaos.framework_logs.capture import Chunk
-from chaos.framework_logs.kept import records
-from chaos.framework_logs.runs import Event, Truth
-from detectors.log_template import without_colours
-from detectors.pods import PodFold
+from chaos.rigs.framework_logs.capture import Chunk
+from chaos.rigs.framework_logs.kept import records
+from chaos.rigs.framework_logs.runs import Event, Truth
+from detectors.folds.pods import PodFold
 from detectors.rules.bars import pieces
 from detectors.rules.step_lines import Save, read
 from detectors.sources.cri import CriLine, Joiner, parse_line
+from detectors.text.log_template import without_colours
 from tests.detectors.folds import pod
 
 __all__ = ["RULES", "Rule", "Seen", "as_held", "as_written", "complaints"]

@@ -6,16 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from detectors.contract import (
-    Edge,
-    Fault,
-    Finding,
-    Origin,
-    PodProgress,
-    Severity,
-    Subject,
-    SubjectKind,
-)
+from detectors.wire.contract import Edge, Fault, Finding, Origin, PodProgress, Severity, Subject, SubjectKind
 
 __all__ = ["NOW", "finding", "pod"]
 

@@ -17,11 +17,11 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from detectors.agent import AgentOptions, run
-from detectors.contract import CoverageState, Edge, Fault, Source
-from detectors.kubeapi import Credentials
-from detectors.settings import AgentSettings, Catalogue, Logs
+from detectors.agent.wiring import AgentOptions, run
+from detectors.client.credentials import Credentials
+from detectors.service.settings import AgentSettings, Catalogue, Logs
 from detectors.sources import inventory
+from detectors.wire.contract import CoverageState, Edge, Fault, Source
 
 from .host import BOOT, SETTINGS, Host
 from .node_api import node_api
@@ -436,7 +436,7 @@ async def test_the_command_serves_its_probes_and_ends_at_once_when_told(host: Ho
             *(
                 sys.executable,
                 "-c",
-                "import sys; from detectors.agent_command import run; sys.exit(run(sys.argv[1:]))",
+                "import sys; from detectors.agent.command import run; sys.exit(run(sys.argv[1:]))",
             ),
             *("--node", "n1", "--host-root", str(host.root), "--server", api.url),
             *("--listen", "127.0.0.1:0", "--set", "nvml.enabled=false"),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from detectors.catalog.extra import Catalogues
 from detectors.catalog.load import packaged_rows, rows_of
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.xid import XidCatalog, XidRow
-from detectors.contract import Fault, Origin, Remedy, Severity
-from detectors.extra import Catalogues
 from detectors.rules.error_lines import TRIGGERS, compiled, row_in
-from detectors.settings import Catalogue
+from detectors.service.settings import Catalogue
+from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
 ROWS = {row.code: row for row in packaged_rows("xid.toml", "xid", XidRow)}
 

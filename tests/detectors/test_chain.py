@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
-from detectors.chain import Chain, Change
-from detectors.contract import FINDINGS_MAX, Fault, Finding, Origin, Remedy, Severity
-from detectors.facts import HostFacts, KernelLine
-from detectors.settings import Chain as ChainSettings
+from detectors.folds.chain import Chain, Change
+from detectors.rules.facts import HostFacts, KernelLine
+from detectors.service.settings import Chain as ChainSettings
+from detectors.wire.contract import FINDINGS_MAX, Fault, Finding, Origin, Remedy, Severity
 
 XIDS = XidCatalog.packaged()
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from detectors.clocks import KernelClock, WallClock
-from detectors.contract import Edge
-from detectors.core import AgentCore
-from detectors.facts import KernelLine, PodRef
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import KernelLine, PodRef
+from detectors.service.clocks import KernelClock, WallClock
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import Edge
 
 from .test_kmsg import XID, following, record
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from detectors.contract import PodSettings
+from detectors.wire.contract import PodSettings
 from tests.detectors.folds import at, pod
 
 DAY_S = 86_400.0

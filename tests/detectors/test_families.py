@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from detectors import rules
-from detectors.contract import Coverage, CoverageState, Family, Source
-from detectors.core import AgentCore
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import Coverage, CoverageState, Family, Source
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 

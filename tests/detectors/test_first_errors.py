@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.contract import EVIDENCE_BYTES_MAX
-from detectors.pods import PodFold
-from detectors.rules import logs
+from detectors.folds.pods import PodFold
+from detectors.rules import first_error
 from detectors.rules.launchers import without_prefix
 from detectors.rules.signatures import Signatures
+from detectors.wire.contract import EVIDENCE_BYTES_MAX
 from tests.detectors.folds import ERRORS, START, at, pod
 
-ROWS = logs.compiled(ERRORS)
+ROWS = first_error.compiled(ERRORS)
 
 
-def first(lines: Iterable[str], every_s: float = 0.01) -> logs.Errors:
-    errors = logs.Errors()
+def first(lines: Iterable[str], every_s: float = 0.01) -> first_error.Errors:
+    errors = first_error.Errors()
     for n, line in enumerate(lines):
-        errors = logs.observe(errors, line, at(n * every_s), ROWS)
+        errors = first_error.observe(errors, line, at(n * every_s), ROWS)
     return errors
 
 
@@ -31,7 +31,7 @@ def code(lines: Iterable[str], every_s: float = 0.01) -> str:
 
 
 def test_the_first_error_that_is_no_echo_wins() -> None:
-    errors = logs.Errors()
+    errors = first_error.Errors()
     for n, line in enumerate(
         [
             "[rank1]: ncclRemoteError: remote process exited",
@@ -40,7 +40,7 @@ def test_the_first_error_that_is_no_echo_wins() -> None:
             "OSError: [Errno 28] No space left on device",
         ]
     ):
-        errors = logs.observe(errors, line, at(n), ROWS)
+        errors = first_error.observe(errors, line, at(n), ROWS)
 
     assert errors.error is not None
     assert (errors.error.code, errors.error.at) == ("log-cuda-oom", at(2))
@@ -114,9 +114,9 @@ def test_who_waited_in_vain_for_another_rank_is_not_taken_for_the_one_that_faile
     ],
 )
 def test_what_torch_wraps_around_an_error_does_not_hide_it(lines: list[str], code: str) -> None:
-    errors = logs.Errors()
+    errors = first_error.Errors()
     for line in lines:
-        errors = logs.observe(errors, line, START, ROWS)
+        errors = first_error.observe(errors, line, START, ROWS)
 
     assert errors.error is not None
     assert errors.error.code == code
@@ -157,7 +157,7 @@ def test_an_error_after_the_last_step_is_the_first_error_however_late_the_end_is
 
 
 def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
-    errors = logs.Errors()
+    errors = first_error.Errors()
     for line in [
         "Traceback (most recent call last):",
         '  File "train.py", line 3, in <module>',
@@ -166,7 +166,7 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
         "[09:30:00]: ok",
         "torch.OutOfMemoryError: no room",
     ]:
-        errors = logs.observe(errors, line, START, ROWS)
+        errors = first_error.observe(errors, line, START, ROWS)
 
     assert errors.error is not None
     assert errors.error.text == "torch.OutOfMemoryError: no room"
@@ -210,7 +210,7 @@ def test_what_standard_output_puts_into_a_traceback_does_not_end_it() -> None:
     ],
 )
 def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
-    errors = logs.Errors()
+    errors = first_error.Errors()
     for line in [
         "Traceback (most recent call last):",
         '  File "train.py", line 3, in <module>',
@@ -218,7 +218,7 @@ def test_the_last_line_of_a_traceback_is_the_error(rank: str) -> None:
         "ValueError: bad shape",
         "KeyError: later",
     ]:
-        errors = logs.observe(errors, rank + line, START, ROWS)
+        errors = first_error.observe(errors, rank + line, START, ROWS)
 
     assert errors.error is not None
     assert (errors.error.code, errors.error.text) == ("log-traceback", rank + "ValueError: bad shape")
@@ -528,9 +528,9 @@ LINES = st.lists(
 def test_any_lines_are_read_and_a_fault_with_a_name_never_gives_way_to_a_consequence(
     lines: list[str],
 ) -> None:
-    errors, named = logs.Errors(), False
+    errors, named = first_error.Errors(), False
     for n, line in enumerate(lines):
-        errors = logs.observe(errors, line, at(n * 0.01), ROWS)
+        errors = first_error.observe(errors, line, at(n * 0.01), ROWS)
         if errors.error is not None:
             assert len(errors.error.text.encode()) <= EVIDENCE_BYTES_MAX
             assert not (named and errors.propagated)

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Device, Severity
-from detectors.core import AgentCore
-from detectors.facts import Draft, HostFacts, KernelLine, PciAddress, addresses_of, parse_pci
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import Draft, HostFacts, KernelLine, addresses_of
+from detectors.service.settings import AgentSettings
 from detectors.sources.inventory import addresses
 from detectors.sources.kmsg import heard, parse_record
+from detectors.text.pci import PciAddress, parse_pci
+from detectors.wire.contract import Device, Severity
 
 from .tenant_words import COMM_BYTES_MAX, FIREWALL_TEXTS, NAMED_TEXTS, escaped
 

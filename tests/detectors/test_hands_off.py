@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.contract import Coverage, CoverageState, NodeHealthSpec, NodeHealthStatus, Source
-from detectors.core import AgentCore
-from detectors.facts import KernelLine
-from detectors.settings import AgentSettings, Nvml
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import KernelLine
+from detectors.service.settings import AgentSettings, Nvml
 from detectors.sources import nvml
 from detectors.sources.inventory import Inventory
+from detectors.wire.contract import Coverage, CoverageState, NodeHealthSpec, NodeHealthStatus, Source
 
 from .host import BOOT, SETTINGS, Host
 from .node_api import node_api

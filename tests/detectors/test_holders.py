@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.contract import DEVICE_PODS_MAX, Device, DevicePod
-from detectors.holders import Given, HeldDevices, Holders, uids
+from detectors.folds.holders import Given, HeldDevices, Holders, uids
+from detectors.wire.contract import DEVICE_PODS_MAX, Device, DevicePod
 
 GPUS = (Device(uuid="GPU-0"), Device(uuid="GPU-1"), Device(uuid="GPU-2"))
 PARENTS = {"MIG-a": "GPU-1", "MIG-b": "GPU-1", "MIG-c": "GPU-2"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.contract import CoverageState, NodeHealthStatus, Source
-from detectors.settings import PodResources
+from detectors.service.settings import PodResources
+from detectors.wire.contract import CoverageState, NodeHealthStatus, Source
 
 from .host import SETTINGS, Host
 from .kubelet import Kubelet, answer, kubelet, pod

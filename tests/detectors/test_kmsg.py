@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.facts import KernelLine
+from detectors.rules.facts import KernelLine
 from detectors.sources.kmsg import follow, parse_record, read_device, unescape
 
 XID = "NVRM: Xid (PCI:0000:38:00): {}, x"

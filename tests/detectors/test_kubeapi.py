@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from detectors import kubeapi
-from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
+from detectors.client import kubeapi
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'
 JSON = "application/json"

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from detectors.listening import bound
+from detectors.service.listening import bound
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.log_template import BadTemplateError, parse
+from detectors.text.log_template import BadTemplateError, parse
 
 NEEDED = "with compute capability at least {major:integer}.{minor:integer}"
 

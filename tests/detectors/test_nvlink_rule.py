@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors import rules
-from detectors.catalog.nvlink import packaged_nvlink_bits
 from detectors.catalog.nvlink5 import NvLink5Row, NvLink5Table, driver_major
+from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.xid import XidCatalog, XidRow
-from detectors.contract import Device, Fault, Origin, Remedy, Severity
-from detectors.core import AgentCore
-from detectors.facts import Draft, HostFacts, KernelLine
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.rules.nvlink import parse, registers
-from detectors.settings import AgentSettings
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
 XIDS = XidCatalog.packaged()

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from detectors.contract import DevicePod, NodeHealthStatus
-from detectors.core import AgentCore
-from detectors.facts import KernelLine, PodRef
-from detectors.holders import Given, HeldDevices
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore
+from detectors.folds.holders import Given, HeldDevices
+from detectors.rules.facts import KernelLine, PodRef
+from detectors.service.settings import AgentSettings
 from detectors.sources import nvml_child
 from detectors.sources.pod_logs import parse_pod_folder
+from detectors.wire.contract import DevicePod, NodeHealthStatus
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 UID = "0b5a4f2e-1111-4222-8333-444455556666"

@@ -13,11 +13,11 @@ import pytest
 
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import EVIDENCE_BYTES_MAX, FINDINGS_MAX, Device, Fault
-from detectors.core import AgentCore
-from detectors.facts import HostFacts, KernelLine
-from detectors.settings import AgentSettings
-from detectors.size import STATUS_BYTES_MAX, bounded
+from detectors.folds.core import AgentCore
+from detectors.folds.status_size import STATUS_BYTES_MAX, bounded
+from detectors.rules.facts import HostFacts, KernelLine
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import EVIDENCE_BYTES_MAX, FINDINGS_MAX, Device, Fault
 
 from .test_kmsg import Heard, following, record
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.facts import PodRef
-from detectors.metrics import Metrics
-from detectors.settings import Logs
+from detectors.rules.facts import PodRef
+from detectors.service.metrics import Metrics
+from detectors.service.settings import Logs
 from detectors.sources.cgroups import Cgroups
 from detectors.sources.cri import Joiner, parse_line
 from detectors.sources.pod_logs import PodLogs

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from detectors.holders import HeldDevices
-from detectors.settings import PodResources as Settings
+from detectors.folds.holders import HeldDevices
+from detectors.service.settings import PodResources as Settings
 from detectors.sources.pod_resources import PodResources
 
 from .kubelet import REAL_ANSWER, SOCKET, answer, kubelet, pod

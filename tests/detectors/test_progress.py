@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.contract import TAIL_BYTES_MAX, Edge, NodeHealthSpec, PodSettings
-from detectors.core import AgentCore, Dirty
-from detectors.facts import PodRef
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore, Dirty
+from detectors.rules.facts import PodRef
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import TAIL_BYTES_MAX, Edge, NodeHealthSpec, PodSettings
 from tests.detectors.folds import REF, START, at, pod, step_in
 
 

@@ -11,17 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.contract import (
-    Device,
-    NodeHealth,
-    NodeHealthStatus,
-)
-from detectors.core import AgentCore
-from detectors.facts import KernelLine, PodRef
-from detectors.kubeapi import Credentials, KubeApi
-from detectors.metrics import Metrics
-from detectors.publish import Publisher, content, patch_body
-from detectors.settings import AgentSettings, Publishing
+from detectors.agent.publish import Publisher, content, patch_body
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import KernelLine, PodRef
+from detectors.service.metrics import Metrics
+from detectors.service.settings import AgentSettings, Publishing
+from detectors.wire.contract import Device, NodeHealth, NodeHealthStatus
 
 from .node_api import NodeApi, merge, node_api
 from .statuses import NOW, finding, pod

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.framework_logs.kept import kept
-from chaos.framework_logs.runs import RUNS
+from chaos.rigs.framework_logs.kept import kept
+from chaos.rigs.framework_logs.runs import RUNS
 from tests.detectors.real_runs import RULES, as_held, as_written, complaints
 
 FOLDER = Path(__file__).parent / "logs_of_real_runs"

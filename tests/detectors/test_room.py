@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from detectors.contract import DevicePod, Edge, NodeHealthSpec, PodSettings
-from detectors.core import AgentCore, Dirty
-from detectors.facts import PodRef
-from detectors.holders import Given, HeldDevices
-from detectors.settings import AgentSettings
-from detectors.sources.room import gives_way, told
+from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.holders import Given, HeldDevices
+from detectors.rules.facts import PodRef
+from detectors.service.settings import AgentSettings
+from detectors.sources.logs_followed import gives_way, told
+from detectors.wire.contract import DevicePod, Edge, NodeHealthSpec, PodSettings
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 RANK, NEW, OLD, LATE, LOUD = (PodRef("ml", name, name) for name in ("rank", "new", "old", "late", "loud"))

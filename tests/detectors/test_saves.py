@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from detectors.contract import Edge, LastSave, NodeHealthSpec, NodeHealthStatus, PodProgress, PodSettings
-from detectors.core import AgentCore, Dirty
-from detectors.facts import PodRef
-from detectors.pods import PodFold
-from detectors.settings import AgentSettings
+from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.pods import PodFold
+from detectors.rules.facts import PodRef
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import Edge, LastSave, NodeHealthSpec, NodeHealthStatus, PodProgress, PodSettings
 from tests.detectors.folds import REF, at, pod
 
 HF = "Saving model checkpoint to out/checkpoint-{n}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detectors.seldom import Seldom
+from detectors.service.seldom import Seldom
 
 
 def test_one_message_a_minute_tells_how_many_were_held_back() -> None:

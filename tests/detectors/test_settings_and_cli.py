@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from detectors import agent_command, cli
-from detectors.metrics import TABLE, Metrics
-from detectors.settings import AgentSettings, Chain, SettingsError, load
-from detectors.standard_output import EXIT_UNREAD
+from detectors.agent import command as agent_command
+from detectors.commands import main
+from detectors.commands.standard_output import EXIT_UNREAD
+from detectors.service.metrics import TABLE, Metrics
+from detectors.service.settings import AgentSettings, Chain, SettingsError, load
 
 
 def test_without_a_file_the_defaults_hold() -> None:
@@ -103,16 +104,16 @@ def test_bad_arguments_of_the_agent_end_with_a_reason(
 
 
 def said(args: list[str], monkeypatch: pytest.MonkeyPatch, points: list[EntryPoint]) -> int:
-    monkeypatch.setattr(cli, "entry_points", lambda group: points)
+    monkeypatch.setattr(main, "entry_points", lambda group: points)
     monkeypatch.setattr(sys, "argv", ["rekindle", *args])
-    return cli.main()
+    return main.main()
 
 
 POINTS = [
-    EntryPoint("agent", "no_such_module:run", cli.GROUP),
-    EntryPoint("version", "platform:python_version", cli.GROUP),
-    EntryPoint("broken", "no_such_module:run", cli.GROUP),
-    EntryPoint("len", "builtins:len", cli.GROUP),
+    EntryPoint("agent", "no_such_module:run", main.GROUP),
+    EntryPoint("version", "platform:python_version", main.GROUP),
+    EntryPoint("broken", "no_such_module:run", main.GROUP),
+    EntryPoint("len", "builtins:len", main.GROUP),
 ]
 
 
@@ -130,7 +131,7 @@ def test_the_help_names_every_command_and_loads_none_of_ours(
 def test_every_command_of_ours_has_its_line_in_the_help(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed = list(entry_points(group=cli.GROUP))
+    installed = list(entry_points(group=main.GROUP))
     asked: list[str] = []
     monkeypatch.setattr(EntryPoint, "load", lambda point: asked.append(point.name))
 
@@ -142,8 +143,8 @@ def test_every_command_of_ours_has_its_line_in_the_help(
 def test_where_chaos_is_left_out_its_commands_say_so_and_the_help_is_silent_of_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed = list(entry_points(group=cli.GROUP))
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    installed = list(entry_points(group=main.GROUP))
+    monkeypatch.setattr(main, "find_spec", lambda name: None)
 
     assert said(["demo"], monkeypatch, installed) == 2
     assert "no command 'demo': the image leaves out the package that breaks\n" in capsys.readouterr().err
@@ -171,7 +172,7 @@ def test_a_command_whose_output_nobody_reads_ends_quietly_as_by_sigpipe(args: li
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as unread:
-        command = [sys.executable, "-m", "detectors.cli", *args]
+        command = [sys.executable, "-m", "detectors.commands.main", *args]
         done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False)
 
     assert (done.returncode, done.stderr) == (EXIT_UNREAD, b"")
@@ -182,7 +183,7 @@ def test_a_command_whose_errors_nobody_reads_either_ends_so_too() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as unread:
-        command = [sys.executable, "-m", "detectors.cli", "no-such-command"]
+        command = [sys.executable, "-m", "detectors.commands.main", "no-such-command"]
         done = subprocess.run(command, stdout=unread, stderr=unread, check=False)
 
     assert done.returncode == EXIT_UNREAD
@@ -191,7 +192,7 @@ def test_a_command_whose_errors_nobody_reads_either_ends_so_too() -> None:
 def test_a_command_that_is_told_to_end_ends_also_as_the_first_process_of_a_container() -> None:
     """The kernel keeps from such a process every signal that it has no handler for."""
     script = (
-        "import sys; from importlib.metadata import EntryPoint; from detectors import cli\n"
+        "import sys; from importlib.metadata import EntryPoint; from detectors.commands import main as cli\n"
         "cli.entry_points = lambda group: [EntryPoint('ask', 'builtins:input', group)]\n"
         "sys.exit(cli.main())"
     )
@@ -214,7 +215,7 @@ def test_the_version_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_the_agent_imports_neither_the_controller_nor_a_terminal_toolkit() -> None:
-    script = "import sys, detectors.agent_command; print(*sys.modules)"
+    script = "import sys, detectors.agent.command; print(*sys.modules)"
     modules = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from detectors.catalog.signatures import packaged_signatures
-from detectors.contract import (
+from detectors.agent.recipe_lines import RecipeLines
+from detectors.catalog.signature_rows import packaged_signatures
+from detectors.folds.core import AgentCore, Dirty
+from detectors.rules.facts import PodRef
+from detectors.rules.signatures import read, shown_by, signatures_of
+from detectors.service.metrics import Metrics
+from detectors.service.settings import AgentSettings
+from detectors.wire.contract import (
     KNOWN_LINES_MAX,
     LINE_BYTES_MAX,
     Edge,
@@ -22,12 +28,6 @@ from detectors.contract import (
     PodSettings,
     Signature,
 )
-from detectors.core import AgentCore, Dirty
-from detectors.facts import PodRef
-from detectors.metrics import Metrics
-from detectors.recipe_lines import RecipeLines
-from detectors.rules.signatures import read, shown_by, signatures_of
-from detectors.settings import AgentSettings
 from recover.recipes.load import built_in
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.contract import (
+from detectors.folds.status_size import STATUS_BYTES_MAX, bounded
+from detectors.wire.contract import (
     Coverage,
     CoverageState,
     Device,
@@ -23,7 +24,6 @@ from detectors.contract import (
     Severity,
     Source,
 )
-from detectors.size import STATUS_BYTES_MAX, bounded
 
 from . import bad_node
 from .statuses import NOW, finding, pod

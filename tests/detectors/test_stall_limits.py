@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.contract import PodSettings
 from detectors.rules.signatures import Signatures
+from detectors.wire.contract import PodSettings
 from tests.detectors.folds import START, at, pod
 
 

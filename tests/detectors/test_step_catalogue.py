@@ -8,9 +8,9 @@ import time
 import pytest
 
 from detectors.catalog.steps import packaged_steps
+from detectors.rules.line_words import without_digits
 from detectors.rules.step_lines import Candidate, Metrics, Save, Sign, Total, read
 from detectors.rules.wordings import count_of
-from detectors.rules.words import without_digits
 
 CATALOG = packaged_steps()
 SEARCHED = [*CATALOG.steps, *CATALOG.totals, *CATALOG.saves, *CATALOG.evaluations]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.contract import Edge, PodProgress
-from detectors.pods import PodFold
+from detectors.folds.pods import PodFold
+from detectors.wire.contract import Edge, PodProgress
 from tests.detectors.folds import START, at, pod
 
 DAY_S = 86_400.0

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from detectors.catalog.log_errors import packaged_log_errors
-from detectors.contract import PodSettings
-from detectors.facts import PodRef
-from detectors.pods import PodFold
-from detectors.settings import Logs
+from detectors.folds.pods import PodFold
+from detectors.rules.facts import PodRef
+from detectors.service.settings import Logs
+from detectors.wire.contract import PodSettings
 from tests.detectors.folds import step_in
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.catalog.log_errors import packaged_log_errors
-from detectors.catalog.signatures import packaged_signatures
+from detectors.catalog.signature_rows import packaged_signatures
 from detectors.catalog.steps import packaged_steps
-from detectors.log_template import line_of, parse
 from detectors.rules import signatures, step_lines, wordings
 from detectors.rules.error_lines import compiled, row_in
-from detectors.rules.words import REMEMBERED_CHARS_MAX, by_words, without_digits
+from detectors.rules.line_words import REMEMBERED_CHARS_MAX, by_words, without_digits
+from detectors.text.log_template import line_of, parse
 
 ROWS = packaged_log_errors()
 ERRORS = compiled(ROWS)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from detectors import rules
 from detectors.catalog.xid import XidCatalog
-from detectors.contract import Device, Fault, Origin, Remedy, Severity
-from detectors.facts import Draft, HostFacts, KernelLine, parse_pci
-from detectors.rules.xid import XidLine, parse
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.rules.xid_lines import XidLine, parse
+from detectors.text.pci import parse_pci
+from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity
 
 XIDS = XidCatalog.packaged()
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -9,39 +9,26 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from chaos.apiserver.kinds import KINDS
+from chaos.apiserver.store import Audit
 from chaos.bench import BENCHES
-from chaos.cluster.kinds import KINDS
-from chaos.cluster.store import Audit
 from chaos.simulate.drawing import repair_script_of, script_of
 from chaos.simulate.play import START, play
 from chaos.simulate.script import Script, story_of
 from chaos.simulate.world import CONTROLLER, Simulation
-from detectors import __version__, contract
-from detectors.cli import GROUP
-from detectors.cli import main as program
-from detectors.exit_status import MEANINGS
-from detectors.metrics import Metrics as AgentMetrics
-from detectors.resource import Resource
+from detectors import __version__
+from detectors.commands.exit_status import MEANINGS
+from detectors.commands.main import GROUP
+from detectors.commands.main import main as program
+from detectors.service.metrics import Metrics as AgentMetrics
 from detectors.validation import checks as node_checks
-from detectors.validation.report import Outcome as CheckOutcome
-from recover import api, keys
-from recover.cli import _print_overview as print_overview
-from recover.cli import print_story
-from recover.consent import OptIn
-from recover.doctor import checks as job_checks
-from recover.doctor import model as doctor_model
-from recover.doctor import report as job_report
-from recover.doctor.installation import checks as installation_checks
-from recover.doctor.installation import report as installation_report
-from recover.kube.cluster import ListPage
-from recover.lookup import find
-from recover.modes import Mode
-from recover.output import Output, print_data
-from recover.policy import Ladder, QuarantineLevel
-from recover.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
-from recover.recipes import model as recipe_model
-from recover.recipes.objects import RecipeReason
-from recover.repair.state import (
+from detectors.wire import contract
+from detectors.wire.resource import Resource
+from detectors.wire.step_report import Outcome as CheckOutcome
+from recover import api
+from recover.api import recipe_spec as recipe_model
+from recover.api.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
+from recover.api.repair_state import (
     CheckRecord,
     Repair,
     RepairPhase,
@@ -50,14 +37,30 @@ from recover.repair.state import (
     StepKind,
     StepOutcome,
 )
-from recover.resources import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
-from recover.snapshot import ranks_of, read
+from recover.cli.output import Output, print_data
+from recover.cli.status_command import _print_overview as print_overview
+from recover.cli.status_command import print_story
+from recover.doctor import case as doctor_model
+from recover.doctor import checks as job_checks
+from recover.doctor import report as job_report
+from recover.doctor.installation import all_checks as installation_checks
+from recover.doctor.installation import told as installation_report
+from recover.k8s.kinds import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from recover.kube.cluster import ListPage
+from recover.model.judged_recipes import RecipeReason
+from recover.model.modes import Mode
+from recover.policy.consent import OptIn
+from recover.policy.faults import Ladder, QuarantineLevel
+from recover.runtime.telemetry import Metrics as ControllerMetrics
+from recover.snapshot.find import find
+from recover.snapshot.read import ranks_of, read
+from recover.stories import keys
 from recover.stories.around import Around
-from recover.stories.job import Job, why_job
-from recover.stories.node import why_node
+from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview
+from recover.stories.why_job import why_job
+from recover.stories.why_node import why_node
 from recover.stories.words import Story
-from recover.telemetry import Metrics as ControllerMetrics
 from tests.recover import doctor_cases, why_cases
 from tests.recover.installation import cases as installation_cases
 

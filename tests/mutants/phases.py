@@ -7,7 +7,7 @@ from tests.mutants.model import Mutant, of
 __all__ = ["PHASES"]
 
 _STOP = of(
-    "recover/phases/stop.py",
+    "recover/recovery/stop.py",
     (
         "old pods are not awaited",
         "    if not living:\n        return Step(status=old_pods_ended(ctx))",
@@ -31,7 +31,7 @@ _STOP = of(
 )
 
 _FENCE = of(
-    "recover/phases/fence.py",
+    "recover/recovery/fence.py",
     (
         "silence is a proof for any volume",
         "return all(volume.kind in _SAFE_VOLUMES for volume in pod.volumes)",
@@ -47,7 +47,7 @@ _FENCE = of(
 )
 
 _CHOOSE = of(
-    "recover/phases/choose.py",
+    "recover/recovery/choose.py",
     (
         "crash loops do not end",
         "    if attempts > limit:\n",
@@ -91,7 +91,7 @@ _SCAN = of(
 )
 
 _LOADING = of(
-    "recover/loading.py",
+    "recover/recovery/loading.py",
     (
         "one failure condemns a checkpoint",
         "if fruitless.count(step) >= needed",
@@ -101,7 +101,7 @@ _LOADING = of(
 )
 
 _AVOID = of(
-    "recover/phases/avoid.py",
+    "recover/recovery/avoid.py",
     (
         "broken nodes are not kept out",
         "hosts = [n for n in sorted(required) if n not in closed and (n in broken or is_tolerant)]",
@@ -123,7 +123,7 @@ _AVOID = of(
 )
 
 _RESUME = of(
-    "recover/phases/resume.py",
+    "recover/recovery/resume.py",
     (
         "a gang is started without room",
         "    if waiting is not None:\n        return waiting\n",
@@ -151,7 +151,7 @@ _RESUME = of(
 )
 
 _VERIFY = of(
-    "recover/phases/verify.py",
+    "recover/recovery/verify.py",
     (
         "a gang whose steps nobody reads is stopped",
         "is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())",
@@ -167,7 +167,7 @@ _VERIFY = of(
 )
 
 _LOOK = of(
-    "recover/phases/__init__.py",
+    "recover/recovery/advance.py",
     (
         "the checkpoint is not taken back",
         "    return () if is_refused else undone\n",
@@ -189,7 +189,7 @@ _LOOK = of(
 )
 
 _CAUSES = of(
-    "recover/phases/causes.py",
+    "recover/recovery/causes.py",
     (
         "a fault elsewhere stops the gang once more",
         "return [cause for cause in fresh if cause.blame is not Blame.NODE or cause.node in used]",
@@ -199,7 +199,7 @@ _CAUSES = of(
 )
 
 _CONTEXT = of(
-    "recover/phases/context.py",
+    "recover/recovery/context.py",
     (
         "the status is written whatever its version",
         '        version=recovery.metadata.resource_version,\n        subresource="status",\n',

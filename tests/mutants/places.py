@@ -7,7 +7,7 @@ from tests.mutants.model import Mutant, of
 __all__ = ["PLACES"]
 
 _CAPACITY = of(
-    "recover/capacity.py",
+    "recover/triage/capacity.py",
     (
         "nodes that are not ready have room",
         '    if not node.ready:\n        return "not ready"\n',
@@ -35,7 +35,7 @@ _CAPACITY = of(
 )
 
 _AGAIN = of(
-    "recover/phases/again.py",
+    "recover/recovery/again.py",
     (
         "pods keep an affinity that is outdated",
         "    why = _bad_place(found, pods) or _needless(ctx, found, pods)\n",
@@ -51,7 +51,7 @@ _AGAIN = of(
 )
 
 _ATTEMPTS = of(
-    "recover/attempts.py",
+    "recover/triage/attempts.py",
     (
         "all causes count together",
         "count += is_counted and bool(_keys(one, attempt) & wanted)",
@@ -67,7 +67,7 @@ _ATTEMPTS = of(
 )
 
 _SPARES = of(
-    "recover/spares.py",
+    "recover/triage/spares.py",
     (
         "every spare is let in for one node",
         "            free.remove(found)\n",

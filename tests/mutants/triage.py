@@ -7,7 +7,7 @@ from tests.mutants.model import Mutant, of
 __all__ = ["TRIAGE"]
 
 _GUARD = of(
-    "recover/guard.py",
+    "recover/triage/guard.py",
     (
         "rack limit ignored",
         "limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)",
@@ -95,7 +95,7 @@ _GUARD = of(
 )
 
 _ANSWERED = of(
-    "recover/answered.py",
+    "recover/diagnose/answered.py",
     (
         "a release answers nothing",
         "    return released + closes\n",
@@ -111,7 +111,7 @@ _ANSWERED = of(
 )
 
 _EVIDENCE = of(
-    "recover/evidence.py",
+    "recover/diagnose/what_counts.py",
     (
         "a fault of an earlier boot counts",
         "and finding.boot_id == boot == health.status.boot_id",
@@ -145,7 +145,7 @@ _EVIDENCE = of(
 )
 
 _NODES = of(
-    "recover/diagnose/nodes.py",
+    "recover/diagnose/node_faults.py",
     (
         "the class of the open Incident decides",
         "        fault=first.fault,\n        severity=first.severity,\n",
@@ -207,7 +207,7 @@ _DUE = of(
 )
 
 _AWAITED = of(
-    "recover/awaited.py",
+    "recover/diagnose/awaited.py",
     (
         "a gang that came back leaves at each checkpoint",
         "            return Awaited.MOVED_BEFORE\n",
@@ -223,7 +223,7 @@ _AWAITED = of(
 )
 
 _GANGS = of(
-    "recover/diagnose/gangs.py",
+    "recover/diagnose/gang_faults.py",
     (
         "hangs are not noticed",
         "dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent",
@@ -267,7 +267,7 @@ _STARTS = of(
 )
 
 _PLAN = of(
-    "recover/plan.py",
+    "recover/triage/plan.py",
     (
         "a node is taken out before its verdict settles",
         "if level is QuarantineLevel.CORDON and not diagnosis.settled:",
@@ -276,14 +276,14 @@ _PLAN = of(
     ),
     (
         "a worse fault leaves the soft taint as it is",
-        "if ours is not None and not nodes.is_stronger(level, node):",
+        "if ours is not None and not quarantine.is_stronger(level, node):",
         "if ours is not None:",
         "a dead GPU stays in service where it was degraded before",
     ),
 )
 
 _RESTARTS = of(
-    "recover/restarts.py",
+    "recover/triage/restarts.py",
     (
         "a cause acts again and again",
         "            return self._done(gang, taken_up)\n        verdict",
@@ -311,7 +311,7 @@ _RESTARTS = of(
 )
 
 _INCIDENTS = of(
-    "recover/incidents.py",
+    "recover/triage/incidents.py",
     (
         "an Incident closes while its node is out",
         "            and name not in quarantining\n",

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from chaos.cluster.client import Client
-from chaos.cluster.deletion import Deletion
-from chaos.cluster.store import MemoryCluster
+from chaos.apiserver.client import Client
+from chaos.apiserver.deletion import Deletion
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import Clock, run
-from recover.errors import NotLeaderError
+from recover.k8s.kinds import LEASES, NAMESPACES
+from recover.kube.errors import NotLeaderError
 from recover.kube.lease import LEASE, Elector, LeaseLostError
-from recover.resources import LEASES, NAMESPACES
-from recover.settings import Settings
+from recover.policy.settings import Settings
 
 __all__ = ["DURATION_S", "RENEW_DEADLINE_S", "RETRY_S", "Lab", "Process", "Skewed", "now_s", "played"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from recover.api import Phase
-from recover.loading import unloadable
 from recover.model import Mount, Template, Volume, VolumeKind
+from recover.recovery.loading import unloadable
 from tests.acting import advanced, only_recovery, recovering, scanned, step
 from tests.builders import Worlds, cluster, gang
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from chaos.cluster.client import Client
-from detectors.kubeapi import ApiError, ReplyLost, Resource
+from chaos.apiserver.client import Client
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
 
 __all__ = ["Rough", "Trouble"]
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import ApiError, MergePatch, PatchType, Resource, WatchEvent
+from detectors.client.kubeapi import ApiError, WatchEvent
+from detectors.wire.resource import MergePatch, PatchType, Resource
 from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
 
 __all__ = [

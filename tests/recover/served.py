@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chaos.cluster.rest import serve, write_kubeconfig
-from chaos.cluster.store import MemoryCluster
+from chaos.apiserver.rest import serve, write_kubeconfig
+from chaos.apiserver.store import MemoryCluster
 
 
 @contextmanager

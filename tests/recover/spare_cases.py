@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.actions import Emit, Patch
 from recover.api import Incident, Outcome
+from recover.k8s.kinds import NODES
 from recover.model import Taint
-from recover.modes import Mode
-from recover.resources import NODES
-from recover.spare_nodes import KEPT, SPARE, SPARE_FOR
-from recover.spares import LIFT_SPARE, keep_spares
+from recover.model.actions import Emit, Patch
+from recover.model.modes import Mode
+from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR
+from recover.triage.spares import LIFT_SPARE, keep_spares
 from tests.acting import apply, recovering
 from tests.builders import Worlds, cluster
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recover.absent import unconfirmed
-from recover.actions import Action, ConfirmGone, ConfirmListed, Patch
 from recover.api import IncidentPhase, Phase
-from recover.reasons import Reason
-from recover.resources import NODES, PODS, PYTORCHJOBS
+from recover.api.reasons import Reason
+from recover.k8s.kinds import NODES, PODS, PYTORCHJOBS
+from recover.model.actions import Action, ConfirmGone, ConfirmListed, Patch
+from recover.triage.absent import unconfirmed
 from recover.workloads import WORKLOADS
 from tests.acting import advanced, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang

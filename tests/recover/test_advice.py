@@ -8,20 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Edge
-from recover import decode
-from recover.actions import Emit
-from recover.advice import advise
+from detectors.wire.contract import Edge
 from recover.api import GangRef, Outcome
-from recover.diagnose import Apart
-from recover.model import Outsider, Pod, PodPhase
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.reasons import Reason
+from recover.api.reasons import Reason
+from recover.api.recipe_spec import Match
+from recover.diagnose.apart import Apart
+from recover.k8s.kinds import PODS
+from recover.model import Outsider, Pod, PodPhase, decode
+from recover.model.actions import Emit
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
 from recover.recipes.load import parse
-from recover.recipes.model import Match
-from recover.resources import PODS
-from recover.settings import Settings
+from recover.runtime.observe import Observer
+from recover.triage.advice import advise
 from tests.acting import acts, apply, recovering
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.scripted import Scripted

@@ -8,10 +8,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Coverage, CoverageState, Edge, LogError, Source
+from detectors.wire.contract import Coverage, CoverageState, Edge, LogError, Source
 from recover.api import Phase, RecoveryStatus
+from recover.api.reasons import Reason
 from recover.model import Container, Mark, PodPhase
-from recover.reasons import Reason
 from tests.acting import acts, advanced, end_pods, look, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.phase_cases import choice, excluded_in, faulted

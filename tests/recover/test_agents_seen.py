@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError
-from recover.agent_pods import AGENT_LABELS
-from recover.agents_seen import agents_seen
+from detectors.client.kubeapi import ApiError
 from recover.kube.cluster import ListPage
+from recover.model.agent_readiness import AGENT_LABELS
+from recover.snapshot.agents_seen import agents_seen
 from tests.recover.scripted import MISSING, Scripted
 
 FORBIDDEN = ApiError(403, "Forbidden", "you may not")

@@ -8,10 +8,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, LogPosition, Severity
-from recover.answered import known_of
+from detectors.wire.contract import Fault, LogPosition, Severity
 from recover.api import IncidentPhase
-from recover.decode import RELEASED, RELEASED_FINDINGS, node
+from recover.api.marks import RELEASED, RELEASED_FINDINGS
+from recover.diagnose.answered import known_of
+from recover.model.decode import node
 from tests.acting import recovering
 from tests.builders import BOOT, Worlds, cluster
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Severity
-from recover import advice, plan, restarts
+from detectors.wire.contract import Severity
 from recover.api import IncidentPhase, Phase
-from recover.diagnose import gangs
+from recover.diagnose import gang_faults
+from recover.triage import advice, plan, restarts
 from tests.acting import advanced, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.test_known_issues import OUT_OF_MEMORY, template
@@ -69,7 +69,8 @@ def test_the_incident_of_a_node_that_cannot_be_judged_any_more_stays_open() -> N
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(gangs, "losses"), (gangs, "_lost_ranks"), (restarts, "_taken_up"), (plan, "_blind")]
+    ("module", "name"),
+    [(gang_faults, "losses"), (gang_faults, "_lost_ranks"), (restarts, "_taken_up"), (plan, "_blind")],
 )
 def test_a_gang_that_cannot_be_judged_keeps_no_other_down(
     module: Any, name: str, monkeypatch: pytest.MonkeyPatch

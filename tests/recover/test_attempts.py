@@ -8,12 +8,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, LogError
+from detectors.wire.contract import Edge, Fault, LogError
 from recover.api import CheckpointChoice, Phase, PhaseTime
-from recover.attempts import attempts_without_progress
+from recover.api.reasons import Reason
 from recover.model import Pod, Template
-from recover.phases import advance
-from recover.reasons import Reason
+from recover.recovery.advance import advance
+from recover.triage.attempts import attempts_without_progress
 from tests.acting import acts, apply, end_pods, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.phase_cases import CLAIM, choice

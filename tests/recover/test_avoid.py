@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, Severity
-from recover.actions import Create
+from detectors.wire.contract import Edge, Fault, Severity
 from recover.api import Phase
 from recover.model import Mark, Template
-from recover.modes import Mode
+from recover.model.actions import Create
+from recover.model.modes import Mode
 from tests.acting import advanced, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.phase_cases import CLAIM, faulted

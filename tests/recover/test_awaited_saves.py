@@ -7,15 +7,16 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
-from detectors.contract import Fault, PodSettings, Severity
-from recover.actions import Patch
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
+from detectors.wire.contract import Fault, PodSettings, Severity
 from recover.api import Phase, PhaseTime
-from recover.nodehealths import upkeep
-from recover.resources import NODEHEALTHS
+from recover.k8s.kinds import NODEHEALTHS
+from recover.model.actions import Patch
+from recover.triage.nodehealths import upkeep
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.repair.scene import pending

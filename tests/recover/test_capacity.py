@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from recover.api import Phase, Toleration
-from recover.capacity import Room, room
+from recover.api.reasons import Reason
 from recover.model import Container, Mark, Pod, PodPhase, Quarantine, Taint, Template, Waiting
-from recover.reasons import Reason
+from recover.triage.capacity import Room, room
 from tests.acting import acts, advanced, look, only_recovery, recovering, start_pods, step
 from tests.builders import NOW, Worlds, cluster, gang
 

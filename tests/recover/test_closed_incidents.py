@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import IncidentPhase
 from tests.acting import recovering
 from tests.builders import Worlds, cluster

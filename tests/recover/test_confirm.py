@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
-from recover.actions import Action, ConfirmGone, ConfirmListed, Patch, Plan
-from recover.execute import Executor
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
+from recover.k8s.kinds import JOBS, NODES, PODS
 from recover.kube.cluster import ListPage
 from recover.model import World
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.resources import JOBS, NODES, PODS
-from recover.settings import Settings
-from recover.telemetry import Metrics
+from recover.model.actions import Action, ConfirmGone, ConfirmListed, Patch, Plan
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
 from tests.recover.scripted import MISSING, Scripted, raw
 from tests.recover.test_execute import START
 

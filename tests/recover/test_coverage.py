@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Coverage, CoverageState, Family, Source
-from recover.agent_pods import AgentPods
+from detectors.wire.contract import Coverage, CoverageState, Family, Source
 from recover.api import Blame
-from recover.diagnose import Apart, diagnose, gang_states
+from recover.diagnose.apart import Apart
 from recover.diagnose.coverage import FAMILIES, looked_at, silence
+from recover.diagnose.whole import diagnose, gang_states
+from recover.k8s.kinds import PODS
 from recover.model import AgentPod
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.resources import PODS
-from recover.settings import Settings
+from recover.model.agent_readiness import AgentPods
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.observe import Observer
 from tests.builders import NOW, Decision, Worlds, cluster, gang
 from tests.recover.scripted import Scripted
 

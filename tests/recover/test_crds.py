@@ -1,4 +1,4 @@
-"""recover/crds.py: the schemas are structural, accept what the structs encode and refuse what is too big."""
+"""recover/api/crds.py: the schemas are structural, accept what the structs encode and refuse the rest."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from detectors.contract import (
+from detectors.wire.contract import (
     FINDINGS_MAX,
     Coverage,
     CoverageState,
@@ -37,10 +37,11 @@ from recover.api import (
     RecoverySpec,
     RecoveryStatus,
 )
-from recover.crds import manifests, run, schemas
+from recover.api.crds import manifests, schemas
+from recover.api.structural import structural
+from recover.cli.crds_command import run
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
-from recover.structural import structural
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 GANG = GangRef(api_version="batch/v1", kind="Job", namespace="team", name="llm", uid="u1")

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover import decode
 from recover.api import Toleration
-from recover.decode import QUARANTINE, RELEASED
-from recover.model import Waiting
-from recover.settings import Settings
+from recover.api.marks import QUARANTINE, RELEASED
+from recover.model import Waiting, decode
+from recover.policy.settings import Settings
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK
 

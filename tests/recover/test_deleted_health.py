@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import NodeHealth, ObjectMeta
+from detectors.wire.contract import NodeHealth, ObjectMeta
 from recover.api import IncidentPhase
 from tests.acting import recovering
 from tests.builders import Worlds, cluster

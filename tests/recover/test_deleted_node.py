@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from detectors.contract import NodeHealth
+from detectors.wire.contract import NodeHealth
 from recover.api import IncidentPhase
+from recover.k8s.kinds import NODES
 from recover.model import Node
-from recover.resources import NODES
 from tests.acting import recovering
 from tests.builders import BOOT, Worlds, cluster
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import yaml
 
-from detectors.contract import CoverageState
-from recover.doctor.model import Part, Severity
+from detectors.wire.contract import CoverageState
+from recover.doctor.case import Part, Severity
 from recover.doctor.report import examined
 from recover.model import NamespaceView, Terminal
-from recover.modes import Mode, Modes, Standing, begun
-from recover.settings import Budgets
+from recover.model.modes import Mode, Modes, Standing, begun
+from recover.policy.settings import Budgets
 from tests.recover.doctor_cases import (
     LABEL,
     LEAVES,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from detectors.strict import BadValueError
+from detectors.text.strict import BadValueError
+from recover.doctor.case import Part, Severity
 from recover.doctor.checks import CHECKS
+from recover.doctor.job_spec import templates
 from recover.doctor.manifest import cases
-from recover.doctor.model import Part, Severity
 from recover.doctor.report import examined, story
-from recover.doctor.spec import templates
 from tests.recover.doctor_cases import (
     EXISTS,
     LABEL,

@@ -14,19 +14,20 @@ import msgspec
 import pytest
 import yaml
 
-from chaos.cluster.client import Client
-from chaos.cluster.deletion import Deletion, Propagation
-from chaos.cluster.kinds import CLAIMS
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover.doctor.cli import run
+from chaos.apiserver.client import Client
+from chaos.apiserver.deletion import Deletion, Propagation
+from chaos.apiserver.kinds import CLAIMS
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.cli.doctor_command import run
+from recover.doctor.case import Case, Part
 from recover.doctor.look import look
-from recover.doctor.model import Case, Part
+from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.kube.cluster import ListPage
-from recover.lookup import NotFound
-from recover.modes import Mode
-from recover.resources import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
-from recover.snapshot import CannotTell
+from recover.model.modes import Mode
+from recover.snapshot.find import NotFound
+from recover.snapshot.read import CannotTell
 from tests.recover.served import served
 from tests.recover.why_cases import NOW
 

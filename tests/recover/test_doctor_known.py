@@ -1,4 +1,4 @@
-"""recover/doctor/known.py: known issues that recipes tell before anything has failed."""
+"""recover/doctor/issues_ahead.py: known issues that recipes tell before anything has failed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from recover.doctor.known import ahead
-from recover.doctor.model import Severity
-from recover.recipes.evidence import CUDA_RUNTIME, VGPU_BASELINE
+from recover.doctor.case import Severity
+from recover.doctor.issues_ahead import ahead
+from recover.recipes.gang_evidence import CUDA_RUNTIME, VGPU_BASELINE
 from recover.recipes.load import built_in, parse
 from tests.recover.doctor_cases import (
     PODS,

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
-from recover.doctor.installation.model import Part
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.doctor.installation.installed import Part
 from recover.doctor.installation.reader import Reader
-from recover.resources import NODES
-from recover.snapshot import CannotTell
+from recover.k8s.kinds import NODES
+from recover.snapshot.read import CannotTell
 
 
 class Answers(KubeApi):

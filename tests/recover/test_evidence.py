@@ -7,9 +7,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, Origin, Remedy, Severity
-from recover.evidence import proven, suspected
-from recover.modes import Mode
+from detectors.wire.contract import Edge, Fault, Origin, Remedy, Severity
+from recover.diagnose.what_counts import proven, suspected
+from recover.model.modes import Mode
 from tests.builders import NOW, Worlds, cluster, gang
 
 WINDOW_S = 3600.0

@@ -11,16 +11,17 @@ import msgspec
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError, ReplyLost, Resource
-from recover.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
-from recover.errors import NotLeaderError
-from recover.execute import Executor
-from recover.kube.limiter import SLOTS_MAX
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
-from recover.settings import Settings
-from recover.telemetry import Metrics
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
+from recover.kube.errors import NotLeaderError
+from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.limiter import SLOTS_MAX
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
 from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import Fault, ObjectMeta
-from recover.actions import ConfirmGone, Delete
+from detectors.wire.contract import Fault, ObjectMeta
 from recover.api import (
     Incident,
     IncidentPhase,
@@ -21,10 +20,11 @@ from recover.api import (
     RecoverySpec,
     RecoveryStatus,
 )
-from recover.expiry import AT_ONCE_MAX, expire
+from recover.k8s.kinds import PYTORCHJOBS
 from recover.model import Quarantine
-from recover.resources import PYTORCHJOBS
-from recover.settings import Retention
+from recover.model.actions import ConfirmGone, Delete
+from recover.policy.settings import Retention
+from recover.recovery.expiry import AT_ONCE_MAX, expire
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMITS = Retention(days=30, objects_max=1000)

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from chaos.cluster.client import Client
-from chaos.cluster.rest import serve
-from chaos.cluster.store import MemoryCluster
+from chaos.apiserver.client import Client
+from chaos.apiserver.rest import serve
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import Clock, real_clock, run
-from detectors.kubeapi import Credentials, KubeApi, ReplyLost
-from recover.errors import NotLeaderError
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi, ReplyLost
+from recover.k8s.kinds import CONFIGMAPS, LEASES, NAMESPACES, PODS
+from recover.kube.errors import NotLeaderError
 from recover.kube.fenced import Fenced
 from recover.kube.lease import LEASE, Elector
 from recover.kube.rest import RestCluster
-from recover.resources import CONFIGMAPS, LEASES, NAMESPACES, PODS
-from recover.settings import Settings
+from recover.policy.settings import Settings
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NAMESPACE = Settings().namespace

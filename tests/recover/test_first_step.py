@@ -7,10 +7,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, ObjectMeta
+from detectors.wire.contract import Fault, ObjectMeta
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
+from recover.api.reasons import Reason
 from recover.model import AgentPod, Gang, PodPhase
-from recover.reasons import Reason
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMIT_S = 2700.0

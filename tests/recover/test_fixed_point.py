@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.contract import Edge, Fault, Origin, Severity
-from recover.actions import Create, Plan
+from detectors.wire.contract import Edge, Fault, Origin, Severity
 from recover.api import Outcome
 from recover.model import PodPhase, Terminal
-from recover.modes import Mode
-from recover.phases import advance
+from recover.model.actions import Create, Plan
+from recover.model.modes import Mode
+from recover.recovery.advance import advance
 from tests.acting import apply, recovering
 from tests.builders import Worlds, cluster, gang
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Coverage, CoverageState, Edge, Fault, ObjectMeta, Source
+from detectors.wire.contract import Coverage, CoverageState, Edge, Fault, ObjectMeta, Source
 from recover.api import (
     ActionRecord,
     Incident,
@@ -21,12 +21,12 @@ from recover.api import (
     RecoverySpec,
     RecoveryStatus,
 )
-from recover.gauges import derive
+from recover.api.reasons import Reason
+from recover.api.repair_state import Repair, RepairPhase
 from recover.model import AgentPod, Quarantine, Terminal
-from recover.modes import Mode
-from recover.reasons import Reason
-from recover.repair.state import Repair, RepairPhase
-from recover.telemetry import Metrics
+from recover.model.modes import Mode
+from recover.runtime.gauges import derive
+from recover.runtime.telemetry import Metrics
 from tests.builders import NOW, Worlds, cluster, gang
 
 LLM = gang("llm", ranks=2)

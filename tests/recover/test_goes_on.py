@@ -8,13 +8,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Remedy, Severity
-from recover.actions import Emit
+from detectors.wire.contract import Fault, Remedy, Severity
 from recover.api import Incident, IncidentPhase, Outcome
-from recover.modes import Mode
-from recover.plan import plan
-from recover.reasons import EventReason, Reason
-from recover.repair.state import RepairPhase
+from recover.api.reasons import EventReason, Reason
+from recover.api.repair_state import RepairPhase
+from recover.model.actions import Emit
+from recover.model.modes import Mode
+from recover.triage.plan import plan
 from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang
 from tests.recover.repair.scene import broken

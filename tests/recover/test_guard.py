@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import Phase
+from recover.api.reasons import Reason
 from recover.model import PodPhase
-from recover.phases import advance
-from recover.reasons import Reason
+from recover.recovery.advance import advance
 from tests.acting import advanced, only_recovery, recovering
 from tests.builders import cluster, gang
 

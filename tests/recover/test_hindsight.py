@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase
+from recover.api.reasons import Reason
 from recover.model import PodPhase, Template
-from recover.plan import plan
-from recover.reasons import Reason
-from recover.stories.job import Job, why_job
+from recover.stories.job_state import Job
+from recover.stories.why_job import why_job
+from recover.triage.plan import plan
 from tests.acting import (
     acts,
     advanced,

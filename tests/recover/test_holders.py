@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
+from detectors.wire.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
 from recover.model import Pod, PodPhase
 from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.actions import Emit, Patch
 from recover.api import Phase, Requirement
+from recover.api.reasons import Reason
+from recover.k8s.bodies import builtins
+from recover.k8s.kinds import JOBS, JOBSETS, PODS
 from recover.model import Gang, Mark, Template, World
-from recover.modes import Mode, Modes, begun
-from recover.objects import builtins
-from recover.observe import Observer
-from recover.phases import advance
-from recover.reasons import Reason
-from recover.resources import JOBS, JOBSETS, PODS
-from recover.settings import Settings
+from recover.model.actions import Emit, Patch
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.recovery.advance import advance
+from recover.runtime.observe import Observer
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
 from tests.acting import acts, advanced, end_pods, only_recovery, recovering, step

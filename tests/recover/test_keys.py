@@ -1,4 +1,4 @@
-"""recover/keys.py: the list of what people write agrees with itself and with the reference page."""
+"""recover/stories/keys.py: the list of what people write agrees with itself and with the reference page."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
+from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "labels.md").read_text()
 USABLE = {

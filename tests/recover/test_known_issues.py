@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Edge
-from recover.actions import Ensure, Patch
+from detectors.wire.contract import Edge
 from recover.api import Phase, RecipeOutcome, RecipeUse
+from recover.api.reasons import Reason
+from recover.api.recipe_spec import LabelRule, Match, Placement
+from recover.k8s.bodies import builtins
 from recover.model import Mark, Quarantine, Template
-from recover.objects import builtins
-from recover.reasons import Reason
+from recover.model.actions import Ensure, Patch
 from recover.recipes.decide import environment
-from recover.recipes.model import LabelRule, Match, Placement
 from recover.recipes.placement import fulfils, placed_by
 from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step

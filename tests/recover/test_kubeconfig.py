@@ -13,8 +13,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from detectors.kubeapi import KubeApi, ReplyLost
-from detectors.settings import SettingsError
+from detectors.client.kubeapi import KubeApi, ReplyLost
+from detectors.service.settings import SettingsError
 from recover.kube import auth
 from recover.kube.auth import load_credentials
 
@@ -113,7 +113,7 @@ async def test_in_a_pod_a_context_is_sought_and_not_passed_over(
 
 async def test_a_pod_without_a_service_account_is_told_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setattr("detectors.credentials._IN_CLUSTER", Path("/none"))
+    monkeypatch.setattr("detectors.client.credentials._IN_CLUSTER", Path("/none"))
 
     told = r"this pod's account cannot be used: .*/none/token.*--kubeconfig"
     with pytest.raises(SettingsError, match=told):

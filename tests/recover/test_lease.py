@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chaos.cluster.client import Client
-from detectors.kubeapi import ReplyLost
-from detectors.resource import Resource
+from chaos.apiserver.client import Client
+from detectors.client.kubeapi import ReplyLost
+from detectors.wire.resource import Resource
 from recover.kube.lease import Elector, read_record
-from recover.settings import Settings
+from recover.policy.settings import Settings
 from tests.recover.lease_cases import DURATION_S, RENEW_DEADLINE_S, RETRY_S, Lab, now_s, played
 
 # --- taking it --------------------------------------------------------------------------------------------

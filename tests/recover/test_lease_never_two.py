@@ -9,9 +9,9 @@ from typing import NoReturn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.cluster.client import Client
+from chaos.apiserver.client import Client
 from recover.kube.lease import Elector, LeaseLostError
-from recover.settings import Settings
+from recover.policy.settings import Settings
 from tests.recover.lease_cases import Lab, Skewed, now_s, played
 from tests.recover.rough import Rough, Trouble
 

@@ -13,24 +13,24 @@ import msgspec
 import pytest
 import structlog
 
-from chaos.cluster.deletion import Deletion
-from chaos.cluster.store import MemoryCluster
-from detectors.contract import Coverage, CoverageState, Finding, NodeHealthStatus, Source
-from detectors.kubeapi import ApiError, ReplyLost
-from detectors.resource import Resource
-from recover import leave_command, leave_requests
+from chaos.apiserver.deletion import Deletion
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealthStatus, Source
+from detectors.wire.resource import Resource
 from recover.api import GangRef, RecoverySpec
-from recover.decode import QUARANTINE, REPAIR_OF, SCAN_OF
+from recover.api.marks import QUARANTINE, REPAIR_OF, SCAN_OF
+from recover.cli import leave_command, leave_requests
+from recover.cli.leave_command import run
+from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError
+from recover.cli.leave_undo import Undo, undo
+from recover.k8s.bodies import body, builtins
+from recover.k8s.kinds import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import Cluster, ListPage
 from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
-from recover.leave_command import CannotLeaveError, run
-from recover.leave_look import CONTROLLER, DEPLOYMENTS
-from recover.leaving import Undo, undo
 from recover.model import Mark, Node, Quarantine
-from recover.objects import body, builtins
-from recover.resources import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
-from recover.settings import Settings
+from recover.policy.settings import Settings
 from tests.builders import NOW
 from tests.recover.served import served
 from tests.recover.why_cases import finding

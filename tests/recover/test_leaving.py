@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover import decode
 from recover.api import Phase, Recreation
-from recover.decode import QUARANTINE, RELEASED, UNHEALTHY
-from recover.keys import WRITTEN_BY_US
-from recover.leaving import under_way, undo
-from recover.model import Mark, Quarantine
-from recover.objects import merged
-from recover.repair.state import Repair, RepairPhase
-from recover.spare_nodes import KEPT, SPARE, SPARE_FOR, Kept
+from recover.api.marks import QUARANTINE, RELEASED, UNHEALTHY
+from recover.api.repair_state import Repair, RepairPhase
+from recover.cli.leave_undo import under_way, undo
+from recover.k8s.bodies import merged
+from recover.model import Mark, Quarantine, decode
+from recover.stories.keys import WRITTEN_BY_US
+from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR, Kept
 from tests.acting import only_recovery, recovering
 from tests.builders import NOW, cluster, gang
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Fault, NodeHealth, Origin, Severity
-from recover.decode import UNHEALTHY
-from recover.leaving import undo
-from recover.leaving_faults import broken_in_service, stays_cordoned
+from detectors.wire.contract import Fault, NodeHealth, Origin, Severity
+from recover.api.marks import UNHEALTHY
+from recover.cli.leave_faults import broken_in_service, stays_cordoned
+from recover.cli.leave_undo import undo
+from recover.k8s.bodies import merged
 from recover.model import Node, Taint
-from recover.objects import merged
 from tests.recover.why_cases import NOW, finding, health, node
 
 TAINT = Taint(UNHEALTHY, "NoSchedule", "device-lost")

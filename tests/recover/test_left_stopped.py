@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from recover.actions import ConfirmGone, Emit, Ensure, Patch
 from recover.api import Phase
+from recover.api.reasons import EventReason, Reason
+from recover.k8s.kinds import RECOVERIES
 from recover.model import Mark, Refusal
-from recover.modes import Mode
-from recover.plan import plan
-from recover.reasons import EventReason, Reason
-from recover.resources import RECOVERIES
+from recover.model.actions import ConfirmGone, Emit, Ensure, Patch
+from recover.model.modes import Mode
+from recover.triage.plan import plan
 from recover.workloads.patches import MARK
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, gang

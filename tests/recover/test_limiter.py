@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError
-from recover.kube.limiter import SLOTS_MAX, SLOW_MAX, SLOW_S, Limiter, Urgency
-from recover.telemetry import Metrics
+from detectors.client.kubeapi import ApiError
+from recover.runtime.limiter import SLOTS_MAX, SLOW_MAX, SLOW_S, Limiter, Urgency
+from recover.runtime.telemetry import Metrics
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WRITE_S = 0.01

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Edge, LogError
+from detectors.wire.contract import Edge, LogError
 from recover.api import Phase
 from recover.model import Pod
 from tests.acting import advanced, end_pods, only_recovery, recovering, scanned, start_pods, step

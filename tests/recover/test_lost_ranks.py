@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, LogError
-from recover.actions import Create
+from detectors.wire.contract import Edge, Fault, LogError
 from recover.api import Blame, Phase
 from recover.diagnose.ranks import losses
+from recover.k8s.kinds import RECOVERIES
 from recover.model import Container, Pod, PodPhase
-from recover.resources import RECOVERIES
+from recover.model.actions import Create
 from tests.acting import advanced, only_recovery, recovering, step
 from tests.builders import NOW, Worlds, cluster, gang
 

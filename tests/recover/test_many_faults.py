@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import IncidentPhase, Phase
-from recover.phases import advance
+from recover.recovery.advance import advance
 from tests.acting import acts, apply, end_pods, recovering, start_pods
 from tests.builders import cluster, gang
 

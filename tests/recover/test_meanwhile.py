@@ -7,17 +7,17 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge
-from recover.actions import Create, Delete
+from detectors.wire.contract import Edge
 from recover.api import Phase, Recovery, RecoveryStatus
-from recover.attempts import attempts_without_progress
-from recover.decode import SCAN_OF
-from recover.expiry import expire
+from recover.api.marks import SCAN_OF
+from recover.api.reasons import Reason
 from recover.model import Pod, Terminal
-from recover.phases import advance
-from recover.reasons import Reason
-from recover.scan_pod import scan_label
-from recover.settings import Retention
+from recover.model.actions import Create, Delete
+from recover.policy.settings import Retention
+from recover.recovery.advance import advance
+from recover.recovery.expiry import expire
+from recover.recovery.scan_pod import scan_label
+from recover.triage.attempts import attempts_without_progress
 from tests.acting import advanced, apply, end_pods, look, only_recovery, recovering, start_pods, step
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.test_jobset import faulted as jobset_faulted

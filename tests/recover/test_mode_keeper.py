@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.cluster.client import Client
-from chaos.cluster.deletion import Deletion
-from chaos.cluster.store import MemoryCluster
-from recover.mode import STATE, ModeKeeper
+from chaos.apiserver.client import Client
+from chaos.apiserver.deletion import Deletion
+from chaos.apiserver.store import MemoryCluster
+from recover.k8s.kinds import CONFIGMAPS, NAMESPACES
 from recover.model import NamespaceView
-from recover.modes import Mode, Modes
-from recover.observe import Observer
-from recover.resources import CONFIGMAPS, NAMESPACES
-from recover.settings import LowerModes, Settings
+from recover.model.modes import Mode, Modes
+from recover.policy.settings import LowerModes, Settings
+from recover.runtime.mode_keeper import STATE, ModeKeeper
+from recover.runtime.observe import Observer
 from tests.builders import NOW
 
 OWN = Settings().namespace

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.consent import in_force_for, in_force_on
+from recover.api.reasons import Reason
 from recover.model import NamespaceView
-from recover.modes import Mode, Standing, begun, changed, followed, lowest
-from recover.reasons import Reason
+from recover.model.modes import Mode, Standing, begun, changed, followed, lowest
+from recover.policy.consent import in_force_for, in_force_on
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, cluster, gang
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from detectors.contract import Coverage, CoverageState, Source
-from recover.actions import Patch
+from detectors.wire.contract import Coverage, CoverageState, Source
 from recover.model import World
-from recover.nodehealths import upkeep
+from recover.model.actions import Patch
+from recover.triage.nodehealths import upkeep
 from tests.builders import NOW, Worlds, cluster, gang
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.actions import Create, Ensure
 from recover.api import Phase
-from recover.crds import schemas
-from recover.decode import SCAN_OF
+from recover.api.crds import schemas
+from recover.api.marks import SCAN_OF
+from recover.k8s.bodies import shortened
+from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model import Mount, Template, Volume, VolumeKind
-from recover.objects import shortened
-from recover.resources import INCIDENTS, RECOVERIES
+from recover.model.actions import Create, Ensure
 from tests.acting import advanced, look, only_recovery, recovering, step
 from tests.builders import cluster, gang
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Fault, NodeHealth, ObjectMeta
+from detectors.wire.contract import Fault, NodeHealth, ObjectMeta
 from recover.api import (
     ActionRecord,
     Condition,
@@ -28,16 +28,17 @@ from recover.api import (
     Phase,
     Recovery,
 )
-from recover.consent import AUTO_RECOVERY, OptIn
+from recover.api.reasons import EXPLANATIONS, Reason
+from recover.api.repair_state import Repair, RepairPhase
+from recover.k8s.kinds import JOBS
 from recover.model import Gang, NamespaceView, Node, Pod, PodPhase, Terminal
-from recover.reasons import EXPLANATIONS, Reason
-from recover.repair.state import Repair, RepairPhase
-from recover.resources import JOBS
+from recover.policy.consent import AUTO_RECOVERY, OptIn
 from recover.stories.absence import Absence
 from recover.stories.around import Around
-from recover.stories.job import Job, why_job
-from recover.stories.node import why_node
+from recover.stories.job_state import Job
 from recover.stories.overview import overview
+from recover.stories.why_job import why_job
+from recover.stories.why_node import why_node
 from recover.stories.words import Story
 from tests.recover.why_cases import (
     FAULT_AT,

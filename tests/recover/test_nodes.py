@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from detectors.contract import Fault
+from detectors.wire.contract import Fault
+from recover.api.reasons import Reason
 from recover.model import PodPhase, Taint
-from recover.modes import Mode
-from recover.reasons import Reason
+from recover.model.modes import Mode
 from tests.acting import recovering
 from tests.builders import NOW, cluster, gang
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import Resource
-from recover.decode import SCAN_OF
+from detectors.wire.resource import Resource
+from recover.api.marks import SCAN_OF
+from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from recover.model import World
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.resources import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
-from recover.settings import Settings
-from recover.table import Table
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.observe import Observer
+from recover.runtime.table import Table
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,13 +7,13 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault, LogError, Severity
+from detectors.wire.contract import Edge, Fault, LogError, Severity
 from recover.api import FailedLog, Phase
+from recover.api.reasons import Reason
 from recover.model import Container, PodPhase
-from recover.phases import advance
-from recover.phases.context import CAUSES_MAX
-from recover.plan import plan
-from recover.reasons import Reason
+from recover.recovery.advance import advance
+from recover.recovery.context import CAUSES_MAX
+from recover.triage.plan import plan
 from tests.acting import (
     acts,
     advanced,

@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Edge, Fault
-from recover.actions import Ensure, Patch
+from detectors.wire.contract import Edge, Fault
 from recover.api import Phase
+from recover.api.reasons import EventReason, Reason
 from recover.model import Mount, PodPhase, Refusal, Template, Terminal, Volume, VolumeKind
-from recover.reasons import EventReason, Reason
+from recover.model.actions import Ensure, Patch
 from tests.acting import (
     acts,
     advanced,

@@ -7,12 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Finding
-from recover.actions import Delete, Emit
+from detectors.wire.contract import Finding
 from recover.api import Phase
+from recover.api.reasons import Reason
+from recover.k8s.kinds import JOBS, NODES
 from recover.model import Container, PodPhase, Taint, Terminal, Volume, VolumeKind
-from recover.reasons import Reason
-from recover.resources import JOBS, NODES
+from recover.model.actions import Delete, Emit
 from tests.acting import (
     acts,
     advanced,

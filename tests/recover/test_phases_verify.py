@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recover.actions import Create
 from recover.api import Condition, Phase
+from recover.api.reasons import Reason
 from recover.model import Template
-from recover.reasons import Reason
+from recover.model.actions import Create
 from tests.acting import advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.phase_cases import CLAIM, choice

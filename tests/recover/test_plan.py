@@ -7,11 +7,11 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Origin, Remedy, Severity
+from detectors.wire.contract import Fault, Origin, Remedy, Severity
 from recover.api import Blame, IncidentPhase, Outcome
+from recover.api.reasons import Reason
 from recover.model import Quarantine, Taint, Terminal
-from recover.modes import Mode
-from recover.reasons import Reason
+from recover.model.modes import Mode
 from tests.acting import apply, only_recovery, recovering, step
 from tests.builders import NOW, Decision, cluster, gang
 

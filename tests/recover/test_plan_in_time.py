@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import Phase
+from recover.api.reasons import Reason
 from recover.model import Container, PodPhase
-from recover.phases import advance
-from recover.reasons import Reason
+from recover.recovery.advance import advance
 from tests.acting import acts, advanced, apply, end_pods, first_step, recovering, start_pods, step
 from tests.builders import NOW, cluster, gang
 

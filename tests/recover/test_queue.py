@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from recover.kube.queue import KeyedQueue
+from recover.runtime.queue import KeyedQueue
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recover.read_log.cli import run
+from recover.cli.read_log_command import run
 
 INIT = "[2025-01-09 10:30:39,921] [INFO] [logging.py:128:log_dist] [Rank 0] step=0, skipped=0, lr=[5e-05]"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import recover
-from recover.reasons import NOT_GIVEN_YET, EventReason, Reason
+from recover.api.reasons import NOT_GIVEN_YET, EventReason, Reason
 
 
 def test_exactly_the_reasons_that_no_code_gives_are_marked_as_not_given_yet() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.actions import Create
 from recover.api import Phase, RecoveryStatus
+from recover.api.reasons import Reason
 from recover.model import Gang, Refusal, Terminal
-from recover.phases.recreate import FENCE, start_delay_s
-from recover.reasons import Reason
+from recover.model.actions import Create
+from recover.recovery.recreate import FENCE, start_delay_s
 from recover.workloads.job import Job
 from tests.acting import advanced, end_pods, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster

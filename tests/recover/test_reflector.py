@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
+from recover.k8s.kinds import NODES
 from recover.kube.cluster import ListPage
 from recover.kube.reflector import INITIAL_S_MAX, MISSING_LOOK_AGAIN_S, Reflector
-from recover.resources import NODES
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, end_of_initial, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recover.api import Phase
+from recover.api.reasons import Reason
 from recover.model import Refusal, Taint, Terminal
-from recover.reasons import Reason
 from tests.acting import acts, look, only_recovery, step
 from tests.builders import Worlds
 from tests.recover.test_phases_stop import fencing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from recover.api import Outcome, Phase
+from recover.api.reasons import Reason
 from recover.model import Refusal
-from recover.reasons import Reason
-from recover.restarts import CAUSES_MAX
+from recover.triage.restarts import CAUSES_MAX
 from tests.acting import acts, advanced, only_recovery, recovering, start_pods, step
 from tests.builders import Worlds, cluster, gang
 

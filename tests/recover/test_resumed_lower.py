@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recover.api import Phase
-from recover.reasons import Reason
+from recover.api.reasons import Reason
 from tests.acting import advanced, first_step, only_recovery, recovering, step
 from tests.builders import cluster, gang
 

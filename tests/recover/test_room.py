@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.guard import Denied, may_touch
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.reasons import Reason
-from recover.resources import JOBS, PODS
-from recover.room import Room
-from recover.settings import Rooms, Settings
-from recover.table import Table
+from recover.api.reasons import Reason
+from recover.k8s.kinds import JOBS, PODS
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Rooms, Settings
+from recover.runtime.bounds import Room
+from recover.runtime.observe import Observer
+from recover.runtime.table import Table
+from recover.triage.guard import Denied, may_touch
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Edge, LogError, PodProgress
-from recover.actions import Create, Delete
+from detectors.wire.contract import Edge, LogError, PodProgress
 from recover.api import Phase
-from recover.loading import unloadable
+from recover.api.reasons import Reason
+from recover.k8s.pod_specs import PodSpec
 from recover.model import Container, Mount, PodPhase, Refusal, Template, Waiting
-from recover.reasons import Reason
-from recover.scan_pod import create_later
-from recover.scan_spec import PROGRAM
-from recover.workloads.wire import PodSpec, template_of
+from recover.model.actions import Create, Delete
+from recover.model.job_views import template_of
+from recover.recovery.loading import unloadable
+from recover.recovery.scan_pod import create_later
+from recover.recovery.scan_spec import PROGRAM
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
 from tests.recover.phase_cases import CLAIM, choice, excluded_in, faulted

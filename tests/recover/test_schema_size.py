@@ -1,4 +1,4 @@
-"""recover/schema_size.py: what an agent that was broken into can store in its node's NodeHealth at most."""
+"""recover/api/schema_size.py: what an agent that was broken into can store in its NodeHealth at most."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from detectors.contract import OBJECT_BYTES_MAX
-from recover.crds import schemas
+from detectors.wire.contract import OBJECT_BYTES_MAX
+from recover.api.crds import schemas
 
 STATUS = schemas()["nodehealths"]["properties"]["status"]
 WORST_BYTES_MAX = 256 * 1024

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from detectors.contract import Fault, Severity
+from detectors.wire.contract import Fault, Severity
 from recover.api import Outcome, Phase
-from recover.reasons import Reason
-from recover.spare_nodes import SPARE, SPARE_FOR
-from recover.spares import keep_spares
+from recover.api.reasons import Reason
+from recover.triage.spare_node import SPARE, SPARE_FOR
+from recover.triage.spares import keep_spares
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, cluster, gang
 from tests.recover.spare_cases import (

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recover.api import Outcome
+from recover.api.reasons import Reason
 from recover.model import Node, Quarantine, Taint
-from recover.modes import Mode, followed
-from recover.reasons import Reason
-from recover.spare_nodes import KEPT, SPARE
+from recover.model.modes import Mode, followed
+from recover.triage.spare_node import KEPT, SPARE
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, gang
 from tests.recover.spare_cases import (

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 
 import aiohttp
 
-from chaos.cluster.client import Client
-from chaos.cluster.store import MemoryCluster
+from chaos.apiserver.client import Client
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import Clock, real_clock, run
-from recover.app import Controller
-from recover.mode import STATE
-from recover.modes import Mode, Modes, begun
-from recover.resources import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
-from recover.settings import Settings
-from recover.telemetry import Metrics
-from recover.web import serve
+from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.controller import Controller
+from recover.runtime.mode_keeper import STATE
+from recover.runtime.telemetry import Metrics
+from recover.runtime.web import serve
 
 NAMESPACE = Settings().namespace
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}

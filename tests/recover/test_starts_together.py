@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.actions import Plan
 from recover.api import Phase, PhaseTime
 from recover.model import Mark
-from recover.phases import advance
+from recover.model.actions import Plan
+from recover.recovery.advance import advance
 from tests.acting import acts, advanced, only_recovery
 from tests.builders import Worlds, gang
 from tests.recover.test_capacity import struck, template

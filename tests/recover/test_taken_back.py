@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from recover.actions import ConfirmGone, Ensure, Plan
 from recover.api import GangRef, Phase
+from recover.api.reasons import Reason
 from recover.model import Mark, Refusal, Template
-from recover.reasons import Reason
+from recover.model.actions import ConfirmGone, Ensure, Plan
 from recover.workloads.patches import environment_of, old_environment_of
 from tests.acting import acts, advanced, apply, end_pods, look, only_recovery, scanned, start_pods, step
 from tests.builders import Worlds

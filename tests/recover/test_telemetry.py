@@ -7,7 +7,7 @@ import json
 import pytest
 import structlog
 
-from recover.telemetry import configure_logs
+from recover.runtime.telemetry import configure_logs
 
 
 def test_an_errors_log_line_names_where_it_happened_and_shows_no_local_variable(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recover.api import Phase
-from recover.phases import advance
-from recover.plan import plan
+from recover.recovery.advance import advance
+from recover.triage.plan import plan
 from tests.acting import acts, advanced, apply, only_recovery, recovering, start_pods, step
 from tests.builders import Worlds, cluster, gang
 

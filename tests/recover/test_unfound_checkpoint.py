@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from recover.api import Phase
-from recover.witnesses import witnesses
+from recover.diagnose.witnesses import witnesses
 from tests.acting import advanced, only_recovery, scanned, step
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.recover.phase_cases import choice, faulted

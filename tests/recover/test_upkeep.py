@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.actions import Create
+from recover.k8s.kinds import NODEHEALTHS
 from recover.model import World
-from recover.nodehealths import upkeep
-from recover.resources import NODEHEALTHS
+from recover.model.actions import Create
+from recover.triage.nodehealths import upkeep
 from tests.builders import cluster
 
 

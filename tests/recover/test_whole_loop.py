@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError
-from recover.actions import Action, Failure, Patch, Plan
-from recover.execute import Executor
-from recover.loops.whole import PAUSE_S, WholeWorld
-from recover.mode import ModeKeeper
+from detectors.client.kubeapi import ApiError
+from recover.k8s.bodies import regarding
+from recover.k8s.kinds import NODES
+from recover.kube.clock import WallClock
 from recover.model import World
-from recover.objects import regarding
-from recover.observe import Observer
-from recover.resources import NODES
-from recover.settings import Settings
-from recover.telemetry import Metrics, WallClock
+from recover.model.actions import Action, Failure, Patch, Plan
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
+from recover.runtime.whole_loop import PAUSE_S, WholeWorld
 from tests.recover.scripted import Scripted
 
 

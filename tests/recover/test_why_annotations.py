@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.attempts import attempts_limit
-from recover.consent import held
-from recover.durations import parse_s
+from recover.k8s.durations import parse_s
 from recover.model import Gang, NamespaceView
-from recover.settings import Budgets
+from recover.policy.consent import held
+from recover.policy.settings import Budgets
 from recover.stories.annotations import misread_on_job, misread_on_node
-from recover.stories.job import why_job
-from recover.stories.node import why_node
+from recover.stories.why_job import why_job
+from recover.stories.why_node import why_node
+from recover.triage.attempts import attempts_limit
 from tests.recover.why_cases import NOW, job, node, told
 
 

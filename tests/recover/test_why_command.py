@@ -1,4 +1,4 @@
-"""recover/cli.py and lookup.py: the commands against a served API, and every way they can fail to answer."""
+"""recover/cli/status_command.py and snapshot/find.py: with a served API, and every way to fail."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -9,21 +9,23 @@ import msgspec
 import pytest
 import yaml
 
-from chaos.cluster.deletion import Deletion, Propagation
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError, ReplyLost, Resource
+from chaos.apiserver.deletion import Deletion, Propagation
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
 from recover.api import GangRef
-from recover.cli import status, why
-from recover.doctor.cli import run as doctor
+from recover.cli.doctor_command import run as doctor
+from recover.cli.status_command import status, why
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from recover.kube.cluster import ListPage
 from recover.kube.rest import RestCluster
-from recover.lookup import NotFound, find, namespace_of
 from recover.model import Gang, Node
-from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
-from recover.snapshot import CannotTell, Snapshot, read
-from recover.stories.job import Job, why_job
-from recover.stories.node import why_node
+from recover.snapshot.find import NotFound, find, namespace_of
+from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.stories.job_state import Job
 from recover.stories.overview import overview
+from recover.stories.why_job import why_job
+from recover.stories.why_node import why_node
 from recover.workloads import WORKLOADS
 from tests.recover.served import served
 from tests.recover.why_cases import finding, health, incident, recovery, told

@@ -1,4 +1,4 @@
-"""recover/stories/job.py: why a job is as it is, from every side that a person may ask from."""
+"""recover/stories/why_job.py: why a job is as it is, from every side that a person may ask from."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.contract import Fault
+from detectors.wire.contract import Fault
 from recover.api import (
     Blame,
     Condition,
@@ -21,12 +21,13 @@ from recover.api import (
     Suspect,
     Totals,
 )
-from recover.consent import OptIn
+from recover.api.reasons import EXPLANATIONS, Reason
 from recover.model import Container, Mark, Pod, PodPhase, Waiting
-from recover.reasons import EXPLANATIONS, Reason
+from recover.policy.consent import OptIn
 from recover.stories.around import Around
-from recover.stories.job import Job, why_job
-from recover.stories.recovery import PHASE_WORDS
+from recover.stories.job_state import Job
+from recover.stories.recovery_words import PHASE_WORDS
+from recover.stories.why_job import why_job
 from recover.stories.words import FAULTS, ORIGINS, SOURCES, Tone, ago, duration, printable
 from tests.recover.why_cases import (
     FAULT_AT,

@@ -1,10 +1,10 @@
-"""recover/stories/node.py: why a node is in or out of service."""
+"""recover/stories/why_node.py: why a node is in or out of service."""
 
 from datetime import timedelta
 
 import msgspec
 
-from detectors.contract import (
+from detectors.wire.contract import (
     CoverageState,
     Device,
     DevicePod,
@@ -15,9 +15,9 @@ from detectors.contract import (
     SubjectKind,
 )
 from recover.api import IncidentPhase, Outcome
+from recover.api.reasons import Reason
 from recover.model import Taint
-from recover.reasons import Reason
-from recover.stories.node import why_node
+from recover.stories.why_node import why_node
 from recover.stories.words import Tone
 from tests.recover.why_cases import NOW, action, finding, health, incident, node, told
 

@@ -1,13 +1,13 @@
-"""recover/stories/repair.py: how a node is being mended, told by `why node` and `status`."""
+"""recover/stories/repair_words.py: how a node is being mended, told by `why node` and `status`."""
 
 from datetime import timedelta
 
 import msgspec
 
-from detectors.validation.report import Outcome
+from detectors.wire.step_report import Outcome
 from recover.api import Incident
-from recover.reasons import Reason
-from recover.repair.state import (
+from recover.api.reasons import Reason
+from recover.api.repair_state import (
     CheckRecord,
     Repair,
     RepairPhase,
@@ -16,8 +16,8 @@ from recover.repair.state import (
     StepKind,
     StepOutcome,
 )
-from recover.stories.node import why_node
 from recover.stories.overview import overview
+from recover.stories.why_node import why_node
 from tests.recover.why_cases import NOW, health, incident, node, told
 
 BEGAN = NOW - timedelta(minutes=2)

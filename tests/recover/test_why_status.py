@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import CoverageState
+from detectors.wire.contract import CoverageState
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
+from recover.api.reasons import EXPLANATIONS, Reason
 from recover.model import AgentPod, Node, Taint
-from recover.reasons import EXPLANATIONS, Reason
 from recover.stories.overview import Overview, overview
 from recover.stories.words import Tone
 from tests.recover.why_cases import NOW, action, finding, health, incident, node, recovery, refused

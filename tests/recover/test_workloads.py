@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from recover.api import Phase, Requirement
+from recover.k8s.kinds import JOBS
 from recover.model import Gang, Mark, Template
-from recover.resources import JOBS
 from recover.workloads import Workload
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet

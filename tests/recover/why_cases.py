@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import (
+from detectors.wire.contract import (
     Coverage,
     CoverageState,
     Edge,
@@ -40,11 +40,11 @@ from recover.api import (
     RecoveryStatus,
     RejectedCheckpoint,
 )
-from recover.consent import OptIn
+from recover.api.reasons import Reason
+from recover.k8s.kinds import JOBS
 from recover.model import Gang, Node, Quarantine
-from recover.reasons import Reason
-from recover.resources import JOBS
-from recover.stories.job import Job
+from recover.policy.consent import OptIn
+from recover.stories.job_state import Job
 from recover.stories.words import Story
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

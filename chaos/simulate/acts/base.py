@@ -8,9 +8,9 @@ from typing import Self
 
 import msgspec
 
-from chaos.simulate.jobs import Job
-from chaos.simulate.setup import Setup
 from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
 
 __all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "node_of_rank", "seconds"]
 

@@ -8,9 +8,9 @@ from typing import Self
 
 from chaos.cluster.containers import Exit
 from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, node_of_rank, seconds
-from chaos.simulate.jobs import OWNERS_ISSUE
-from chaos.simulate.lines import BY_NAME, FATAL, WEAK
 from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import OWNERS_ISSUE
+from chaos.simulated.lines import BY_NAME, FATAL, WEAK
 
 __all__ = [
     "AgentLoss",

@@ -7,14 +7,14 @@ import asyncio
 import random
 from typing import Self
 
+from chaos.apiserver.disturbance import StandingRefusal
+from chaos.apiserver.kinds import KINDS
 from chaos.cluster.containers import Exit
-from chaos.cluster.disturbance import StandingRefusal
-from chaos.cluster.kinds import KINDS
 from chaos.simulate.acts.base import Act, OfRank, Scene, node_of_rank, seconds
-from chaos.simulate.jobs import OTHER_NAMESPACE
-from chaos.simulate.lines import BY_NAME, FATAL
 from chaos.simulate.world import Simulation
-from recover.resources import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from chaos.simulated.jobs import OTHER_NAMESPACE
+from chaos.simulated.lines import BY_NAME, FATAL
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 
 __all__ = [
     "AgentsCutOff",

@@ -10,8 +10,8 @@ import msgspec
 
 from chaos.simulate.acts.base import Act, OfJob, Scene, seconds
 from chaos.simulate.world import Simulation
-from detectors.kubeapi import ApiError
-from recover.modes import Mode
+from detectors.client.kubeapi import ApiError
+from recover.model.modes import Mode
 
 __all__ = [
     "AnyDeed",

@@ -9,11 +9,11 @@ from typing import Self
 import msgspec
 
 from chaos.simulate.acts.base import Act, Scene, seconds
-from chaos.simulate.jobs import NAMESPACE
-from chaos.simulate.repairs import VISITOR
 from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import NAMESPACE
+from chaos.simulated.repairs import VISITOR
 from recover.api import Incident
-from recover.modes import Mode
+from recover.model.modes import Mode
 
 __all__ = [
     "AnyRepairTrouble",

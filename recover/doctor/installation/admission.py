@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recover.doctor.installation.model import AGENT, Installation
-from recover.doctor.model import Finding, Place, Severity
-from recover.modes import Mode
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import AGENT, Installation
+from recover.model.modes import Mode
 from recover.stories.words import some
 
 __all__ = ["egress", "environment", "pod_security", "policies", "rights"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from recover.api import IncidentPhase
-from recover.consent import AUTO_RECOVERY, OptIn, opt_in
-from recover.doctor.installation.model import Installation
-from recover.doctor.model import Finding, Place, Severity
-from recover.keys import Form, On
+from recover.api.repair_state import RepairPhase
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import Installation
 from recover.model import Gang
-from recover.repair.state import RepairPhase
+from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.stories.annotations import misread
 from recover.stories.groups import grouped
+from recover.stories.keys import Form, On
 from recover.stories.words import counted, some
 
 __all__ = ["alias", "handed_over", "mistyped"]

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detectors.kubeapi import ApiError, KubeApi, ReplyLost, Resource
-from recover.doctor.installation.model import Part
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.wire.resource import Resource
+from recover.doctor.installation.installed import Part
 from recover.kube.rest import RestCluster
-from recover.snapshot import CannotTell
+from recover.snapshot.read import CannotTell
 
 __all__ = ["Reader"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from recover.doctor.installation.model import CONTROLLER, SETTINGS, Installation, Part
-from recover.doctor.model import Finding, Place, Severity
-from recover.modes import Mode
-from recover.recipes.objects import ACCEPTED
+from recover.api.recipe import ACCEPTED
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import CONTROLLER, SETTINGS, Installation, Part
+from recover.model.modes import Mode
 from recover.stories.groups import grouped
 from recover.stories.words import counted, duration, some
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.kubeapi import Resource
+from detectors.wire.resource import Resource
 from recover.doctor.installation import shipped
-from recover.doctor.installation.model import Part, Right
-from recover.doctor.installation.objects import Version
+from recover.doctor.installation.installed import Part, Right
 from recover.doctor.installation.reader import Reader
+from recover.doctor.installation.release_objects import Version
 
 __all__ = ["definitions", "denied", "policies"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import VERSION
-from recover.doctor.installation.model import Installation
-from recover.doctor.model import Finding, Place, Severity
-from recover.resources import INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
+from detectors.wire.contract import VERSION
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import Installation
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, RECIPES, RECOVERIES
 from recover.stories.words import counted, duration, some
 from recover.workloads import WORKLOADS
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from recover.doctor.installation.model import Right
-from recover.modes import Mode
-from recover.settings import Settings
+from recover.doctor.installation.installed import Right
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 
 __all__ = ["policies", "rights"]
 

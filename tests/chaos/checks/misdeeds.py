@@ -10,21 +10,22 @@ from typing import Any
 
 import msgspec
 
-from chaos.cluster.kinds import Object
-from chaos.cluster.store import Audit, MemoryCluster
-from chaos.simulate import lines
-from chaos.simulate.checks.base import Check
-from chaos.simulate.checks.facts import Facts
-from chaos.simulate.checks.write import Write
-from chaos.simulate.jobs import Job
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import Audit, MemoryCluster
+from chaos.invariants.base import Check
+from chaos.invariants.facts import Facts
+from chaos.invariants.write import Write
 from chaos.simulate.play import START, play
-from chaos.simulate.truth import Truth
-from chaos.simulate.world import CONTROLLER, Setup, Simulation
-from detectors.kubeapi import Resource
+from chaos.simulate.world import CONTROLLER, Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
+from chaos.simulated.truth import Truth
+from detectors.wire.resource import Resource
 from recover.api import Phase
-from recover.modes import Mode
-from recover.resources import INCIDENTS, JOBS, NODES, PYTORCHJOBS, RECOVERIES
-from recover.settings import Budgets, Settings
+from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PYTORCHJOBS, RECOVERIES
+from recover.model.modes import Mode
+from recover.policy.settings import Budgets, Settings
 
 Misdeed = Callable[[Simulation], Awaitable[Any]]
 WIDE = Settings(mode=Mode.RECOVER, budgets=Budgets(quarantined_percent_max=100.0, pool_percent_max=100.0))

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.cluster.kinds import Object
-from chaos.simulate import lines
-from chaos.simulate.world import Setup, Simulation
-from recover.resources import NODES
+from chaos.apiserver.kinds import Object
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.setup import Setup
+from recover.k8s.kinds import NODES
 from tests.chaos.checks.misdeeds import (
     WIDE,
     incident,

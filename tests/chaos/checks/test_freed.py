@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate.jobs import Storage
-from chaos.simulate.reading import is_ready
 from chaos.simulate.world import CONTROLLER, Simulation
-from recover.resources import PODS
+from chaos.simulated.jobs import Storage
+from chaos.simulated.reading import is_ready
+from recover.k8s.kinds import PODS
 from tests.chaos.checks.misdeeds import (
     said_after_recovery,
 )

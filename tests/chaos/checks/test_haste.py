@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from chaos.cluster.kinds import Object
-from chaos.simulate.checks.haste import AllRanksRunBeforeProof, GraceInPlace
-from chaos.simulate.jobs import Gang, Job
+from chaos.apiserver.kinds import Object
+from chaos.invariants.haste import AllRanksRunBeforeProof, GraceInPlace
 from chaos.simulate.play import START
-from chaos.simulate.truth import Life
-from recover.resources import INCIDENTS, RECOVERIES
+from chaos.simulated.jobs import Gang, Job
+from chaos.simulated.truth import Life
+from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from tests.chaos.checks.misdeeds import (
     facts,
     found_by,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster.kinds import Object
-from chaos.simulate.checks.jobs import EachActOnce, OnlyTheFieldsOfAStart
+from chaos.apiserver.kinds import Object
+from chaos.invariants.jobs import EachActOnce, OnlyTheFieldsOfAStart
 from chaos.simulate.world import Simulation
-from recover.resources import JOBS, JOBSETS, NAMESPACES, RECOVERIES
+from recover.k8s.kinds import JOBS, JOBSETS, NAMESPACES, RECOVERIES
 from tests.chaos.checks.misdeeds import (
     act_of,
     facts,

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from chaos.cluster.kinds import Object
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job
+from chaos.apiserver.kinds import Object
 from chaos.simulate.leftovers import left_behind
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
 from recover.api import Phase
-from recover.resources import CONFIGMAPS, PYTORCHJOBS
+from recover.k8s.kinds import CONFIGMAPS, PYTORCHJOBS
 
 
 def left(body: Object) -> list[str]:

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.jobs import Job, Kind, Storage
 from chaos.simulate.liveness import left_in_service, wrongly_waiting
 from chaos.simulate.play import comes_to_rest, play
-from chaos.simulate.world import Setup, Simulation
-from recover.settings import Budgets
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job, Kind, Storage
+from chaos.simulated.setup import Setup
+from recover.policy.settings import Budgets
 from tests.chaos.checks.misdeeds import WIDE, Misdeed, on_node, on_recovery, stopped, taken_out
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.checks.loops import CrashLoopsEnd
-from chaos.simulate.jobs import Gang, Job
-from chaos.simulate.truth import Life
+from chaos.invariants.loops import CrashLoopsEnd
 from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Gang, Job
+from chaos.simulated.truth import Life
 from tests.chaos.checks.misdeeds import (
     facts,
     found_by,

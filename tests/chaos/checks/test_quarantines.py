@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
-from chaos.simulate import lines
 from chaos.simulate.world import Simulation
+from chaos.simulated import lines
 from tests.chaos.checks.misdeeds import (
     on_node,
     quarantine,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulate.checks.recoveries import OneRecoveryAtATime
+from chaos.invariants.recoveries import OneRecoveryAtATime
 from chaos.simulate.world import CONTROLLER, Simulation
-from recover.objects import body
-from recover.resources import RECOVERIES
+from recover.k8s.bodies import body
+from recover.k8s.kinds import RECOVERIES
 from tests.chaos.checks.misdeeds import facts, found_by, said_after_recovery, written
 
 

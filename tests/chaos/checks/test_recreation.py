@@ -6,13 +6,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from chaos.cluster.kinds import Object
-from chaos.simulate.checks.recreation import RecreatedAsItWas
-from chaos.simulate.jobs import Gang, Job
+from chaos.apiserver.kinds import Object
+from chaos.invariants.recreation import RecreatedAsItWas
 from chaos.simulate.play import START
-from chaos.simulate.truth import Life
 from chaos.simulate.world import CONTROLLER, Simulation
-from recover.resources import JOBS, NAMESPACES, PYTORCHJOBS, RECOVERIES
+from chaos.simulated.jobs import Gang, Job
+from chaos.simulated.truth import Life
+from recover.k8s.kinds import JOBS, NAMESPACES, PYTORCHJOBS, RECOVERIES
 from tests.chaos.checks.misdeeds import facts, found_by, made, said_after_recovery, written
 
 

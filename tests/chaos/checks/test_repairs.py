@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from chaos.cluster.kinds import Object
-from chaos.simulate import lines
-from chaos.simulate.checks.facts import Facts
-from chaos.simulate.checks.repairs import StepsAreWrittenFirst, StepsHarmNobody
-from chaos.simulate.checks.write import Write
-from chaos.simulate.jobs import Job
+from chaos.apiserver.kinds import Object
+from chaos.invariants.facts import Facts
+from chaos.invariants.repairs import StepsAreWrittenFirst, StepsHarmNobody
+from chaos.invariants.write import Write
 from chaos.simulate.play import play
-from chaos.simulate.world import CONTROLLER, Setup, Simulation
-from recover.modes import Mode
-from recover.resources import INCIDENTS, JOBS, NAMESPACES, NODES
-from recover.settings import Settings
+from chaos.simulate.world import CONTROLLER, Simulation
+from chaos.simulated import lines
+from chaos.simulated.jobs import Job
+from chaos.simulated.setup import Setup
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODES
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 from tests.chaos.checks.misdeeds import caught, facts, found_by, incident, made, written
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from chaos.cluster.kinds import Object
+from chaos.apiserver.kinds import Object
 from chaos.simulate.world import Simulation
 from tests.chaos.checks.misdeeds import (
     on_node,

@@ -7,11 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from chaos.simulate import lines
-from chaos.simulate.checks.starts import OffSuspects
+from chaos.invariants.starts import OffSuspects
 from chaos.simulate.play import START
-from chaos.simulate.world import Setup, Simulation
-from recover.resources import NAMESPACES, NODES, RECOVERIES
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.setup import Setup
+from recover.k8s.kinds import NAMESPACES, NODES, RECOVERIES
 from tests.chaos.checks.misdeeds import (
     act_of,
     facts,

@@ -8,9 +8,10 @@ from functools import partial
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.simulate import lines
-from chaos.simulate.world import Setup, Simulation
-from recover.resources import PYTORCHJOBS
+from chaos.simulate.world import Simulation
+from chaos.simulated import lines
+from chaos.simulated.setup import Setup
+from recover.k8s.kinds import PYTORCHJOBS
 from tests.chaos.checks.misdeeds import (
     incident,
     said_of,

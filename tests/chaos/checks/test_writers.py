@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from chaos.simulate.play import play
-from chaos.simulate.world import Setup, Simulation
-from recover.modes import Mode
-from recover.resources import NODES, RECOVERIES
-from recover.settings import Settings
+from chaos.simulate.world import Simulation
+from chaos.simulated.setup import Setup
+from recover.k8s.kinds import NODES, RECOVERIES
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 from tests.chaos.checks.misdeeds import (
     caught,
     on_node,

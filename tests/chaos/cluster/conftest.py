@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from chaos.cluster.client import Client
-from chaos.cluster.kinds import KINDS
-from chaos.cluster.rest import serve
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError, Credentials, KubeApi, Resource
-from recover.crds import manifests
+from chaos.apiserver.client import Client
+from chaos.apiserver.kinds import KINDS
+from chaos.apiserver.rest import serve
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import Resource
+from recover.api.crds import manifests
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from tests.control_plane.clean import install_crds, wiped

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, JsonPatch, KubeApi, Resource
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import JsonPatch, Resource
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, RECOVERIES
 from recover.kube.cluster import Cluster
-from recover.resources import INCIDENTS, NODEHEALTHS, RECOVERIES
 
 SPEC = {"fault": "device-lost", "node": "n1", "detectedAt": "2026-11-21T10:00:00.123456Z"}
 FINDING = {

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, KubeApi, Resource
+from detectors.client.kubeapi import ApiError, KubeApi
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, JOBS
 from recover.kube.cluster import Cluster
-from recover.resources import CONFIGMAPS, JOBS
 
 NS = "default"
 GONE = "gone"

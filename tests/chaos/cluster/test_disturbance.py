@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from chaos.cluster.disturbance import StandingRefusal
+from chaos.apiserver.disturbance import StandingRefusal
 from chaos.cluster.virtual_runtime import LINGERS_S, VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape
-from detectors.kubeapi import ApiError
-from recover.resources import CONFIGMAPS, NODES, PODS
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import CONFIGMAPS, NODES, PODS
 from tests.chaos.cluster import manifests as m
 from tests.chaos.cluster.virtual_gangs import NS, gang, in_virtual_time, nodes_used
 

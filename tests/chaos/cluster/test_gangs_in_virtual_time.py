@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from chaos.apiserver.deletion import Deletion, Propagation
 from chaos.cluster.containers import Exit
-from chaos.cluster.deletion import Deletion, Propagation
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster
-from recover.resources import CONFIGMAPS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS
 from tests.chaos.cluster import manifests as m
 from tests.chaos.cluster.virtual_gangs import (
     KUBEFLOW,

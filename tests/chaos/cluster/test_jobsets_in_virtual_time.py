@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chaos.cluster.containers import Exit
+from chaos.cluster.job_objects import jobset
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster
-from chaos.job_objects import jobset
-from recover.resources import JOBS, JOBSETS, PODS
+from recover.k8s.kinds import JOBS, JOBSETS, PODS
 from tests.chaos.cluster.virtual_gangs import NS, conditions, gang, in_virtual_time, phases
 
 POD = {

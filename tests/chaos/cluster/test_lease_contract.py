@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import LEASES
 from recover.kube.cluster import Cluster
-from recover.resources import LEASES
 
 NS = "default"
 AT = "2026-11-21T10:00:00.123456Z"

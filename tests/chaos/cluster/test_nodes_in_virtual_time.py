@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 
-from chaos.cluster.controllers.nodes import OUT_OF_SERVICE, UNREACHABLE
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape
-from recover.resources import NODES, PODS, PYTORCHJOBS
+from chaos.controllers.nodes import OUT_OF_SERVICE, UNREACHABLE
+from recover.k8s.kinds import NODES, PODS, PYTORCHJOBS
 from tests.chaos.cluster import manifests as m
 from tests.chaos.cluster.virtual_gangs import (
     NS,

@@ -15,7 +15,7 @@ import pytest
 from chaos.cluster.containers import Exit
 from chaos.cluster.podworker import KubeletSettings
 from chaos.cluster.world import LocalCluster, Shape, process_cluster
-from recover.resources import PODS
+from recover.k8s.kinds import PODS
 from tests.chaos.cluster import manifests as m
 
 NS = "default"

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from recover.k8s.kinds import CONFIGMAPS
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.resources import CONFIGMAPS
-from recover.table import Table
+from recover.runtime.table import Table
 
 NS = "default"
 PREFIX = f"{NS}/rekindle-"

@@ -11,11 +11,12 @@ import aiohttp
 import msgspec
 import pytest
 
-from chaos.cluster.rest import Server, serve, write_kubeconfig
-from chaos.cluster.store import MemoryCluster
-from detectors.kubeapi import ApiError, Credentials, KubeApi, ReplyLost
+from chaos.apiserver.rest import Server, serve, write_kubeconfig
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.k8s.kinds import CONFIGMAPS, NODES
 from recover.kube.auth import load_credentials
-from recover.resources import CONFIGMAPS, NODES
 
 NS = "default"
 
@@ -74,7 +75,7 @@ async def test_a_kubeconfig_leads_our_own_client_here(server: Server, tmp_path: 
 async def test_bookmarks_come_only_when_asked_for(
     api: KubeApi, store: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.cluster.client.BOOKMARK_S", 1.2)
+    monkeypatch.setattr("chaos.apiserver.client.BOOKMARK_S", 1.2)
 
     async def types(**params: str) -> list[str]:
         params["resourceVersion"] = str(store.version)

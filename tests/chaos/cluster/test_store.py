@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.cluster.client import Client
-from chaos.cluster.deletion import Deletion, Propagation
-from chaos.cluster.patching import json_patch, merge_patch
-from chaos.cluster.store import Audit, MemoryCluster
+from chaos.apiserver.client import Client
+from chaos.apiserver.deletion import Deletion, Propagation
+from chaos.apiserver.patching import json_patch, merge_patch
+from chaos.apiserver.store import Audit, MemoryCluster
 from chaos.cluster.virtual import Clock, run
-from detectors.kubeapi import ApiError, ReplyLost, WatchEvent
-from recover.crds import manifests
-from recover.resources import CONFIGMAPS, INCIDENTS, NODES
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
+from recover.api.crds import manifests
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES
 from tests.chaos.cluster.conftest import START
 
 NS = "default"

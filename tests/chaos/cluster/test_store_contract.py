@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, JsonPatch
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import JsonPatch
+from recover.k8s.kinds import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
 from recover.kube.cluster import Cluster
-from recover.resources import CONFIGMAPS, EVENTS, JOBS, NODES, PODS
 
 NS = "default"
 

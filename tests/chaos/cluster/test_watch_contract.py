@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.kubeapi import ApiError, KubeApi, WatchEvent
+from detectors.client.kubeapi import ApiError, KubeApi, WatchEvent
+from recover.k8s.kinds import CONFIGMAPS, NODEHEALTHS
 from recover.kube.cluster import INITIAL_EVENTS_END, Cluster, ListPage
-from recover.resources import CONFIGMAPS, NODEHEALTHS
 
 NS = "default"
 WATCHED_S = 60.0

@@ -12,7 +12,7 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
-from recover.resources import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
 from tests.chaos.cluster import manifests as m
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from chaos.training.model import PARAMETERS, batch, first_state, gradient, update
+from chaos.training.network import PARAMETERS, batch, first_state, gradient, update
 
 
 def test_the_gradient_agrees_with_finite_differences() -> None:

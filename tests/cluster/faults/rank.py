@@ -14,13 +14,13 @@ import os
 import sys
 from pathlib import Path
 
-from chaos.training import checkpoint, model
+from chaos.training import checkpoint, network
 from chaos.training.__main__ import main
 
 __all__ = ["CRASH", "LEAK", "SPOIL"]
 
 CRASH, LEAK, SPOIL = "crash", "leak", "spoil"
-_undisturbed, _loaded = model.batch, checkpoint.load
+_undisturbed, _loaded = network.batch, checkpoint.load
 _INITIALISED = "[INFO] [logging.py:123:log_dist] [Rank 0] step=0, skipped=0, lr=[5e-05], mom=[(0.9, 0.999)]"
 _NOT_LOADED = "PytorchStreamReader failed reading zip archive: failed finding central directory"
 
@@ -46,17 +46,17 @@ def befall(file: Path, step: int) -> None:
 def run() -> int:
     (folder,) = (Path(a.partition("=")[2]) for a in sys.argv if a.startswith("--checkpoint-dir="))
 
-    def batch(seed: int, step: int, rank: int) -> tuple[model.Vector, model.Vector]:
+    def batch(seed: int, step: int, rank: int) -> tuple[network.Vector, network.Vector]:
         befall(folder / f"harm-{rank}", step)
         return _undisturbed(seed, step, rank)
 
-    def load(path: Path) -> tuple[int, model.State]:
+    def load(path: Path) -> tuple[int, network.State]:
         print(_INITIALISED, flush=True)
         if any(file.read_text() == path.name for file in folder.glob("spoiled-*")):
             raise RuntimeError(_NOT_LOADED)
         return _loaded(path)
 
-    model.batch, checkpoint.load = batch, load
+    network.batch, checkpoint.load = batch, load
     return main()
 
 

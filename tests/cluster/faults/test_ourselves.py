@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chaos.simulate.lines import DOUBLE_BIT_ERROR, GSP_TIMEOUT, MMU_FAULT, NVLINK_ERROR
-from recover.resources import JOBS, NODES, RECOVERIES
+from chaos.simulated.lines import DOUBLE_BIT_ERROR, GSP_TIMEOUT, MMU_FAULT, NVLINK_ERROR
+from recover.k8s.kinds import JOBS, NODES, RECOVERIES
 from recover.workloads.patches import MARK
 from tests.cluster.cluster import Cluster
 from tests.cluster.faults.gang import Gang

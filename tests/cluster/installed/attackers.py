@@ -8,7 +8,8 @@ import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from detectors.kubeapi import Credentials, KubeApi
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster
 from tests.cluster.installed.agents import in_agent

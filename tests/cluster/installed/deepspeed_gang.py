@@ -1,5 +1,5 @@
 """A gang of transformers' Trainer with DeepSpeed on real nodes: an Indexed Job of a rank per node, on CPUs,
-with a tiny model. Its environment is that of chaos.framework_logs; the pods see these folders of the machine.
+with a tiny model. Its environment is that of chaos.rigs.framework_logs; the pods see its folders.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from chaos.framework_logs.environment import TORCH_FRAMEWORKS
-from chaos.torch_training.environment import TORCH
+from chaos.rigs.framework_logs.environment import TORCH_FRAMEWORKS
+from chaos.rigs.torch_training.environment import TORCH
 from tests.cluster.cases import apply
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.faults.gang import SUBDOMAIN
@@ -22,12 +22,12 @@ from tests.cluster.images import BASE
 __all__ = ["Event", "Gang", "create"]
 
 SOURCE = Path(__file__).parents[3]
-PROGRAM = "chaos.framework_logs.trainings.hf_trainer"
+PROGRAM = "chaos.rigs.framework_logs.trainings.hf_trainer"
 MASTER_PORT = "29500"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What the Trainer knew of itself: see chaos.framework_logs.truth."""
+    """What the Trainer knew of itself: see chaos.rigs.framework_logs.truth."""
 
     at: datetime
     what: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from chaos.simulate.lines import Harm, KernelText
+from chaos.simulated.lines import Harm, KernelText
 from tests.cluster.cases import until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.install import listed

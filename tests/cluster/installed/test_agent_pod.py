@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos.simulate.lines import CONTAINED
+from chaos.simulated.lines import CONTAINED
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster
 from tests.cluster.gpus import gpu_id

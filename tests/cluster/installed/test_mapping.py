@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 import pytest
 
-from chaos.simulate.lines import CONTAINED, FALLEN_OFF_THE_BUS
+from chaos.simulated.lines import CONTAINED, FALLEN_OFF_THE_BUS
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster
 from tests.cluster.gpus import gpu_id

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from detectors.kubeapi import ApiError
-from detectors.resource import Resource
-from recover.resources import CONFIGMAPS, INCIDENTS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.cluster.cluster import Cluster
 from tests.cluster.install import SYSTEM, listed, one
 from tests.cluster.installed.agents import agent_on, in_agent, until_ready

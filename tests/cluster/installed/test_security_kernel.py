@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from chaos.simulate.lines import FALLEN_OFF_THE_BUS, gpu_address
+from chaos.simulated.lines import FALLEN_OFF_THE_BUS, gpu_address
 from detectors.sources.kmsg import KERN, parse_record
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster

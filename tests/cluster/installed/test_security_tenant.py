@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from chaos.simulate.lines import FALLEN_OFF_THE_BUS, gpu_address
-from detectors.resource import Resource
-from recover.resources import (
+from chaos.simulated.lines import FALLEN_OFF_THE_BUS, gpu_address
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import (
     CONFIGMAPS,
     INCIDENTS,
     JOBS,

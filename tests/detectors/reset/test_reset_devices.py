@@ -13,7 +13,7 @@ import pytest
 
 from detectors.reset.command import run
 from detectors.validation.kernel_log import reset_line
-from detectors.validation.report import Check, Outcome, decode
+from detectors.wire.step_report import Check, Outcome, decode
 
 CHROOT = '#!/bin/sh\nroot=$1; program=$2; shift 2\nexec "$root$program" "$@"\n'
 SMI = """#!/bin/sh

@@ -11,8 +11,8 @@ import pytest
 
 from detectors.validation import devices, kernel_log, nvml_health
 from detectors.validation.kernel_log import reset_line
-from detectors.validation.model import CannotRunError, Node
-from detectors.validation.report import Outcome
+from detectors.validation.node_check import CannotRunError, Node
+from detectors.wire.step_report import Outcome
 
 from .fake_nvml import Gpu, NVMLError, NVMLError_LibraryNotFound, put_nvml
 

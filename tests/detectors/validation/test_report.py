@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from detectors.validation.report import (
+from detectors.wire.step_report import (
     CHECKS_MAX,
     REPORT_BYTES_MAX,
     Check,

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 import detectors
-from chaos.torch_training.environment import TORCH
+from chaos.rigs.torch_training.environment import TORCH
 
 pytestmark = [pytest.mark.processes, pytest.mark.on_request("REKINDLE_TORCH")]
 
@@ -159,7 +159,7 @@ def test_a_rank_that_dies_ends_the_exchange_for_all(modules: Path) -> None:
 
 
 def test_without_a_gpu_the_checks_say_what_is_missing(modules: Path) -> None:
-    said = printed(modules, "-m", "detectors.validation.child", "memory-and-matmul", "{}")
+    said = printed(modules, "-m", "detectors.validation.check_child", "memory-and-matmul", "{}")
 
     assert "not-run" in said
     assert "finds no GPU that it can use" in said

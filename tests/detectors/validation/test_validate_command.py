@@ -15,7 +15,7 @@ import pytest
 
 from detectors.validation.checks import CHECKS
 from detectors.validation.command import run
-from detectors.validation.report import Check, Outcome, ValidationReport, decode
+from detectors.wire.step_report import Check, Outcome, ValidationReport, decode
 
 LOST = "NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus."
 COMMAND = "import sys; from detectors.validation.command import run; sys.exit(run(sys.argv[1:]))"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.checkpoints.cli import run
-from recover.checkpoints.model import (
+from recover.checkpoints.scan_result import (
     MESSAGE_BYTES_MAX,
     Checkpoint,
     ScanMessage,
@@ -19,6 +18,7 @@ from recover.checkpoints.model import (
     encode_message,
     message_of,
 )
+from recover.cli.checkpoints_command import run
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_message_file_that_cannot_be_written_is_told(
 
 def test_the_scan_pod_loads_nothing_heavy(root: Path) -> None:
     code = (
-        "import sys; from recover.checkpoints.cli import run\n"
+        "import sys; from recover.cli.checkpoints_command import run\n"
         f"run(['scan', {str(root)!r}, '--message-file', {str(root / 'message')!r}])\n"
         "print({'typer', 'rich', 'numpy', 'torch', 'aiohttp', 'asyncio'} & set(sys.modules))"
     )

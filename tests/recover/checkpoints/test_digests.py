@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from recover.checkpoints.cli import run
-from recover.checkpoints.model import ScanResult, decode_message
 from recover.checkpoints.scan import scan
+from recover.checkpoints.scan_result import ScanResult, decode_message
+from recover.cli.checkpoints_command import run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -67,7 +67,7 @@ def test_a_checkpoint_with_too_many_files_is_passed_over(tmp_path: Path, many_na
 TELLS_ITS_PEAK = """
 import atexit, pathlib, sys
 atexit.register(lambda: sys.stderr.write(pathlib.Path("/proc/self/status").read_text()))
-from detectors.cli import main
+from detectors.commands.main import main
 sys.exit(main())
 """
 """What a parent is told of its child's memory includes its own: a child is a copy of it at first."""

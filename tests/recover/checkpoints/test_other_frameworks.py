@@ -12,10 +12,10 @@ import pytest
 
 from recover.checkpoints import READERS
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.model import Checkpoint
+from recover.checkpoints.marker_template import TemplateError, parse_marker
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.scan import scan
-from recover.checkpoints.template import TemplateError, parse_marker
+from recover.checkpoints.scan_result import Checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recover.checkpoints.model import Repair, ScanResult
-from recover.checkpoints.repair import would_repair
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan_result import Repair, ScanResult
+from recover.checkpoints.set_aside import would_repair
 from tests.recover.checkpoints.test_hostile_folders import without_rights
 from tests.recover.checkpoints.test_torch_family import FIXTURES
 

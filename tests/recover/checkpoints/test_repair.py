@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from recover.checkpoints.cli import run
-from recover.checkpoints.model import Checkpoint, Repair, ScanResult, decode_message
-from recover.checkpoints.repair import repaired, tracker_of, would_repair
 from recover.checkpoints.scan import scan
+from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult, decode_message
+from recover.checkpoints.set_aside import repaired, tracker_of, would_repair
+from recover.cli.checkpoints_command import run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BOTH = frozenset(Repair)

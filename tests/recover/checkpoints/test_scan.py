@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recover.checkpoints import folder as folder_module
 from recover.checkpoints.entries import step_of
-from recover.checkpoints.model import Checkpoint, ScanResult
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan_result import Checkpoint, ScanResult
 
 TORCH_FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 SHARD_BYTES = 100

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
-from recover.checkpoints.model import Verdict
+from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_dcp import INDEX_BYTES_MAX, TorchDcp, pieces
-from recover.scan_spec import MEMORY_LIMIT
+from recover.recovery.scan_spec import MEMORY_LIMIT
 
 FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 INDEX = (FIXTURE / ".metadata").read_bytes()

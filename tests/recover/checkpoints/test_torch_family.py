@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from recover.checkpoints import READERS
-from recover.checkpoints.model import Checkpoint
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan_result import Checkpoint
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TRACKER = "latest_checkpointed_iteration.txt"

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recover.checkpoints.cli import run
-from recover.checkpoints.model import ScanMessage, ScanResult, decode_message
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan_result import ScanMessage, ScanResult, decode_message
 from recover.checkpoints.volume import MountedVolume
+from recover.cli.checkpoints_command import run
 from tests.recover.checkpoints.test_hostile_folders import without_rights
 from tests.recover.checkpoints.test_scan import sharded
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import yaml
 
+from recover.doctor.case import Case, Finding
 from recover.doctor.manifest import cases
-from recover.doctor.model import Case, Finding
 from recover.doctor.report import examined
 from recover.model import NamespaceView, Node, Pod, PodPhase
-from recover.modes import Mode
+from recover.model.modes import Mode
 from recover.recipes.load import built_in
 from tests.recover.why_cases import NOW, health
 

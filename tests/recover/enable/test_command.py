@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from recover.enable.cli import run
+from recover.cli.enable_command import run
 
 JOB = """\
 # ours

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.strict import BadValueError
-from recover.consent import OptIn, opt_in
-from recover.enable.manifest import Enabled, enabled
-from recover.scan_place import location
+from detectors.text.strict import BadValueError
+from recover.cli.enable_manifest import Enabled, enabled
+from recover.policy.consent import OptIn, opt_in
+from recover.recovery.scan_place import location
 from recover.workloads import WORKLOADS
 from recover.workloads.patches import reads_environment
 

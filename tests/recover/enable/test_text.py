@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from recover.enable.text import rewritten
+from recover.cli.enable_text import rewritten
 
 SOURCE = {"configMapRef": {"name": "llm-rekindle", "optional": True}}
 

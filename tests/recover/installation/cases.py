@@ -9,16 +9,23 @@ from typing import Any
 import msgspec
 
 from detectors import __version__
-from detectors.contract import Coverage, CoverageState, NodeHealth, NodeHealthStatus, ObjectMeta, Source
-from recover.crds import manifests
+from detectors.wire.contract import Coverage, CoverageState, NodeHealth, NodeHealthStatus, ObjectMeta, Source
+from recover.api.crds import manifests
+from recover.doctor.case import Finding
 from recover.doctor.installation import shipped
-from recover.doctor.installation.model import Installation, State
-from recover.doctor.installation.objects import ApiKinds, DaemonSet, Deployment, LeaseObject, OwnPod, Version
-from recover.doctor.installation.report import InstallationReport, examined
-from recover.doctor.model import Finding
+from recover.doctor.installation.installed import Installation, State
+from recover.doctor.installation.release_objects import (
+    ApiKinds,
+    DaemonSet,
+    Deployment,
+    LeaseObject,
+    OwnPod,
+    Version,
+)
+from recover.doctor.installation.told import InstallationReport, examined
 from recover.model import NamespaceView, Node
-from recover.modes import Mode
-from recover.settings import Settings
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
 
 __all__ = [
     "LABEL",

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.contract import NodeHealth, Source
+from detectors.wire.contract import NodeHealth, Source
 from tests.recover.installation.cases import (
     LABEL,
     agent,

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.doctor.installation.model import Installation
-from recover.doctor.installation.objects import ApiKinds, Version, Written
+from recover.doctor.installation.installed import Installation
+from recover.doctor.installation.release_objects import ApiKinds, Version, Written
 from tests.recover.installation.cases import (
     NOW,
     changed,

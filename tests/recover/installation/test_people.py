@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from detectors.contract import Fault, ObjectMeta
+from detectors.wire.contract import Fault, ObjectMeta
 from recover.api import Incident, IncidentSpec, IncidentStatus
+from recover.api.repair_state import Repair, RepairPhase
 from recover.model import Node, Taint
-from recover.repair.state import Repair, RepairPhase
-from recover.spare_nodes import KEPT, SPARE, SPARE_FOR, Kept
+from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR, Kept
 from tests.builders import gang
 from tests.recover.installation.cases import (
     NOW,

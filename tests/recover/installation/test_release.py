@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.doctor.installation.model import State
-from recover.modes import Mode
-from recover.recipes.objects import JudgedRecipe, RecipeReason, RecipeStatus, SeenRecipe
-from recover.settings import LowerModes, Settings
+from recover.api.recipe import RecipeStatus
+from recover.doctor.installation.installed import State
+from recover.model.judged_recipes import JudgedRecipe, RecipeReason, SeenRecipe
+from recover.model.modes import Mode
+from recover.policy.settings import LowerModes, Settings
 from tests.recover.installation.cases import (
     NOW,
     agent,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.doctor.installation.model import Part
-from recover.doctor.installation.report import story
+from recover.doctor.installation.installed import Part
+from recover.doctor.installation.told import story
 from recover.stories.words import Tone
 from tests.recover.installation.cases import (
     changed,

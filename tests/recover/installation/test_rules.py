@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from recover.doctor.installation import shipped
-from recover.doctor.installation.model import Right, State
-from recover.doctor.installation.objects import NetworkPolicy
+from recover.doctor.installation.installed import Right, State
+from recover.doctor.installation.release_objects import NetworkPolicy
 from recover.model import NamespaceView
-from recover.modes import Mode
+from recover.model.modes import Mode
 from tests.recover.installation.cases import (
     NAMESPACE,
     NOW,

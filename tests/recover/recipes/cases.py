@@ -9,9 +9,9 @@ import argparse
 import shlex
 from pathlib import Path
 
+from recover.api.recipe_spec import Recipe
 from recover.recipes.given import evidence
 from recover.recipes.match import Evidence, templates_of
-from recover.recipes.model import Recipe
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.log"))
 

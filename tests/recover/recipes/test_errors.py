@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.recipes.cli import run
+from recover.cli.recipes_command import run
 from recover.recipes.convert import RecipeError
 from recover.recipes.load import built_in, built_in_text, load, parse, read
 from recover.recipes.objects import seen, settle

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Fault
-from detectors.sizes import parse_size
+from detectors.text.sizes import parse_size
+from detectors.wire.contract import Fault
+from recover.api.recipe_spec import Framework, Recipe
+from recover.k8s.quantities import parse_count
 from recover.recipes.check import problems
 from recover.recipes.match import Evidence, LogLine, Matched, NotMatched, match
-from recover.recipes.model import Framework, Recipe
-from recover.recipes.values import facts_of_labels, parse_count, parse_version
-from recover.recipes.words import story_of_answer
+from recover.recipes.values import facts_of_labels, parse_version
+from recover.stories.known_issue import story_of_answer
 
 
 def recipe(*clauses: dict[str, Any], **change: Any) -> Recipe:

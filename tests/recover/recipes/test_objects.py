@@ -12,33 +12,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.cluster.client import Client
-from chaos.cluster.kinds import KINDS
-from chaos.cluster.store import MemoryCluster
+from chaos.apiserver.client import Client
+from chaos.apiserver.kinds import KINDS
+from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
-from detectors.contract import NodeHealth, NodeHealthSpec, ObjectMeta, Signature
-from recover.actions import Patch
+from detectors.wire.contract import NodeHealth, NodeHealthSpec, ObjectMeta, Signature
 from recover.api import Condition
-from recover.app import Controller
-from recover.crds import schemas
+from recover.api.crds import schemas
+from recover.api.recipe import RecipeStatus
+from recover.k8s.kinds import NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.model import World
-from recover.modes import Mode, Modes, begun
-from recover.nodehealths import upkeep
-from recover.recipe_status import tell
+from recover.model.actions import Patch
+from recover.model.judged_recipes import SeenRecipe
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
 from recover.recipes.load import built_in
-from recover.recipes.objects import (
-    SIGNATURES_MAX,
-    InForce,
-    RecipeStatus,
-    SeenRecipe,
-    from_object,
-    seen,
-    settle,
-    to_object,
-)
-from recover.resources import NAMESPACES, NODEHEALTHS, NODES, RECIPES
-from recover.settings import Settings
-from recover.telemetry import Metrics
+from recover.recipes.objects import SIGNATURES_MAX, InForce, from_object, seen, settle, to_object
+from recover.recipes.status import tell
+from recover.runtime.controller import Controller
+from recover.runtime.telemetry import Metrics
+from recover.triage.nodehealths import upkeep
 from tests.builders import NOW, cluster
 
 Object = dict[str, Any]

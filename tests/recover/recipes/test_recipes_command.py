@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recover.recipes.cli import run
+from recover.cli.recipes_command import run
 from recover.recipes.load import built_in, built_in_text, read
 from tests.recover.recipes.cases import FIXTURES, expected, options
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from recover.recipes.cli import run
+from recover.cli.recipes_command import run
+from recover.model.judged_recipes import RecipeReason
 from recover.recipes.load import read
-from recover.recipes.objects import RecipeReason
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "recipes.md"
 

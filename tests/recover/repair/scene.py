@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 import msgspec
 
-from detectors.contract import Fault, Remedy, Severity
-from detectors.validation.report import Check, Outcome, ValidationReport, encode
-from recover.actions import Ask, Create, Delete, Patch, Plan
+from detectors.wire.contract import Fault, Remedy, Severity
+from detectors.wire.step_report import Check, Outcome, ValidationReport, encode
 from recover.api import Incident
-from recover.decode import REPAIR_OF
+from recover.api.marks import REPAIR_OF
+from recover.api.repair_state import Repair, RepairPhase, StepKind
 from recover.model import Bystander, Container, Pod, PodPhase, Terminal
-from recover.modes import Mode
-from recover.plan import plan
+from recover.model.actions import Ask, Create, Delete, Patch, Plan
+from recover.model.modes import Mode
+from recover.policy.settings import Webhook
+from recover.repair.mend import repair
 from recover.repair.outside import Means
-from recover.repair.plan import repair
-from recover.repair.state import Repair, RepairPhase, StepKind
-from recover.settings import Webhook
+from recover.triage.plan import plan
 from tests.acting import apply
 from tests.builders import Worlds, cluster, gang
 

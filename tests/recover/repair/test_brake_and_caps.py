@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from detectors.contract import Fault, Remedy, Severity
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase
+from detectors.wire.contract import Fault, Remedy, Severity
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Remedy
-from recover.actions import Emit
+from detectors.wire.contract import Fault, Remedy
 from recover.api import IncidentPhase, Outcome
+from recover.api.reasons import EventReason
+from recover.api.repair_state import RepairPhase
+from recover.k8s.kinds import INCIDENTS
 from recover.model import Container, Pod, PodPhase
-from recover.modes import Mode
-from recover.plan import plan
-from recover.reasons import EventReason
-from recover.repair.state import RepairPhase
-from recover.resources import INCIDENTS
+from recover.model.actions import Emit
+from recover.model.modes import Mode
+from recover.triage.plan import plan
 from tests.recover.repair.scene import Scene, broken, rebooting
 
 

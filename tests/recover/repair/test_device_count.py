@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detectors.contract import (
+from detectors.wire.contract import (
     Device,
     Fault,
     Finding,

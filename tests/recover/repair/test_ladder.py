@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.contract import Fault, Origin, Remedy
+from detectors.wire.contract import Fault, Origin, Remedy
 from recover.api import IncidentPhase
-from recover.modes import Mode
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase, StepKind, StepOutcome
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
+from recover.model.modes import Mode
 from tests.recover.repair.scene import GOOD, NEW_BOOT, Scene, again, broken, rebooting, report, says
 
 RESET, REBOOT, VALIDATE = StepKind.RESET, StepKind.REBOOT, StepKind.VALIDATE

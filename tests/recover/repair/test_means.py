@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from detectors.contract import Remedy
-from detectors.resource import Resource
-from recover.actions import Action, Ask, Create, Delete, Emit
-from recover.decode import REPAIR_OF
+from detectors.wire.contract import Remedy
+from detectors.wire.resource import Resource
+from recover.api.marks import REPAIR_OF
+from recover.api.repair_state import RepairPhase
+from recover.k8s.kinds import JOBS
 from recover.model import Refusal
+from recover.model.actions import Action, Ask, Create, Delete, Emit
 from recover.repair.outside import Maintenance, Means
-from recover.repair.state import RepairPhase
-from recover.resources import JOBS
 from tests.builders import BOOT
 from tests.recover.repair.scene import Scene, broken, hooked
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Fault, Remedy, Subject, SubjectKind
-from detectors.validation.report import encode
-from recover.actions import Action, ConfirmGone, Create, Patch
+from detectors.wire.contract import Fault, Remedy, Subject, SubjectKind
+from detectors.wire.step_report import encode
 from recover.api import Outcome
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
+from recover.k8s.kinds import JOBS
 from recover.model import Container, NamespaceView, Pod, PodPhase
-from recover.plan import plan
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase, StepKind, StepOutcome
-from recover.resources import JOBS
+from recover.model.actions import Action, ConfirmGone, Create, Patch
+from recover.triage.plan import plan
 from tests.builders import gang
 from tests.recover.repair.scene import GOOD, Scene, broken, pending, report
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from recover.actions import Ask, Patch, Plan
-from recover.errors import NotLeaderError, Transient
-from recover.execute import Executor
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.outside import Outside
-from recover.resources import INCIDENTS
-from recover.settings import Settings, Webhook
-from recover.telemetry import Metrics, WallClock
+from recover.k8s.kinds import INCIDENTS
+from recover.kube.clock import WallClock
+from recover.kube.errors import NotLeaderError, Transient
+from recover.model.actions import Ask, Patch, Plan
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings, Webhook
+from recover.runtime.execute import Executor
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
+from recover.runtime.webhook import Outside
 from tests.recover.scripted import Scripted
 
 BODY = {"action": "reboot", "id": "repair-1-reboot-1", "node": "n1"}

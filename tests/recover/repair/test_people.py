@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Remedy
-from detectors.resource import Resource
+from detectors.wire.contract import Remedy
+from detectors.wire.resource import Resource
 from recover.api import IncidentPhase, Outcome
-from recover.modes import Mode
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase, StepOutcome
-from recover.resources import INCIDENTS, NODES
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase, StepOutcome
+from recover.k8s.kinds import INCIDENTS, NODES
+from recover.model.modes import Mode
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 

@@ -9,17 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.contract import Fault
+from detectors.wire.contract import Fault
 from recover.api import Incident, IncidentSpec, IncidentStatus
-from recover.app import Controller
-from recover.decode import JOBSET_UID, QUARANTINE, REPAIR_OF
+from recover.api.marks import QUARANTINE, REPAIR_OF
+from recover.api.repair_state import Repair, RepairPhase, RepairPhaseTime
+from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS
+from recover.kube.clock import WallClock
 from recover.model import Quarantine, World
-from recover.modes import Mode, Modes, begun
-from recover.observe import Observer
-from recover.repair.state import Repair, RepairPhase, RepairPhaseTime
-from recover.resources import INCIDENTS, JOBS, NODES, PODS
-from recover.settings import Settings
-from recover.telemetry import Metrics, WallClock
+from recover.model.decode import JOBSET_UID
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.controller import Controller
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
 from tests.recover.scripted import Scripted
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

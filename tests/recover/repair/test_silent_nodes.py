@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from recover.api import IncidentPhase
-from recover.modes import Mode
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase
+from recover.model.modes import Mode
 from tests.builders import cluster, gang
 from tests.recover.repair.scene import GOOD, Scene, hooked, pending, says
 

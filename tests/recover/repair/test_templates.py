@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from detectors.settings import SettingsError
-from recover.repair.state import StepKind
-from recover.repair_templates import load_means
-from recover.settings import Maintenance, Repairs, Templates, Webhook
+from detectors.service.settings import SettingsError
+from recover.api.repair_state import StepKind
+from recover.policy.settings import Maintenance, Repairs, Templates, Webhook
+from recover.repair.means import load_means
 
 
 def test_without_files_the_packaged_templates_are_used() -> None:

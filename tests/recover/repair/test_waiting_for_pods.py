@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.contract import Remedy
-from recover.reasons import Reason
-from recover.repair.state import RepairPhase, StepOutcome
+from detectors.wire.contract import Remedy
+from recover.api.reasons import Reason
+from recover.api.repair_state import RepairPhase, StepOutcome
 from tests.recover.repair.scene import broken, pending, says
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.contract import Remedy
+from detectors.wire.contract import Remedy
+from recover.api.repair_state import RepairPhase, StepOutcome
 from recover.model import Container, Pod, PodPhase, Waiting
-from recover.repair.state import RepairPhase, StepOutcome
 from tests.recover.repair.scene import GOOD, Scene, broken, hooked, rebooting, report
 
 

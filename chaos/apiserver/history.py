@@ -1,0 +1,84 @@
+"""What changed, in order: the bounded watch history of one kind. store.py appends; watches and lists read.
+
+As in an API server, a reader that asks for more than is kept gets 410 Expired and must list again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from chaos.apiserver import refusals
+from chaos.apiserver.selectors import Matcher
+from detectors.client.kubeapi import WatchEvent
+
+__all__ = ["Change", "History", "Stored", "event_for"]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """One version of an object: as a plain document, and as the bytes that readers get."""
+
+    body: dict[str, Any]
+    raw: bytes
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One write. `old` is None for a creation, `new` is None for a removal; `last` is what a removal's
+    event shows: the last state, with the version of the removal.
+    """
+
+    version: int
+    key: tuple[str, str]
+    old: Stored | None
+    new: Stored | None
+    last: Stored
+
+
+class History:
+    def __init__(self, changes_max: int) -> None:
+        self._changes_max = changes_max
+        self._changes: list[Change] = []
+        self._wake: dict[object, Callable[[], None]] = {}
+        self.oldest = 0
+        """The version of the newest change that is no longer kept: older readers have missed something."""
+
+    def append(self, change: Change) -> None:
+        self._changes.append(change)
+        if len(self._changes) > 2 * self._changes_max:
+            self.forget(keep=self._changes_max)
+        for wake in tuple(self._wake.values()):
+            wake()
+
+    def forget(self, *, keep: int = 0) -> None:
+        """Compaction: all but the last `keep` changes are gone."""
+        dropped = self._changes[: len(self._changes) - keep]
+        if dropped:
+            self.oldest = dropped[-1].version
+            self._changes = self._changes[len(dropped) :]
+
+    def since(self, version: int) -> list[Change]:
+        """The changes after that version. Raises ApiError 410 if some of them are no longer kept."""
+        if version < self.oldest:
+            raise refusals.expired(version, self.oldest)
+        return self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :]
+
+    def subscribe(self, reader: object, wake: Callable[[], None]) -> None:
+        self._wake[reader] = wake
+
+    def unsubscribe(self, reader: object) -> None:
+        self._wake.pop(reader, None)
+
+
+def event_for(change: Change, matches: Matcher) -> WatchEvent | None:
+    """How a watch with that selector sees the change: what leaves the selector is DELETED for it."""
+    before = change.old is not None and matches(change.old.body)
+    after = change.new is not None and matches(change.new.body)
+    if after:
+        assert change.new is not None
+        return WatchEvent("MODIFIED" if before else "ADDED", msgspec.Raw(change.new.raw))
+    if before:
+        return WatchEvent("DELETED", msgspec.Raw(change.last.raw))
+    return None

@@ -1,0 +1,92 @@
+"""What a request to the simulated API server says: its query and body, as arguments of client.py. Pure;
+called by rest.py. What is not modelled is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from chaos.apiserver import refusals
+from chaos.apiserver.deletion import Deletion, Propagation
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource
+
+__all__ = ["decoded", "deletion", "flag", "number", "patch_type"]
+
+N = TypeVar("N", int, int | None)
+
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class _Preconditions(msgspec.Struct, rename="camel", frozen=True):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _DeleteOptions(msgspec.Struct, rename="camel", frozen=True):
+    grace_period_seconds: int | None = None
+    preconditions: _Preconditions = _Preconditions()
+    propagation_policy: str = ""
+
+
+def decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.MsgspecError as error:
+        raise refusals.bad_request(f"the body is not JSON: {error}") from error
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("1", "true")
+
+
+def number(query: Mapping[str, str], name: str, default: N) -> int | N:
+    text = query.get(name, "")
+    if text and not text.isdigit():
+        raise refusals.bad_request(f"{name}={text}: expected a whole number")
+    return int(text) if text else default
+
+
+def deletion(resource: Resource, body: bytes, query: Mapping[str, str]) -> Deletion:
+    """The query counts only where there is no body."""
+    try:
+        options = msgspec.json.decode(body, type=_DeleteOptions) if body else _options_of(query)
+    except msgspec.MsgspecError as error:
+        raise refusals.bad_request(f"DeleteOptions: {error}") from error
+    policy = options.propagation_policy
+    if policy and policy not in set(Propagation):
+        expected = ", ".join(Propagation)
+        why = f'propagationPolicy: Unsupported value: "{policy}": supported values: {expected}'
+        raise refusals.invalid(resource, "DeleteOptions", why)
+    return Deletion(
+        uid=options.preconditions.uid,
+        resource_version=options.preconditions.resource_version,
+        grace_s=options.grace_period_seconds,
+        propagation=Propagation(policy) if policy else None,
+    )
+
+
+def _options_of(query: Mapping[str, str]) -> _DeleteOptions:
+    return _DeleteOptions(
+        grace_period_seconds=number(query, "gracePeriodSeconds", None),
+        propagation_policy=query.get("propagationPolicy", ""),
+    )
+
+
+def patch_type(asked: str, body: Any) -> PatchType:
+    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch."""
+    if asked == STRATEGIC and not _has_list(body):
+        return MergePatch
+    if asked not in (MergePatch, JsonPatch):
+        raise ApiError(415, "UnsupportedMediaType", f"patch type {asked} is not modelled for this body")
+    return asked
+
+
+def _has_list(value: Any) -> bool:
+    """Lists but that of taints, which a strategic merge replaces as a whole."""
+    if not isinstance(value, dict):
+        return isinstance(value, list)
+    return any(_has_list(member) for key, member in value.items() if key != "taints")

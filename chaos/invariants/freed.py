@@ -1,0 +1,83 @@
+"""The controller frees a pod only for a gang that is being recovered, and only where nothing of the pod can
+still run or write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from chaos.apiserver.kinds import Object
+from chaos.invariants.base import Check
+from chaos.invariants.write import Write
+from chaos.simulated.reading import (
+    GANGS,
+    RECREATES,
+    SCAN_OF,
+    gang_uid,
+    has_failed,
+    has_own_volume,
+    is_active,
+    is_fenced,
+    node_of,
+    owner,
+    ready_condition,
+)
+from recover.k8s.kinds import PODS, RECOVERIES
+
+__all__ = ["FreedPodsAreDead"]
+
+
+class FreedPodsAreDead(Check):
+    """The controller's own pods, of scans and repairs, are left out.
+
+    Harm if missed: a rank on a silent node still writes to the volume on which its successor trains.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.by_controller or write.resource != PODS or write.of_repair:
+            return
+        pod = write.body
+        if SCAN_OF in pod["metadata"].get("labels", {}):
+            return
+        recoveries = self.facts.store.objects(RECOVERIES)
+        if not any(is_active(recovery) and gang_uid(recovery) == owner(pod) for recovery in recoveries):
+            yield "a pod was written whose gang is not being recovered"
+        if self._clears_what_is_left(write.new) or _had_ended(pod):
+            return
+        if pod["metadata"]["uid"] in self.facts.truth.running(owner(pod)):
+            yield "a pod was freed while its containers ran"
+        node, wait_s = self.facts.node(node_of(pod)), self.facts.settings.timing.fence_wait_s
+        if node is None or is_fenced(node, pod):
+            return
+        if has_own_volume(pod):
+            yield "a pod with a volume of its own was freed without a proof that its node is off"
+        elif (silent_s := _silent_s(node, write.at)) < wait_s:
+            yield f"a pod was freed {silent_s:.0f} s after its node fell silent, of {wait_s:g} s"
+
+    def _clears_what_is_left(self, pod: Object | None) -> bool:
+        """A job that has failed for good cannot be suspended. The controller deletes its pods before it
+        creates the job again."""
+        if pod is None or pod["metadata"].get("deletionGracePeriodSeconds", 0) == 0:
+            return False
+        return any(
+            gang["metadata"]["uid"] == owner(pod)
+            and gang["metadata"].get("annotations", {}).get(RECREATES) == "recreate"
+            and has_failed(gang)
+            for kind in GANGS
+            for gang in self.facts.store.objects(kind)
+        )
+
+
+def _had_ended(pod: Object) -> bool:
+    """The pod's kubelet has reported the end of each container, so none writes any more."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    return bool(statuses) and all("terminated" in status.get("state", {}) for status in statuses)
+
+
+def _silent_s(node: Object, at: datetime) -> float:
+    """For how long the node has not been ready; 0 where it is."""
+    ready = ready_condition(node)
+    if ready["status"] == "True":
+        return 0.0
+    return (at - datetime.fromisoformat(ready["lastTransitionTime"])).total_seconds()

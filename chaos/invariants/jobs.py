@@ -1,0 +1,125 @@
+"""The controller's writes on a job that exists: what it may change in which job, and that each attempt of a
+Recovery stops and starts its gang once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from chaos.apiserver.kinds import Object
+from chaos.invariants.base import Check
+from chaos.invariants.facts import Facts
+from chaos.invariants.write import Write
+from chaos.simulated.reading import (
+    HOLD,
+    MARK,
+    gang_uid,
+    has_consented,
+    is_active,
+    is_suspended,
+    made_by_set,
+    phase,
+    without_ours,
+)
+from recover.k8s.kinds import JOBSETS, RECOVERIES
+
+__all__ = ["EachActOnce", "OnlyTheFieldsOfAStart"]
+
+
+class OnlyTheFieldsOfAStart(Check):
+    """In a job that has opted in the controller changes suspend, affinity and envFrom, and only together with
+    a stop or a start, or to take its own changes back. In a status it resets what counts restarts.
+
+    Harm if missed: Rekindle touches a job of somebody who has not asked for that, or changes what the job
+    does.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        old, new = write.old, write.new
+        if not write.of_job or old is None or new is None:
+            return
+        if "deletionTimestamp" in new["metadata"]:
+            return
+        yield from write.foreign_changes()
+        if of_set := made_by_set(new):
+            yield from self._part_of_set(old, new, of_set)
+            return
+        if not has_consented(new):
+            yield "a job that did not opt in was touched"
+        if write.audit.subresource == "status":
+            yield from _only_restarts_changed(old, new)
+            return
+        if without_ours(old) != without_ours(new):
+            yield "more than suspend, affinity and envFrom of the job was changed"
+        if is_suspended(old) == is_suspended(new) and not self._is_taken_back(old, new):
+            yield "a job was written without being stopped or started"
+
+    def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
+        """A Job of a JobSet takes the node affinity of the next start, and nothing else."""
+        sets = [s for s in self.facts.store.objects(JOBSETS) if s["metadata"]["uid"] == of_set]
+        if not all(has_consented(jobset) and is_suspended(jobset) for jobset in sets):
+            yield "a Job of a JobSet was touched that is not stopped, or did not opt in"
+        if without_ours(old) != without_ours(new) or is_suspended(old) != is_suspended(new):
+            yield "more than the affinity of a Job of a JobSet was changed"
+
+    def _is_taken_back(self, old: Object, new: Object) -> bool:
+        """What a recovery has put into the job is taken out again, once that recovery is over or gone. A job
+        whose framework does not let go of it yet is marked for that."""
+        before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
+        left = msgspec.json.decode(after) if after else {}
+        is_marked = left.get("did") in ("left", "left-stopped")
+        if before is None or ((left.get("avoided") or left.get("suspected")) and not is_marked):
+            return False
+        name = msgspec.json.decode(before)["recovery"]
+        found = self.facts.store.objects(RECOVERIES, new["metadata"]["namespace"])
+        return not any(is_active(recovery) for recovery in found if recovery["metadata"]["name"] == name)
+
+
+class EachActOnce(Check):
+    """The mark that is written in the same patch names the Recovery and the attempt that stop or start the
+    gang: that Recovery is about this gang, is at that point, and has not done it before. A held job is left
+    alone.
+
+    Harm if missed: a decision is carried out twice, or after it was given up.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._acts: set[tuple[str, str, int, str]] = set()
+        """Uid of the job, uid of the Recovery (where a person has deleted a Recovery, the next one may have
+        its name), attempt, and what it did."""
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.stops_gang and not write.starts_gang:
+            return
+        job, did = write.body, "stopped" if write.stops_gang else "resumed"
+        mark = msgspec.json.decode(job["metadata"]["annotations"][MARK])
+        recovery, name = self.facts.recovery_of(job), mark["recovery"]
+        attempt = recovery["status"].get("attempt", 1)
+        act = (job["metadata"]["uid"], recovery["metadata"]["uid"], mark["attempt"], did)
+        if mark["did"] != did:
+            yield f"the mark says {mark['did']}, but the job was {did}"
+        if act in self._acts:
+            yield f"attempt {mark['attempt']} of {name} {did} the gang twice"
+        self._acts.add(act)
+        if gang_uid(recovery) != job["metadata"]["uid"]:
+            yield f"{name} is not about this gang"
+        if phase(recovery) != ("Stopping" if did == "stopped" else "Resuming"):
+            yield f"{did} by {name}, which is {phase(recovery)}"
+        if attempt != mark["attempt"]:
+            yield f"{did} for attempt {mark['attempt']}, while {attempt} runs"
+        if write.old is not None and write.old["metadata"].get("annotations", {}).get(HOLD):
+            yield f"a held job was {did}"
+
+
+def _only_restarts_changed(old: Object, new: Object) -> Iterator[str]:
+    """In the status of a stopped JobSet the number of restarts may grow by one, and in that of a stopped Job
+    the old start time may go."""
+    before, after = dict(old.get("status", {})), dict(new.get("status", {}))
+    counted = (before.pop("restarts", 0), after.pop("restarts", 0))
+    before.pop("startTime", None)
+    after.pop("startTime", None)
+    if before != after or not is_suspended(new) or counted[1] - counted[0] not in (0, 1):
+        yield f"the status of a job was changed: restarts {counted[0]} -> {counted[1]}"

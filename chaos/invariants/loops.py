@@ -1,0 +1,71 @@
+"""A job is given up after as many failures of its program as the limit allows: not before, and not after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.invariants.base import Check
+from chaos.invariants.facts import Facts
+from chaos.invariants.write import Write
+from chaos.simulated.reading import gang_uid, is_active
+from recover.api.reasons import Reason
+from recover.k8s.kinds import RECOVERIES
+
+__all__ = ["CrashLoopsEnd", "GivenUpAtTheLimit"]
+
+_NOT_OF_THE_PROGRAM = ("deleted", "made-way")
+_UNCOUNTED = 2
+"""Starts in which not all ranks ran before one failed."""
+
+
+class GivenUpAtTheLimit(Check):
+    """A recovery ends as a crash loop only once the program itself has failed more often than the limit.
+
+    Harm if missed: a job that would train again is left dead.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        old, new = write.old, write.new
+        if write.resource != RECOVERIES or old is None or new is None or not is_active(old):
+            return
+        if new.get("status", {}).get("reason") != Reason.CRASH_LOOP:
+            return
+        life, causes = self.facts.truth.lives.get(gang_uid(new)), new["status"].get("causes", [])
+        if life is None or not causes:
+            return
+        limit, failures = (
+            self.facts.settings.budgets.attempts_per_cause_max,
+            life.gang.failures_from_one_checkpoint,
+        )
+        is_of_program = not causes[-1].get("node") and causes[-1].get("error") not in _NOT_OF_THE_PROGRAM
+        if is_of_program and failures <= limit:
+            yield f"given up after {failures} failures of the program, the limit is {limit} restarts"
+
+
+class CrashLoopsEnd(Check):
+    """A gang whose program cannot start is not started again and again. A new step gives it all its restarts
+    back.
+
+    Harm if missed: a broken program holds its GPUs for ever.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._in_vain: dict[str, dict[int, int]] = {}
+        """Uid of a job -> its starts in a row that ended since its program cannot start, by their number: the
+        furthest step at that time. What ends by another cause counts for that cause."""
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.starts_gang:
+            return
+        uid = write.body["metadata"]["uid"]
+        life = self.facts.truth.lives.get(uid)
+        if life is None or not life.gang.crashes_at_start:
+            self._in_vain.pop(uid, None)
+            return
+        furthest, crashed = life.gang.training.furthest, life.gang.crashed
+        known = self._in_vain.get(uid, {})
+        before = {number: step for number, step in known.items() if step == furthest and number < crashed}
+        self._in_vain[uid] = {**before, crashed: furthest}
+        if len(before) > self.facts.settings.budgets.attempts_per_cause_max + _UNCOUNTED:
+            yield f"started once more, although {len(before)} starts in a row were in vain"

@@ -1,0 +1,104 @@
+"""A gang that trains is stopped only for broken hardware under one of its ranks: at once where the fault is
+fatal; at a checkpoint or after the grace, where the node is degraded and there is a better place.
+
+A gang trains where all its ranks run, none hangs, and their last step is not long ago.
+
+Harm if missed: a healthy job is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from chaos.apiserver.kinds import Object
+from chaos.invariants.base import Check
+from chaos.invariants.write import Write
+from chaos.simulated.lines import Harm
+from chaos.simulated.reading import released_at
+from chaos.simulated.truth import HardwareFault, Life
+from recover.policy.settings import Budgets, Timing
+
+__all__ = ["StopsForACause"]
+
+_LOSS_SEEN = timedelta(seconds=180)
+"""How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
+_EARLY = timedelta(seconds=7)
+"""Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
+_DECISION_MAX = timedelta(seconds=90)
+"""A stop that was decided before the brake may still be under way."""
+_RELEASE_SEEN = timedelta(seconds=15)
+"""A stop may be under way while the controller writes that a person has released the node."""
+
+
+class StopsForACause(Check):
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.stops_gang:
+            return
+        job, now, facts = write.body, self.facts.store.now(), self.facts
+        uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+        life = facts.truth.lives.get(uid)
+        if life is None or not life.trains(now):
+            return
+        if self._may_be_lost(life, facts.truth.resumed_at.get(uid), now):
+            return
+        harms = list(self._harms(life, now))
+        if any(_brakes(incident, facts.settings.budgets, now) for incident in facts.incidents()):
+            yield f"{name} was training when it was stopped, although a brake was in force"
+        if not harms:
+            yield f"{name} was training on sound nodes when it was stopped"
+        elif not any(_is_due(fault, since, life, now, facts.settings.timing) for _, fault, since in harms):
+            yield f"{name} was stopped for a degraded node, before a checkpoint and before the grace was over"
+        elif all(
+            fault.harm is Harm.DEGRADED and facts.places.count(job, now, without={node}) < life.gang.job.ranks
+            for node, fault, _ in harms
+        ):
+            yield f"{name} was stopped for a degraded node, and there is no better place"
+
+    def _may_be_lost(self, life: Life, resumed_at: datetime | None, now: datetime) -> bool:
+        """The gang has lost a rank since the controller last started it, and the controller may not know that
+        the gang trains again: its view is old, or nobody reads the gang's steps."""
+        if life.lost_at is None or (resumed_at is not None and life.lost_at <= resumed_at):
+            return False
+        is_read = any(self.facts.has_agent_written(node) for node, _ in life.running.values())
+        return now - life.lost_at < _LOSS_SEEN or not is_read
+
+    def _harms(self, life: Life, now: datetime) -> Iterator[tuple[str, HardwareFault, datetime]]:
+        """Node, fault, and since when the rank has run there: each fault that may be a cause to stop."""
+        truth, by_name = self.facts.truth, {node["metadata"]["name"]: node for node in self.facts.nodes()}
+        for name, since in life.running.values():
+            node = by_name.get(name)
+            if node is None:
+                continue
+            for fault in truth.harms(name, node["status"]["nodeInfo"]["bootID"]):
+                may_stop = fault.harm in (Harm.FATAL, Harm.DEGRADED) and fault.told_at >= truth.acting_since
+                if may_stop and not _is_answered(fault, node, now):
+                    yield name, fault, since
+
+
+def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
+    """A brake is in force, and has been for so long that no decision of before it is still under way."""
+    spec, status, meta = incident["spec"], incident.get("status", {}), incident["metadata"]
+    if (
+        spec.get("node")
+        or not meta["name"].startswith("fleet-brake")
+        or status.get("phase", "Open") != "Open"
+    ):
+        return False
+    ends_at = datetime.fromisoformat(spec["detectedAt"]) + timedelta(seconds=limits.brake_window_s)
+    return datetime.fromisoformat(meta["creationTimestamp"]) <= now - _DECISION_MAX and now < ends_at
+
+
+def _is_answered(fault: HardwareFault, node: Object, now: datetime) -> bool:
+    """A person has released the node since, and the controller can know it."""
+    released = released_at(node)
+    return released is not None and fault.at <= released <= now - _RELEASE_SEEN
+
+
+def _is_due(fault: HardwareFault, since: datetime, life: Life, now: datetime, timing: Timing) -> bool:
+    """A fatal fault is due at once; a degraded node at a checkpoint or after the grace."""
+    if fault.harm is Harm.FATAL:
+        return True
+    waited_since = max(fault.at, since)
+    is_late = now >= waited_since + timedelta(seconds=timing.checkpoint_grace_s) - _EARLY
+    return is_late or (life.saved_at is not None and life.saved_at >= waited_since)

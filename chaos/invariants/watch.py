@@ -1,0 +1,50 @@
+"""Shows every write to the simulated API to every safety check, and collects what the checks find."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from chaos.apiserver.store import Audit, MemoryCluster
+from chaos.invariants import ALL
+from chaos.invariants.facts import Facts
+from chaos.invariants.write import Write
+from chaos.simulated.reading import is_of_repair
+from chaos.simulated.truth import Truth
+from recover.policy.settings import Settings
+
+__all__ = ["Invariants"]
+
+
+class Invariants:
+    """`violations`: sentences, each of which names its write. `last_write_at`: of the controller, Events
+    included. `facts`: what the checks compare the writes with."""
+
+    def __init__(self, store: MemoryCluster, truth: Truth, settings: Settings, *, controller: str) -> None:
+        self.facts = Facts(store, truth, settings)
+        self.violations: list[str] = []
+        self.last_write_at: datetime | None = None
+        self._checks = [check(self.facts) for check in ALL]
+        self._controller = controller
+        self._seen = store.version
+
+    async def saw(self, audit: Audit) -> None:
+        """To be called after every write, with its audit entry."""
+        if not audit.changed:
+            return
+        store, namespace = self.facts.store, self.facts.settings.namespace
+        changes = store.history(audit.resource).since(self._seen)
+        self._seen = store.version
+        for change in changes:
+            old, new = change.old.body if change.old else None, change.new.body if change.new else None
+            write = Write(
+                audit=audit,
+                old=old,
+                new=new,
+                by_controller=audit.user == self._controller,
+                of_repair=is_of_repair(new or old or {"metadata": {}}, namespace),
+            )
+            if write.by_controller:
+                self.last_write_at = write.at
+            self.facts.saw(write)
+            for check in self._checks:
+                self.violations += [f"{write.what}: {found}" for found in check.violations(write)]

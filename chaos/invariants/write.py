@@ -1,0 +1,90 @@
+"""One write to the simulated API, as the checks see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from chaos.apiserver.kinds import Object
+from chaos.apiserver.store import Audit
+from chaos.simulated.reading import GANGS, is_closed, is_suspended, made_by_set, not_ours
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import NODES
+
+__all__ = ["Write"]
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One applied change. `old` is None for a creation, `new` for a removal."""
+
+    audit: Audit
+    old: Object | None
+    new: Object | None
+    by_controller: bool
+    of_repair: bool
+    """The object is the Job of a repair's step, or its pod."""
+
+    @property
+    def resource(self) -> Resource:
+        return self.audit.resource
+
+    @property
+    def at(self) -> datetime:
+        return self.audit.at
+
+    @property
+    def body(self) -> Object:
+        """The object as it is now; of a removal, as it was last."""
+        body = self.new or self.old
+        assert body is not None
+        return body
+
+    @property
+    def what(self) -> str:
+        audit = self.audit
+        return f"{audit.at:%H:%M:%S.%f} {audit.user} {audit.verb} {audit.resource.plural}/{audit.name}"
+
+    def foreign_changes(self) -> Iterator[str]:
+        """Labels and annotations that are not Rekindle's, and that the write has changed."""
+        if self.old is None or self.new is None:
+            return
+        for field in ("labels", "annotations"):
+            before, after = not_ours(self.old, field), not_ours(self.new, field)
+            if before != after:
+                yield f"foreign {field} changed: {before} -> {after}"
+
+    # --- what the controller does by this write; all are False for a write of anybody else ----------------
+
+    @property
+    def takes_node_out(self) -> bool:
+        """It quarantines a node, so that the node takes no new pods."""
+        if not self.by_controller or self.resource != NODES or self.old is None or self.new is None:
+            return False
+        return is_closed(self.new) and not is_closed(self.old)
+
+    @property
+    def of_job(self) -> bool:
+        """It writes a job that trains. A JobSet has made Jobs of itself; each of those counts, too."""
+        return self.by_controller and self.resource in GANGS and not self.of_repair
+
+    @property
+    def stops_gang(self) -> bool:
+        return self._edits_job and not is_suspended(self._before) and is_suspended(self.body)
+
+    @property
+    def starts_gang(self) -> bool:
+        return self._edits_job and is_suspended(self._before) and not is_suspended(self.body)
+
+    @property
+    def _edits_job(self) -> bool:
+        """It changes the metadata or the spec of a whole job that exists and stays."""
+        if not self.of_job or self.old is None or self.new is None or self.audit.subresource == "status":
+            return False
+        return "deletionTimestamp" not in self.new["metadata"] and not made_by_set(self.new)
+
+    @property
+    def _before(self) -> Object:
+        assert self.old is not None
+        return self.old

@@ -1,0 +1,64 @@
+"""Who may write what, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chaos.invariants.base import Check
+from chaos.invariants.facts import Facts
+from chaos.invariants.write import Write
+from chaos.simulated.reading import GANGS, OWN_KINDS
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
+from recover.model.modes import Mode
+
+__all__ = ["NamesTheVersion", "ObserveModeOnlyObserves", "OwnObjectsOnly"]
+
+
+class OwnObjectsOnly(Check):
+    """An agent writes only the status of its own NodeHealth, and only the controller writes a Recovery.
+
+    Harm if missed: a pod that breaks out of its node speaks for other nodes, and two writers stop one gang.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        audit = write.audit
+        if audit.resource == RECOVERIES and not write.by_controller and write.new is not None:
+            yield "only the controller writes a Recovery"
+        if not audit.user.startswith("agent:"):
+            return
+        is_status = audit.resource == NODEHEALTHS and audit.subresource == "status"
+        if not is_status or audit.user != f"agent:{audit.name}":
+            yield "an agent may only write the status of its own NodeHealth"
+
+
+class NamesTheVersion(Check):
+    """The controller names the version that it has decided on, where people write to the object too, or where
+    the object holds the controller's own earlier decisions. The first status of a new object needs none.
+
+    Harm if missed: a decision about an outdated object overwrites a person's, or is carried out twice.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._have_status: set[str] = set()
+        """Uids of objects."""
+
+    def violations(self, write: Write) -> Iterator[str]:
+        audit = write.audit
+        if not write.by_controller or audit.verb != "patch" or write.old is None:
+            return
+        uid = write.old["metadata"]["uid"]
+        is_first_status = audit.subresource == "status" and uid not in self._have_status
+        self._have_status.add(uid)
+        is_shared = audit.resource in (NODES, RECOVERIES, INCIDENTS, *GANGS)
+        if is_shared and not is_first_status and not audit.versioned:
+            yield "the write names no version of what it changes"
+
+
+class ObserveModeOnlyObserves(Check):
+    """Harm if missed: Rekindle acts in a cluster whose owners wanted to watch it first."""
+
+    def violations(self, write: Write) -> Iterator[str]:
+        is_observing = self.facts.settings.mode is Mode.OBSERVE
+        if write.by_controller and is_observing and write.resource not in OWN_KINDS:
+            yield "a write on something that is not ours, in observe mode"

@@ -1,0 +1,153 @@
+"""A scenario: a training job, faults and when they strike, and the end that is expected. Read from YAML.
+
+Strict: an unknown field, a wrong value or a fault that names no rank of the job is an error that names the
+file, the field and what was expected.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+from msgspec import Meta
+
+from detectors.service.settings import SettingsError
+from detectors.text.strict import BadValueError, convert
+
+__all__ = [
+    "Expect",
+    "Fault",
+    "Job",
+    "JobKind",
+    "LogLine",
+    "PodCrash",
+    "Scenario",
+    "When",
+    "Xid",
+    "load",
+    "packaged",
+]
+
+Rank = Annotated[int, Meta(ge=0)]
+
+
+class JobKind(StrEnum):
+    """Named as in their objects."""
+
+    PYTORCHJOB = "PyTorchJob"
+    PADDLEJOB = "PaddleJob"
+    JOB = "Job"
+
+
+class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The training: real processes, one a rank."""
+
+    kind: JobKind = JobKind.PYTORCHJOB
+    ranks: Annotated[int, Meta(ge=1, le=16)] = 4
+    steps: Annotated[int, Meta(ge=1)] = 120
+    step_time_s: Annotated[float, Meta(ge=0)] = 0.05
+    checkpoint_every: Annotated[int, Meta(ge=1)] = 20
+    shard_write_s: Annotated[float, Meta(ge=0)] = 0.4
+    opted_in: bool = True
+
+
+class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """After `step` was printed; with `writing_checkpoint`, while the next checkpoint is being written."""
+
+    step: Annotated[int, Meta(ge=1)]
+    writing_checkpoint: bool = False
+
+
+class Xid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel record for the GPU of that rank's node; with `kills` the rank's process dies with its GPU."""
+
+    code: Annotated[int, Meta(ge=1, le=999)]
+    rank: Rank
+    text: str = ""
+    kills: bool = True
+
+
+class PodCrash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rank's process is ended by this signal, as a bug of the training would."""
+
+    rank: Rank
+    signal: Annotated[str, Meta(pattern="^(SEGV|ABRT|KILL|TERM)$")] = "SEGV"
+
+
+class LogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line in the rank's own log, as if its program had printed it: tenants can write anything there."""
+
+    rank: Rank
+    text: Annotated[str, Meta(min_length=1, max_length=1000)]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """Exactly one of `xid`, `pod-crash` and `log-line`."""
+
+    when: When
+    xid: Xid | None = None
+    pod_crash: PodCrash | None = None
+    log_line: LogLine | None = None
+
+
+class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    recoveries: Annotated[int, Meta(ge=0)]
+    """How many recoveries must have succeeded; none may have ended otherwise."""
+    cordoned_ranks: tuple[Rank, ...] = ()
+    """The nodes on which these ranks ran when their fault struck, and no others, are cordoned at the end."""
+    refused: tuple[str, ...] = ()
+    """Reasons that the incidents must give for what was not done, or only described; no others."""
+    completes: bool = True
+    """The job trains to its last step, with the weights of an undisturbed run, bit for bit."""
+
+
+class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    about: str
+    expect: Expect
+    nodes: Annotated[int, Meta(ge=1, le=32)] = 5
+    mode: Annotated[str, Meta(pattern="^(observe|recover)$")] = "recover"
+    job: Job = Job()
+    faults: tuple[Fault, ...] = ()
+    limit_s: Annotated[float, Meta(gt=0)] = 60.0
+
+
+def load(path: Path) -> Scenario:
+    """Raises SettingsError."""
+    try:
+        return _parse(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not valid YAML: not UTF-8 text") from error
+
+
+def packaged() -> dict[str, Scenario]:
+    """The scenarios that come with Rekindle, by name."""
+    folder = resources.files("chaos") / "scenarios"
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return {s.name: s for s in (_parse((folder / f).read_text(encoding="utf-8"), f) for f in files)}
+
+
+def _parse(text: str, file: str) -> Scenario:
+    try:
+        data: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from error
+    try:
+        scenario = convert(data, Scenario, file=file)
+    except BadValueError as error:
+        raise SettingsError(str(error)) from error
+    for number, fault in enumerate(scenario.faults):
+        given = [what for what in (fault.xid, fault.pod_crash, fault.log_line) if what is not None]
+        if len(given) != 1:
+            raise SettingsError(f"{file}: faults[{number}]: expected one of xid, pod-crash and log-line")
+        if given[0].rank >= scenario.job.ranks:
+            raise SettingsError(
+                f"{file}: faults[{number}]: rank {given[0].rank}: expected 0 to {scenario.job.ranks - 1}"
+            )
+    return scenario

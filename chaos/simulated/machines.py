@@ -1,0 +1,135 @@
+"""The machines of a simulation and what runs on them beside pods: kernels that print lines, agents that
+read them. A machine has a clock of its own, and need not have an agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import datetime, timedelta
+
+from chaos.apiserver.kinds import Object
+from chaos.cluster.virtual import Clock
+from chaos.cluster.world import LocalCluster
+from chaos.simulated.agents import Agent, Machine
+from chaos.simulated.lines import Harm, KernelText, gpu_address
+from chaos.simulated.setup import Setup
+from chaos.simulated.truth import HardwareFault, Truth
+from detectors.rules.facts import PodRef
+from recover.k8s.kinds import NODES
+
+__all__ = ["Machines"]
+
+
+class Machines:
+    """A part of Simulation. `machines` holds those that are on; `agents` those whose agent runs."""
+
+    cluster: LocalCluster
+
+    def __init__(self, setup: Setup, clock: Clock, truth: Truth) -> None:
+        self.setup = setup
+        self.clock = clock
+        self.truth = truth
+        self.machines: dict[str, Machine] = {}
+        self.agents: dict[str, tuple[Agent, asyncio.Task[None]]] = {}
+        self.without_agent = set(setup.without_agent)
+        """Nodes on which no agent is started, at whatever boot."""
+        self.step_ends = random.Random(f"{setup.seed} steps of repairs")
+        self._booting: set[asyncio.Task[None]] = set()
+        self._have_printed: set[str] = set()
+        """Ids of the boots whose kernels have printed a line."""
+        self._coming_up: set[str] = set()
+
+    def now_on(self, node: str) -> datetime:
+        """By that machine's clock."""
+        return self.clock.now() + timedelta(seconds=self.setup.clock_leads_s.get(node, 0.0))
+
+    def start_agent(self, node: str) -> None:
+        """Does nothing on a node that has none."""
+        if node in self.without_agent:
+            return
+        agent = Agent(
+            self.machines[node],
+            self.cluster.client(f"agent:{node}"),
+            lambda: self.now_on(node),
+            tick_s=self.setup.tick_s,
+        )
+        self.agents[node] = agent, asyncio.create_task(agent.run(), name=f"agent {node}")
+
+    def kill_agent(self, node: str) -> None:
+        if node in self.agents:
+            self.agents.pop(node)[1].cancel()
+
+    def kernel(self, node: str, line: KernelText, *, gpu: int = 0) -> None:
+        """The kernel of that node prints a line. A machine that is off prints none."""
+        machine = self.machines.get(node)
+        if machine is None:
+            return
+        now, clock = self.clock.now(), self.now_on(node)
+        if line.harm is not Harm.NONE:
+            settles = not (line.is_final or machine.boot_id in self._have_printed or clock < now)
+            fault = HardwareFault(now, machine.boot_id, line.harm, line.text, max(now, clock), settles)
+            self.truth.broke(node, fault)
+        self._have_printed.add(machine.boot_id)
+        written = machine.append_kernel(line.text.format(pci=gpu_address(gpu)), self.now_on(node))
+        if node in self.agents:
+            self.agents[node][0].kernel_line(written)
+
+    async def crash_node(self, node: str) -> None:
+        """Power off."""
+        self.kill_agent(node)
+        self.machines.pop(node, None)
+        await self.cluster.crash_node(node)
+
+    async def boot_node(self, node: str) -> None:
+        """Also takes in the first boot of all."""
+        self._coming_up.add(node)
+        await self.cluster.boot_node(node)
+        self._coming_up.discard(node)
+        self._switched_on(node)
+
+    async def _reboots(self, node: str) -> None:
+        """Asked for by a container of that very node, which ends with it."""
+        task = asyncio.create_task(self._boot_again(node), name=f"reboot {node}")
+        self._booting.add(task)
+        task.add_done_callback(self._booting.discard)
+
+    async def _boot_again(self, node: str) -> None:
+        await asyncio.sleep(2.0)
+        if node in self.machines:
+            await self.crash_node(node)
+        await asyncio.sleep(self.step_ends.uniform(30.0, 300.0))
+        if node in self.dead_nodes():
+            await self.boot_node(node)
+
+    def _switched_on(self, node: str) -> None:
+        boot_id = self.node(node)["status"]["nodeInfo"]["bootID"]
+        self.machines[node] = Machine(node, boot_id)
+        self.start_agent(node)
+
+    # --- what their containers print ----------------------------------------------------------------------
+
+    def logged(self, ref: PodRef, node: str, text: str) -> None:
+        now = self.now_on(node)
+        self.machines[node].logs.setdefault(ref, []).append((text, now))
+        if node in self.agents:
+            self.agents[node][0].log_line(ref, text, now)
+
+    def log_ended(self, ref: PodRef, node: str) -> None:
+        now = self.now_on(node)
+        machine = self.machines.get(node)
+        if machine is None:
+            return
+        machine.ended[ref] = now
+        if node in self.agents:
+            self.agents[node][0].container_ended(ref, now)
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> Object:
+        return self.cluster.store.read(NODES, name).body
+
+    def dead_nodes(self) -> set[str]:
+        """Nodes of the API whose machines are off, and not coming up."""
+        names = {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)}
+        return names - set(self.machines) - self._coming_up

@@ -1,0 +1,58 @@
+"""Repairs in virtual time: what the pods of their steps do to a machine, and pods that are in their way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from chaos.cluster.containers import ContainerRun, Exit
+from detectors.wire.step_report import Check, Outcome, ValidationReport, encode
+
+__all__ = ["VISITOR", "StepPod", "Visitor"]
+
+VISITOR = "stays-for-seconds"
+"""Label on a pod that is nobody's rank."""
+
+Reboots = Callable[[str], Awaitable[None]]
+
+
+class StepPod:
+    """The container of a step. One in four steps fails; every eighth reboot never comes."""
+
+    def __init__(self, draw: random.Random, reboots: Reboots) -> None:
+        self._draw = draw
+        self._reboots = reboots
+
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        kind = run.pod["metadata"]["labels"]["job-name"].split("-")[-2]
+        is_good = self._draw.random() < 0.75
+        await asyncio.sleep(self._draw.uniform(1.0, 60.0))
+        if kind == "reboot":
+            if self._draw.random() > 0.125:
+                await self._reboots(run.node)
+            await asyncio.Event().wait()  # it is killed with its machine, or by its deadline
+        if kind == "validate":
+            return Exit(0 if is_good else 1, message=_report(is_good))
+        return Exit(0 if is_good else 1)
+
+
+def _report(is_good: bool) -> str:
+    devices = Outcome.PASSED if is_good else Outcome.FAILED
+    checks = (
+        Check(name="devices", outcome=devices),
+        Check(name="kernel-log", outcome=Outcome.PASSED),
+        Check(name="nccl", outcome=Outcome.NOT_RUN, message="no GPU in a simulation"),
+    )
+    return encode(ValidationReport(checks=checks)).decode()
+
+
+class Visitor:
+    """A pod that is nobody's rank: it stays for a while."""
+
+    def __init__(self, stays_s: float) -> None:
+        self._stays_s = stays_s
+
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        await asyncio.sleep(self._stays_s)
+        return Exit(0)

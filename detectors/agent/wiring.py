@@ -1,0 +1,351 @@
+"""The node agent: wires the sources to the core, and the core to the publisher.
+
+kmsg, pod logs, inventory, PodResources -> AgentCore -> Publisher -> NodeHealth.status
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from detectors.agent.publish import Publisher
+from detectors.agent.recipe_lines import RecipeLines
+from detectors.catalog.extra import Catalogues
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi
+from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.holders import HeldDevices
+from detectors.rules.facts import KernelLine, PodRef
+from detectors.service.clocks import WallClock
+from detectors.service.http_status import serve
+from detectors.service.metrics import Metrics
+from detectors.service.seldom import Seldom
+from detectors.service.settings import AgentSettings
+from detectors.sources import inventory, kmsg
+from detectors.sources.nvml import Nvml
+from detectors.sources.pod_logs import PodLogs
+from detectors.sources.pod_resources import PodResources
+from detectors.wire.contract import CoverageState, NodeHealth, Source
+
+__all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
+
+_log = structlog.get_logger("agent")
+
+_TICK_S = 1.0
+_FLUSH_S = 0.5
+
+
+class AgentOptions(msgspec.Struct, frozen=True):
+    """What one run of the agent is about."""
+
+    node: str
+    credentials: Credentials
+    host_root: Path = Path("/")
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 9101
+    settings: AgentSettings = AgentSettings()
+
+
+async def run(options: AgentOptions, stop: asyncio.Event) -> None:
+    """Until `stop` is set. Raises `OSError` where the status port cannot be had."""
+    metrics = Metrics()
+    catalogues = Catalogues.load(options.settings.catalogue)
+    for problem in catalogues.problems:
+        _log.error("catalogue: not used, the rest is", problem=problem)
+    core = AgentCore(
+        options.settings,
+        boot_id=_boot_id(options.host_root),
+        xids=catalogues.xids,
+        log_errors=catalogues.log_errors,
+        catalogue_problems=catalogues.problems,
+    )
+    async with KubeApi(options.credentials, user_agent="rekindle-agent") as api:
+        agent = _Agent(options, core, metrics, api)
+        async with serve(options.listen_host, options.listen_port, metrics, ready=lambda: agent.ready):
+            work = asyncio.create_task(agent.work(), name="agent")
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if work.done():
+                work.result()  # it ends by an error only
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            await agent.publisher.flush(_FLUSH_S)
+
+
+class _Agent:
+    """One run: hears the sources (it is the sink of each) and keeps the publisher awake."""
+
+    def __init__(self, options: AgentOptions, core: AgentCore, metrics: Metrics, api: KubeApi) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._core = core
+        self._metrics = metrics
+        self.kernel_log_read = False
+        """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
+        self._recipes = RecipeLines(core, metrics)
+        self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
+        self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
+        self.publisher = Publisher(
+            api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
+        )
+
+    @property
+    def core(self) -> AgentCore:
+        return self._core
+
+    @property
+    def recipes(self) -> RecipeLines:
+        return self._recipes
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._metrics
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent is ready: not before the kernel log has been read, since the controller takes
+        readiness for a sign of that."""
+        return self.publisher.ready and self.kernel_log_read
+
+    async def work(self) -> None:
+        """Reads nothing before it knows where an earlier run stopped: nothing could be published anyway."""
+        stored = await self.publisher.first_reply()
+        if stored is not None:
+            self._core.restore(stored.status)
+            self._core.spec(stored.spec)
+            self._nvml.hands_off(stored.spec.hands_off)
+        self._recipes.changed()
+        self.take(inventory.from_proc(self._options.host_root))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nvml.run(), name="nvml")
+            tasks.create_task(self.devices.run(), name="pod_resources")
+            tasks.create_task(self._kmsg(), name="kmsg")
+            tasks.create_task(self._logs.run(), name="pod_logs")
+            tasks.create_task(self._tick(), name="tick")
+            tasks.create_task(self.publisher.run(), name="publisher")
+
+    def changed(self) -> None:
+        self.publisher.wake()
+
+    def cover(self, source: Source, state: CoverageState, why: str = "") -> None:
+        if source is Source.KMSG and state is CoverageState.BLIND:
+            self.kernel_log_read = True
+        self._metrics.source_covered.labels(source).set(state is CoverageState.COVERED)
+        self._core.cover(source, state, datetime.now(UTC), why=why)
+        self.changed()
+
+    def take(self, found: inventory.Inventory) -> None:
+        self.look_at_bus()
+        if found.devices or found.driver_version:
+            self._core.inventory(found.devices, found.driver_version, found.parents)
+            self.changed()
+
+    def look_at_bus(self) -> None:
+        self._core.on_bus(inventory.addresses(self._options.host_root))
+
+    async def _kmsg(self) -> None:
+        path = self._options.host_root / "dev/kmsg"
+        if not self._core.boot_id:
+            why = f"{_boot_id_path(self._options.host_root)}: no boot id to tell old findings from new ones"
+            _log.error("kernel log is not read", why=why)
+            self.cover(Source.KMSG, CoverageState.BLIND, why)
+            return
+        # A device that broke before we came is published with its pods at once.
+        await self.devices.asked.wait()
+        await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
+
+    async def _tick(self) -> None:
+        longest_s = 0.0
+        clock = WallClock(time.time(), time.monotonic())
+        while True:
+            before_s = time.monotonic()
+            await asyncio.sleep(_TICK_S)
+            longest_s = max(longest_s, time.monotonic() - before_s - _TICK_S)
+            self._metrics.loop_stall_s_max.set(longest_s)
+            self._metrics.findings.set(sum(finding.cleared_at is None for finding in self._core.findings))
+            if step_s := clock.set_by_s(time.time(), time.monotonic()):
+                _log.warning("the clock was set", by_s=round(step_s, 1))
+                self._core.clock_set(timedelta(seconds=step_s), datetime.now(UTC))
+            now = datetime.now(UTC)
+            self._core.tick(now, unread=self._logs.unread(now))
+            self.changed()
+
+    def prefer(self) -> None:
+        """Logs of pods that hold devices, or that the controller has named."""
+        self._logs.prefer(self._core.first_pods)
+
+    def _heard(self, reply: NodeHealth) -> None:
+        self._logs.reread(self._core.spec(reply.spec))
+        self.prefer()
+        self._nvml.hands_off(reply.spec.hands_off)
+        self._recipes.changed()
+        self.changed()
+
+
+class _KernelEvents:
+    """The kernel log's sink."""
+
+    def __init__(self, agent: _Agent, host_root: Path) -> None:
+        self._agent = agent
+        self._host_root = host_root
+        self._told_bad, self._told_lost, self._told_foreign = Seldom(), Seldom(), Seldom()
+
+    def line(self, line: KernelLine) -> None:
+        core, foreign = self._agent.core, self._agent.core.foreign_lines
+        is_edge = core.kernel_line(line)
+        if core.foreign_lines > foreign and self._told_foreign.may_tell(time.monotonic()):
+            self._agent.look_at_bus()  # the device may have come since
+            foreign = core.foreign_lines
+            is_edge = core.kernel_line(line)
+            if core.foreign_lines > foreign:
+                _log.warning(
+                    "a line of the kernel log names a device that this node does not have: no finding",
+                    line=line.text[:200],
+                    further_since_last=self._told_foreign.held_back(),
+                )
+        if is_edge:
+            self._agent.devices.look_again()
+        self._agent.changed()
+
+    def passed(self, sequence: int) -> None:
+        self._agent.core.passed(sequence)
+        self._agent.metrics.kernel_records.inc()
+
+    def lost(self, count: int, why: str) -> None:
+        """Covered again from now on; what was lost is lost."""
+        self._agent.metrics.kernel_records_lost.inc(count)
+        if self._told_lost.may_tell(time.monotonic()):
+            before = self._told_lost.held_back()
+            _log.warning("kernel records lost", count=count, why=why, further_since_last=before)
+        self._agent.cover(Source.KMSG, CoverageState.COVERED, why)
+
+    def bad(self, text: str) -> None:
+        self._agent.metrics.kernel_records_bad.inc()
+        if self._told_bad.may_tell(time.monotonic()):
+            before, expected = self._told_bad.held_back(), "prio,seq,usec,flags;text"
+            _log.warning(
+                "not a kernel record; skipped", text=text, expected=expected, further_since_last=before
+            )
+
+    def restarted(self) -> int:
+        """Another file: of the same boot its sequences go on, of another they start anew."""
+        boot_id = _boot_id(self._host_root)
+        if boot_id and boot_id != self._agent.core.boot_id:
+            _log.warning("the node has booted", boot_id=boot_id)
+            self._agent.core.new_boot(boot_id)
+            self._agent.changed()
+        return self._agent.core.sequence
+
+    def covered(self) -> None:
+        self._agent.cover(Source.KMSG, CoverageState.COVERED)
+
+    def caught_up(self) -> None:
+        self._agent.kernel_log_read = True
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.KMSG, CoverageState.BLIND, why)
+
+
+class _NvmlEvents:
+    """NVML's sink."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def found(self, found: inventory.Inventory) -> None:
+        self._agent.take(found)
+        self._agent.core.device_memory(found.free_device_bytes)
+
+    def not_found(self) -> None:
+        self._agent.core.device_memory(None)
+
+    def let_go(self, step: str) -> None:
+        self._agent.core.let_go(step)
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.NVML, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.NVML, CoverageState.BLIND, why)
+
+
+class _LogEvents:
+    """The pod logs' sink."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> None:
+        self._agent.recipes.count(pod, self._agent.core.log_line(pod, text, at), at)
+        self._agent.changed()
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None:
+        self._agent.core.pod_ended(pod, at)
+        self._agent.changed()
+
+    def pod_removed(self, pod: PodRef) -> None:
+        self._agent.core.pod_removed(pod)
+        self._agent.recipes.forget(pod)
+
+    def pod_left(self, pod: PodRef) -> None:
+        self._agent.core.pod_left(pod)
+        self._agent.recipes.forget(pod)
+
+    def is_silent(self, pod: PodRef) -> bool:
+        return self._agent.core.is_silent(pod)
+
+    def is_open(self, pod: PodRef) -> bool:
+        return self._agent.core.was_open(pod)
+
+    def pods_changed(self) -> None:
+        self._agent.devices.look_again()
+
+    def scanned(self, left_out: frozenset[PodRef]) -> None:
+        self._agent.core.logs_scanned(datetime.now(UTC), left_out)
+        self._agent.changed()
+
+    def covered(self, why: str) -> None:
+        self._agent.cover(Source.LOGS, CoverageState.COVERED, why)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.LOGS, CoverageState.BLIND, why)
+
+
+class _DeviceEvents:
+    """The sink of what the kubelet says of devices."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
+        self._agent.core.pods_listed(pods, there)
+        self._agent.prefer()
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.PODS, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.PODS, CoverageState.BLIND, why)
+
+
+def _boot_id_path(host_root: Path) -> Path:
+    return host_root / "proc/sys/kernel/random/boot_id"
+
+
+def _boot_id(host_root: Path) -> str:
+    try:
+        return _boot_id_path(host_root).read_text(encoding="ascii").strip()[:64]
+    except (OSError, UnicodeDecodeError):
+        return ""

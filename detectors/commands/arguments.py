@@ -1,0 +1,83 @@
+"""The arguments of commands that must start without typer: the daemons, what runs on nodes, the scan pod.
+
+Their help looks as typer's does, which the other commands have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+from detectors.commands.exit_status import Exit, closing
+
+__all__ = ["Parser", "told_to_choose"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Of `rekindle COMMAND`. `about` begins with one imperative sentence; each option's help is a sentence,
+    too."""
+
+    def __init__(
+        self, command: str, about: str, *, positional: str = "", example: str = "", row: str = ""
+    ) -> None:
+        """`row` names the exit statuses where several commands share them."""
+        super().__init__(
+            prog=f"rekindle {command}",
+            usage=f"%(prog)s [OPTIONS] {positional}".rstrip(),
+            description=about,
+            epilog=closing(row or command, example),
+            formatter_class=_Help,
+            add_help=False,
+        )
+        self._optionals.title = "Options"
+        self._positionals.title = "Arguments"
+        self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(Exit.UNUSABLE, f"Try '{self.prog} -h' for help.\n\nError: {message}.\n")
+
+
+class _Help(argparse.HelpFormatter):
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None = None,
+    ) -> None:
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+    def _format_text(self, text: str) -> str:
+        """Each paragraph by itself."""
+        self._indent()
+        paragraphs = [super(_Help, self)._format_text(paragraph) for paragraph in text.split("\n\n")]
+        self._dedent()
+        return "".join(paragraphs)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """The value once, behind all names of the option."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, action.dest.upper())
+        return f"{', '.join(action.option_strings)} {value}"
+
+
+def told_to_choose(command: str, about: str, commands: Mapping[str, str], args: list[str]) -> int:
+    """The help of a command that only has further ones, where none of them was asked for: the exit status."""
+    asked = args[:1] in (["-h"], ["--help"])
+    width = max(len(name) for name in commands)
+    lines = [
+        f"Usage: rekindle {command} [OPTIONS] COMMAND [ARGS]...",
+        f"\n  {about}\n",
+        "Options:",
+        "  -h, --help  Show this message and exit.\n",
+        "Commands:",
+        *(f"  {name:<{width}}  {told}" for name, told in commands.items()),
+    ]
+    if args and not asked:
+        lines = [lines[0], f"\nError: No such command {args[0]!r}: expected one of {', '.join(commands)}."]
+    print("\n".join(lines), file=sys.stdout if asked else sys.stderr)
+    return Exit.GOOD if asked else Exit.UNUSABLE

@@ -1,0 +1,136 @@
+"""`rekindle NAME ...`: finds the command by its entry point and loads only that one."""
+
+from __future__ import annotations
+
+import difflib
+import signal
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+
+from detectors import __version__
+from detectors.commands.standard_output import ends_with_its_reader
+
+__all__ = ["GROUP", "main"]
+
+GROUP = "rekindle.commands"
+EXIT_INTERRUPTED = 130
+_DAEMONS = frozenset({"agent", "controller"})
+"""Their standard output is a log."""
+
+_HELP = {
+    "Ask a cluster": {
+        "status": "Show what is broken, and what is being done.",
+        "why": "Tell why a job or a node is in the state it is in.",
+        "doctor": "Tell what will not work: of Rekindle as it is installed, or of a job when it fails.",
+    },
+    "Prepare a job": {
+        "enable": "Print a job's manifest as it must be for the job to be restarted.",
+        "checkpoints": "List checkpoints, and tell which one would be resumed from.",
+        "read-log": "Tell what Rekindle reads in a training's log: steps, checkpoints, the first error.",
+        "recipes": "List known issues, check your own, try one on a log.",
+    },
+    "Try it without a cluster": {
+        "demo": "Break a real training on purpose, and watch it recover.",
+        "chaos": "Play a fault scenario, and judge what came of it.",
+        "bench": "Measure what Rekindle costs.",
+    },
+    "Run by the chart": {
+        "controller": "Find culprits, quarantine nodes, restart gangs from their last complete checkpoint.",
+        "agent": "Watch one node: its kernel log, its GPUs, the logs of its training pods.",
+        "validate": "Check whether this node may be used again.",
+        "reset-devices": "Reset GPUs of this node that nobody uses any more.",
+        "leave": "End the controllers, and take back what they have written on nodes, before a removal.",
+        "crds": "Print the CustomResourceDefinitions.",
+    },
+}
+_PLAY = "chaos"
+"""The package that breaks jobs on purpose. The image has none of it."""
+_HEAD = """\
+Usage: rekindle COMMAND [ARGS]...
+
+  Keep long training jobs alive on Kubernetes.
+
+First steps:
+  rekindle demo                  See it work on this machine, without a cluster.
+  rekindle doctor                Tell what does not work of an installation, or how to install it.
+  rekindle enable -f job.yaml    Make a job one that is restarted.
+  rekindle doctor NAMESPACE/JOB  Tell what will not work when that job fails.
+  rekindle status                Show what is broken, and what is being done."""
+
+
+def main() -> int:
+    """The console script. A command is a callable that takes its arguments and returns an exit status."""
+    commands = {point.name: point for point in entry_points(group=GROUP)}
+    name, args = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
+    # A container's first process hears no signal that it has no handler for. The daemons have their own.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if name not in _DAEMONS:
+        ends_with_its_reader()
+    status = _answered(commands, name, args)
+    sys.stdout.flush()
+    return status
+
+
+def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> int:
+    if name in ("-h", "--help", "help"):
+        print(_overview(commands))
+        return 0
+    if name in ("-V", "--version"):
+        print(f"rekindle {__version__}")
+        return 0
+    if name not in commands:
+        print(_unknown(name, commands), file=sys.stderr)
+        return 2
+    if not _is_here(commands[name]):
+        print(_left_out(name), file=sys.stderr)
+        return 2
+    try:
+        return int(commands[name].load()(args) or 0)
+    except KeyboardInterrupt:  # while the command's modules were still being loaded
+        return EXIT_INTERRUPTED
+
+
+def _overview(commands: dict[str, EntryPoint]) -> str:
+    commands = {name: point for name, point in commands.items() if _is_here(point)}
+    ours = {name for group in _HELP.values() for name in group}
+    theirs = {name: _docstring(commands[name]) for name in sorted(commands.keys() - ours)}
+    groups = {**_HELP, "Of other packages": theirs}
+    lines = [line for line in _HEAD.splitlines() if "demo" in commands or "rekindle demo" not in line]
+    for title, group in groups.items():
+        told = [f"  {name:<13}  {words}" for name, words in group.items() if name in commands]
+        lines += ["", f"{title}:", *told] if told else []
+    return "\n".join(
+        [*lines, "\nrekindle COMMAND --help says more; rekindle --version says which one this is."]
+    )
+
+
+def _is_here(point: EntryPoint) -> bool:
+    return point.module.partition(".")[0] != _PLAY or find_spec(_PLAY) is not None
+
+
+def _left_out(name: str) -> str:
+    return (
+        f"rekindle: this installation has no command {name!r}: the image leaves out the package that breaks\n"
+        "jobs on purpose. Run it from a clone of the repository: make install, then\n"
+        f".venv/bin/rekindle {name}"
+    )
+
+
+def _docstring(point: EntryPoint) -> str:
+    """First line of a third party's command; one that cannot be loaded does not hide the others."""
+    try:
+        text = point.load().__doc__ or ""
+    except (ImportError, AttributeError) as error:
+        return f"(cannot be loaded: {error})"
+    return text.strip().partition("\n")[0]
+
+
+def _unknown(name: str, commands: dict[str, EntryPoint]) -> str:
+    near = difflib.get_close_matches(name, commands, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"rekindle: no command {name!r}{hint}\n`rekindle --help` lists them all."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

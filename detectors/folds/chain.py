@@ -1,0 +1,288 @@
+"""Folds drafts into findings over time: repeats, consequences, verdicts, reset, boot. Pure.
+
+Between rules and publish. `Change` tells what one line did to the findings: only `EDGE` is worth a write.
+Memory is bounded by the number of devices and codes, never by the number of lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+from detectors.rules.facts import Draft, KernelLine
+from detectors.service.settings import Chain as ChainSettings
+from detectors.text.cutting import cut
+from detectors.wire.contract import (
+    EVIDENCE_BYTES_MAX,
+    FINDINGS_MAX,
+    Fault,
+    Finding,
+    FoldedFindings,
+    Origin,
+    Remedy,
+    Severity,
+    Subject,
+    SubjectKind,
+)
+
+__all__ = ["Chain", "Change", "least", "repeats"]
+
+_CHAIN_CODES_MAX = 16
+_FOLDED_CODES_MAX = 64
+_OPEN_KEYS_MAX = 4096
+_VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
+_GRAVITY = {Severity.INFO: 0, Severity.PENDING: 1, Severity.FATAL: 2}
+
+
+class Change(Enum):
+    NOTHING = auto()
+    COUNT = auto()
+    """Only counts or times moved: can wait for the coarse refresh."""
+    EDGE = auto()
+
+
+class _Open(msgspec.Struct):
+    """A code seen on a subject, and the finding that it counts into."""
+
+    finding: str
+    last_seen: datetime
+
+
+class Chain:
+    """The live findings of one boot, oldest first."""
+
+    def __init__(self, settings: ChainSettings, boot_id: str) -> None:
+        self._repeat = timedelta(seconds=settings.repeat_s)
+        self._consequence = timedelta(seconds=settings.consequence_s)
+        self._boot_id = boot_id
+        self._findings: dict[str, Finding] = {}
+        self._folded: dict[str, FoldedFindings] = {}
+        self._open: dict[tuple[str, Subject], _Open] = {}
+
+    @property
+    def findings(self) -> list[Finding]:
+        return list(self._findings.values())
+
+    @property
+    def folded(self) -> list[FoldedFindings]:
+        return list(self._folded.values())
+
+    @property
+    def broken_devices(self) -> frozenset[str]:
+        """PCI addresses of those with an open finding for which a gang may be stopped."""
+        return frozenset(
+            finding.subject.pci
+            for finding in self._findings.values()
+            if finding.cleared_at is None
+            and finding.severity is not Severity.INFO
+            and finding.subject.kind is SubjectKind.DEVICE
+            and _is_hardware(finding)
+        )
+
+    @property
+    def device_broken(self) -> bool:
+        return bool(self.broken_devices)
+
+    def restore(self, findings: list[Finding], folded: list[FoldedFindings]) -> None:
+        """Goes on from a published status. What another boot saw is dropped."""
+        for finding in findings:
+            if finding.boot_id != self._boot_id or finding.id in self._findings:
+                continue
+            self._findings[finding.id] = finding
+            if finding.cleared_at is None:
+                for code in (finding.code, *finding.chain):
+                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen)
+        self._folded = {entry.code: entry for entry in folded} | self._folded
+
+    def new_boot(self, boot_id: str) -> Change:
+        """A boot clears the hardware: nothing seen before it stays."""
+        if boot_id == self._boot_id:
+            return Change.NOTHING
+        had = bool(self._findings or self._folded)
+        self._boot_id = boot_id
+        self._findings.clear()
+        self._folded.clear()
+        self._open.clear()
+        return Change.EDGE if had else Change.NOTHING
+
+    def repaired(self) -> None:
+        """A repair works on the devices, or has: what a line tells from now on is news, however often it was
+        told before."""
+        self._open.clear()
+
+    def add(self, draft: Draft, line: KernelLine) -> Change:
+        if draft.clears:
+            return self._clear(draft, line)
+        known = self._open.get((draft.code, draft.subject))
+        if known is not None and self._repeats(known, draft, line):
+            known.last_seen = max(known.last_seen, line.at)
+            if known.finding in self._findings:
+                return self._repeated(known.finding, draft, line)
+            self._fold(draft.code, 1, line.at)
+            return Change.COUNT
+        head = self._head_of(draft, line)
+        if head is not None:
+            return self._joined(head, draft, line)
+        return self._opened(draft, line)
+
+    def _head_of(self, draft: Draft, line: KernelLine) -> Finding | None:
+        """The finding that this line is a consequence of: the device's first, unless the line is graver."""
+        for finding in self._findings.values():
+            if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
+                continue
+            named = bool(draft.caused_by) and draft.caused_by in (finding.code, *finding.chain)
+            window = self._repeat if named else self._consequence
+            if finding.code == draft.code or abs(line.at - finding.first_seen) >= window:
+                continue
+            if (draft.verdict and _says_what_broke(finding)) or _gravity(draft) <= _gravity(finding):
+                return finding
+        return None
+
+    def _repeats(self, known: _Open, draft: Draft, line: KernelLine) -> bool:
+        """Whether a line repeats a finding. A graver line of the same code does not: an NVLink code may be
+        harmless first and fatal later. A verdict raises the finding that it repeats."""
+        if abs(line.at - known.last_seen) >= self._repeat:  # the clock may be set back
+            return False
+        finding = self._findings.get(known.finding)
+        return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
+
+    def _opened(self, draft: Draft, line: KernelLine) -> Change:
+        finding = Finding(
+            id=self._id(line),
+            code=draft.code,
+            fault=draft.fault,
+            origin=draft.origin,
+            severity=draft.severity,
+            subject=draft.subject,
+            boot_id=self._boot_id,
+            first_seen=line.at,
+            last_seen=line.at,
+            remedy=draft.remedy,
+            final=draft.final,
+            sequence=line.sequence,
+            evidence=cut(line.text, EVIDENCE_BYTES_MAX),
+        )
+        self._findings[finding.id] = finding
+        self._track(draft, finding.id, line.at)
+        while len(self._findings) > FINDINGS_MAX:
+            missed_least = least(self._findings.values())
+            del self._findings[missed_least.id]
+            self._fold(missed_least.code, missed_least.count, missed_least.last_seen)
+        return Change.EDGE if finding.id in self._findings else Change.COUNT
+
+    def _joined(self, head: Finding, draft: Draft, line: KernelLine) -> Change:
+        self._track(draft, head.id, line.at)
+        changes: dict[str, Any] = {"count": head.count + 1, "last_seen": max(head.last_seen, line.at)}
+        if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
+            changes["chain"] = [*head.chain, draft.code]
+        if draft.verdict:
+            changes |= _raised(head, draft)
+        self._findings[head.id] = msgspec.structs.replace(head, **changes)
+        return Change.EDGE if len(changes) > 2 else Change.COUNT
+
+    def _repeated(self, finding_id: str, draft: Draft, line: KernelLine) -> Change:
+        finding = self._findings[finding_id]
+        renews = _is_hardware(draft) or not _is_hardware(finding)  # else a program could do so at will
+        last_seen = max(finding.last_seen, line.at) if renews else finding.last_seen
+        changes: dict[str, Any] = {"count": finding.count + 1, "last_seen": last_seen}
+        if draft.verdict:
+            changes |= _raised(finding, draft)
+        self._findings[finding_id] = msgspec.structs.replace(finding, **changes)
+        return Change.EDGE if len(changes) > 2 else Change.COUNT
+
+    def _clear(self, draft: Draft, line: KernelLine) -> Change:
+        """The vendor says that the device needs nothing any more: what is open on it has ended."""
+        change = Change.NOTHING
+        for finding in self._findings.values():
+            if finding.cleared_at is None and _same_device(finding.subject, draft.subject):
+                self._findings[finding.id] = msgspec.structs.replace(
+                    finding, cleared_at=line.at, cleared_by=f"{draft.code}: recovery action none"
+                )
+                change = Change.EDGE
+        for tracked in [key for key in self._open if _same_device(key[1], draft.subject)]:
+            del self._open[tracked]
+        return change
+
+    def _track(self, draft: Draft, finding_id: str, at: datetime) -> None:
+        if len(self._open) >= _OPEN_KEYS_MAX:
+            del self._open[next(iter(self._open))]
+        self._open[(draft.code, draft.subject)] = _Open(finding_id, at)
+
+    def _fold(self, code: str, count: int, at: datetime) -> None:
+        if code not in self._folded and len(self._folded) >= _FOLDED_CODES_MAX - 1:
+            code = "other"
+        before = self._folded.get(code)
+        if before is not None:
+            count, at = count + before.count, max(at, before.last_seen)
+        self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
+
+    def _id(self, line: KernelLine) -> str:
+        return f"{self._boot_id[:8] or 'noboot'}-kmsg-{line.sequence}"
+
+
+def _same_device(a: Subject, b: Subject) -> bool:
+    return a.kind == b.kind and a.pci == b.pci
+
+
+def _is_hardware(item: Draft | Finding) -> bool:
+    return item.origin is not Origin.TENANT and item.fault is not Fault.APPLICATION
+
+
+def _says_what_broke(finding: Finding) -> bool:
+    """Whether a verdict raises this finding. A finding whose class takes no node out would hide the
+    verdict."""
+    return _is_hardware(finding) and finding.fault not in _VAGUE
+
+
+def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
+    """Evidence on the hardware before any application's, then by severity; a final verdict last."""
+    return _is_hardware(item), _GRAVITY[item.severity], item.final
+
+
+def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
+    """What the vendor's verdict changes. It names the remedy; it never softens what the first line said."""
+    changes: dict[str, Any] = {}
+    if not finding.final:
+        changes["final"] = True
+    if draft.remedy not in (Remedy.NONE, finding.remedy):
+        changes["remedy"] = draft.remedy
+    if _GRAVITY[draft.severity] > _GRAVITY[finding.severity]:
+        changes["severity"] = draft.severity
+    return changes
+
+
+def repeats(findings: Iterable[Finding]) -> frozenset[str]:
+    """Ids of those that neither begin nor end a row of the same code and severity on the same subject: they
+    say only that it went on."""
+    rows: dict[tuple[str, Severity, Subject], list[str]] = {}
+    for finding in findings:
+        if finding.cleared_at is None:
+            rows.setdefault((finding.code, finding.severity, finding.subject), []).append(finding.id)
+    return frozenset(id_ for ids in rows.values() for id_ in ids[1:-1])
+
+
+def least(findings: Collection[Finding]) -> Finding:
+    """The one that is missed least, of findings oldest first: the ended, then those in the middle of a row,
+    then what no node is taken out for, then the oldest that was not the first on its subject. What was seen
+    first stays: it is the likeliest cause of all that came after."""
+    in_row = repeats(findings)
+    first_of: dict[Subject, str] = {}
+    for finding in findings:
+        first_of.setdefault(finding.subject, finding.id)
+
+    def worth(numbered: tuple[int, Finding]) -> tuple[bool, bool, tuple[bool, int, bool], bool, int]:
+        number, finding = numbered
+        was_first = first_of[finding.subject] == finding.id
+        return (
+            finding.cleared_at is None,
+            finding.id not in in_row,
+            _gravity(finding),
+            was_first,
+            -number if was_first else number,
+        )
+
+    return min(enumerate(findings), key=worth)[1]

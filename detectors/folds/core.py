@@ -1,0 +1,329 @@
+"""The agent's state as a pure fold: events in, NodeHealth.status out. No file, no clock, no network.
+
+agent.py feeds it from the sources and hands its status to the publisher; a simulation feeds it directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+import msgspec
+
+from detectors import __version__, rules
+from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
+from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
+from detectors.catalog.xid import XidCatalog
+from detectors.folds.chain import Chain, Change
+from detectors.folds.holders import HeldDevices, Holders
+from detectors.folds.pod_folds import PodFolds
+from detectors.folds.pods import PodFold
+from detectors.rules import signatures
+from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
+from detectors.rules.signatures import Signatures
+from detectors.service.settings import AgentSettings
+from detectors.text.cutting import cut
+from detectors.text.pci import PciAddress, parse_pci
+from detectors.wire.contract import (
+    DEVICES_MAX,
+    PROBLEM_BYTES_MAX,
+    PROBLEMS_MAX,
+    Coverage,
+    CoverageState,
+    Device,
+    Edge,
+    Finding,
+    LogPosition,
+    NodeHealthSpec,
+    NodeHealthStatus,
+    Source,
+)
+
+__all__ = ["AgentCore", "Dirty"]
+
+_WHY_BYTES_MAX = 256
+
+
+class Dirty(IntEnum):
+    """What publishing is owed."""
+
+    NOTHING = 0
+    COARSE = 1
+    """Counts moved: at the next refresh."""
+    EDGE = 2
+    """At once."""
+
+
+class AgentCore:
+    """All the agent knows. Times are UTC and come in with each event."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        boot_id: str,
+        xids: XidCatalog | None = None,
+        log_errors: tuple[LogErrorRow, ...] | None = None,
+        recipes: tuple[SignatureRow, ...] | None = None,
+        catalogue_problems: tuple[str, ...] = (),
+    ) -> None:
+        self._settings = settings
+        self._xids = xids or XidCatalog.packaged()
+        self._recipes = packaged_signatures() if recipes is None else recipes
+        self._sought = signatures.signatures_of(self._recipes)
+        self._catalogue_problems = [
+            cut(text, PROBLEM_BYTES_MAX) for text in catalogue_problems[:PROBLEMS_MAX]
+        ]
+        self._host = HostFacts(boot_id=boot_id)
+        self._holders = Holders()
+        self._free_device_bytes: int | None = None
+        self._chain = Chain(settings.chain, boot_id)
+        self._coverage: dict[Source, Coverage] = {}
+        self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
+        self._spec = NodeHealthSpec()
+        self._hands_off = ""
+        self._sequence = -1
+        self._dirty = Dirty.NOTHING
+        self.foreign_lines = 0
+        """Lines of the kernel log that make no finding only because the node has no such device."""
+
+    @property
+    def dirty(self) -> Dirty:
+        return self._dirty
+
+    @property
+    def boot_id(self) -> str:
+        return self._host.boot_id
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the last kernel record read, -1 before the first."""
+        return self._sequence
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._chain.findings
+
+    @property
+    def sought(self) -> Signatures:
+        """The log lines that recipes look for."""
+        return self._sought
+
+    def wrote(self) -> None:
+        """The last `status` is in the API."""
+        self._dirty = Dirty.NOTHING
+
+    def owe(self) -> None:
+        """It is not, or nobody knows."""
+        self._mark(Dirty.EDGE)
+
+    def restore(self, status: NodeHealthStatus) -> None:
+        """Goes on from what an earlier run of this agent wrote. Call before the first event."""
+        if status.boot_id != self.boot_id:
+            return
+        devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
+        self._host = msgspec.structs.replace(
+            self._host,
+            devices=devices,
+            driver_version=status.driver_version,
+            addresses=self._host.addresses | addresses_of(devices),
+        )
+        self._chain.restore(status.findings, status.folded)
+        self._holders.restore(status.devices)
+        self._pods.restore(status.pods)
+        if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
+            self._sequence = max(self._sequence, status.kmsg.sequence)
+            # Read on from there without a gap, the kernel log was covered all the while.
+            self._coverage = {
+                entry.source: entry
+                for entry in status.coverage
+                if entry.source is Source.KMSG and entry.families == rules.FAMILIES
+            }
+
+    def was_open(self, ref: PodRef) -> bool:
+        """Whether an earlier run of this agent published a container as not ended."""
+        published = self._pods.published_before(ref)
+        return published is not None and published.edge is not Edge.ENDED
+
+    def new_boot(self, boot_id: str) -> None:
+        self._host = msgspec.structs.replace(self._host, boot_id=boot_id)
+        self._sequence = -1
+        self._holders = Holders()
+        self._chain.new_boot(boot_id)
+        self._mark(Dirty.EDGE)
+
+    def inventory(
+        self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
+    ) -> None:
+        """`parents`: MIG device -> its GPU, where they are known.
+
+        NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
+        the same GPU.
+        """
+        before = self._devices(), self._host.driver_version
+        shown = tuple(devices)
+        places = {parse_pci(device.pci) for device in shown}
+        broken = {parse_pci(pci) for pci in self._chain.broken_devices} - places
+        lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
+        self._host = msgspec.structs.replace(
+            self._host,
+            devices=(*shown, *lost)[:DEVICES_MAX],
+            driver_version=driver_version,
+            addresses=self._host.addresses | addresses_of(shown),
+        )
+        if parents is not None:
+            self._holders.parents(parents)
+        if before != (self._devices(), driver_version):
+            self._mark(Dirty.EDGE)
+
+    def on_bus(self, addresses: frozenset[PciAddress]) -> None:
+        """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
+        self._host = msgspec.structs.replace(self._host, addresses=self._host.addresses | addresses)
+
+    def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
+        """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""
+        before = self._devices()
+        self._holders.listed(pods, there)
+        if self._pods.hold_devices(self._holders.uids) or before != self._devices():
+            self._mark(Dirty.EDGE)
+
+    def device_memory(self, free_bytes: int | None) -> None:
+        """The least free memory of a device, as just read; None where it is not known. No news by itself."""
+        self._free_device_bytes = free_bytes
+
+    def let_go(self, step: str) -> None:
+        """For this step of a repair no process of the agent has a device open; empty when that is over."""
+        if step != self._hands_off:
+            self._hands_off = step
+            self._chain.repaired()
+            self._mark(Dirty.EDGE)
+
+    def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
+        """A source is read from now on, or is blind. Saying the same again changes nothing."""
+        why = cut(why, _WHY_BYTES_MAX)
+        known = self._coverage.get(source)
+        if known is None or known.state is not state or known.why != why:
+            families = rules.FAMILIES if source is Source.KMSG else []
+            self._coverage[source] = Coverage(
+                source=source, state=state, since=now, why=why, families=families
+            )
+            self._mark(Dirty.EDGE)
+
+    def kernel_line(self, line: KernelLine) -> bool:
+        """True if it was an edge of a finding."""
+        self._sequence = max(self._sequence, line.sequence)
+        draft = rules.read(line, self._host, self._xids)
+        if draft is None:
+            anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
+            self.foreign_lines += rules.read(line, anywhere, self._xids) is not None
+            return False
+        change = self._chain.add(draft, line)
+        if change is not Change.NOTHING:
+            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
+        return change is Change.EDGE
+
+    def passed(self, sequence: int) -> None:
+        """Records up to this one were read, and are of no interest."""
+        self._sequence = max(self._sequence, sequence)
+
+    def log_line(self, pod: PodRef, text: str, at: datetime) -> frozenset[str]:
+        """The names of the recipes whose issue the line shows."""
+        hits = signatures.read(self._sought, text)
+        if self._pod(pod).line(text, at, hits):
+            self._mark(Dirty.EDGE)
+        return signatures.shown_by(hits)
+
+    def pod_ended(self, pod: PodRef, at: datetime) -> None:
+        self._pods.hold_devices(self._holders.uids & {pod.uid})
+        if self._pod(pod).end(at, self._free_device_bytes):
+            self._mark(Dirty.EDGE)
+
+    def pod_removed(self, pod: PodRef) -> None:
+        """Its log is gone."""
+        self._pods.removed(pod)
+
+    def pod_left(self, pod: PodRef) -> None:
+        """It is not followed any more, though it runs."""
+        if self._pods.left(pod):
+            self._mark(Dirty.EDGE)
+
+    def is_silent(self, pod: PodRef) -> bool:
+        """Whether nothing is published of this container."""
+        return self._pods.is_silent(pod)
+
+    @property
+    def first_pods(self) -> frozenset[str]:
+        """Uids of the pods whose logs matter most: they were given devices, or the controller names them."""
+        return self._holders.uids | {pod.uid for pod in self._spec.pods}
+
+    def logs_scanned(self, now: datetime, left_out: Collection[PodRef] = ()) -> None:
+        """All logs of this node have been found: what was published before and has none any more is over."""
+        for ref in self._pods.vanished(left_out):
+            self.pod_ended(ref, now)
+            self._pods.removed(ref)
+
+    def spec(self, spec: NodeHealthSpec) -> list[PodRef]:
+        """Takes the controller's wishes; returns containers whose log must be read again from its start.
+
+        A new request id asks for a fresh status, which then names it as served.
+        """
+        if spec.request != self._spec.request:
+            self._mark(Dirty.EDGE)
+        if spec.signatures != self._spec.signatures:
+            self._sought = signatures.signatures_of(self._recipes, spec.signatures)
+        self._spec = spec
+        return self._pods.job_settings(spec.pods)
+
+    def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
+        """Finds stalls and first checkpoints, and forgets containers that ended long ago where newer ones
+        need the room. What the last lines of `unread` say is not known yet."""
+        if self._pods.stalled(now, unread):
+            self._mark(Dirty.EDGE)
+        if self._pods.tidied(now) | self._pods.begin_to_save():
+            self._mark(Dirty.COARSE)
+
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        """Forwards or back, since the last tick. `now` is by the new time."""
+        self._pods.clock_set(by, now)
+
+    def ask_every_s(self, now: datetime) -> float:
+        """The sooner the controller may want something of us, the more often its wishes are asked for."""
+        publishing = self._settings.publishing
+        recent = timedelta(seconds=publishing.ask_busy_for_s)
+        is_busy = self._pods.any_stalled or any(
+            finding.cleared_at is None and now - finding.last_seen < recent
+            for finding in self._chain.findings
+        )
+        if is_busy or self._hands_off:
+            return publishing.ask_busy_s
+        return publishing.ask_broken_s if self._chain.device_broken else publishing.ask_s
+
+    def status(self, now: datetime) -> NodeHealthStatus:
+        return NodeHealthStatus(
+            boot_id=self.boot_id,
+            agent_version=__version__,
+            driver_version=self._host.driver_version,
+            observed_at=now,
+            refresh_s=self._settings.publishing.idle_refresh_s,
+            devices=list(self._devices()),
+            coverage=[self._coverage[source] for source in Source if source in self._coverage],
+            findings=self._chain.findings,
+            folded=self._chain.folded,
+            pods=self._pods.published(),
+            kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
+            catalogue_problems=self._catalogue_problems,
+            served_request=self._spec.request,
+            hands_off=self._hands_off,
+        )
+
+    def _devices(self) -> tuple[Device, ...]:
+        """With their pods only while one is broken: else each start of a pod would be a write."""
+        devices = self._host.devices
+        return self._holders.placed(devices) if self._chain.device_broken else devices
+
+    def _pod(self, ref: PodRef) -> PodFold:
+        return self._pods.fold(ref, self._spec.pods, self._sought)
+
+    def _mark(self, dirty: Dirty) -> None:
+        self._dirty = max(self._dirty, dirty)

@@ -1,0 +1,138 @@
+"""The containers of a node, each folded by pods.py: which are known, restored, gone, or left. Pure.
+
+core.py keeps one, and tells it what the logs say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+from detectors.catalog.log_errors import LogErrorRow
+from detectors.folds.pods import PodFold
+from detectors.folds.status_size import pod_worth
+from detectors.rules.facts import PodRef
+from detectors.rules.signatures import Signatures
+from detectors.service.settings import Logs
+from detectors.wire.contract import PodProgress, PodSettings
+
+__all__ = ["PodFolds"]
+
+_PODS_MAX = 64
+
+
+class PodFolds:
+    def __init__(self, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
+        self._settings = settings
+        self._rows = rows
+        self._folds: dict[PodRef, PodFold] = {}
+        self._restored: dict[tuple[str, str, int], PodProgress] = {}
+        self._gone: set[PodRef] = set()
+
+    @property
+    def any_stalled(self) -> bool:
+        return any(fold.stalled for fold in self._folds.values())
+
+    def restore(self, pods: Iterable[PodProgress]) -> None:
+        """What an earlier run of the agent published; each is taken up when its log is seen."""
+        self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in pods}
+
+    def published_before(self, ref: PodRef) -> PodProgress | None:
+        return self._restored.get((ref.uid, ref.container, ref.instance))
+
+    def fold(self, ref: PodRef, jobs: Iterable[PodSettings], sought: Signatures) -> PodFold:
+        """The container's, which begins with its first line."""
+        fold = self._folds.get(ref)
+        if fold is None:
+            fold = self._folds[ref] = PodFold(ref, self._settings, self._rows)
+            job = next((job for job in jobs if job.uid == ref.uid), None)
+            if job is not None:
+                fold.job_settings(job)
+            published = self.published_before(ref)
+            if published is not None:
+                fold.restore(published, sought)
+        return fold
+
+    def hold_devices(self, uids: Collection[str]) -> bool:
+        """Pods that were given devices. True if a container is published for that."""
+        news = [fold for ref, fold in self._folds.items() if ref.uid in uids and fold.holds_devices()]
+        return bool(news)
+
+    def removed(self, ref: PodRef) -> None:
+        """Its log is gone. What was published stays a while: the controller may still want the tail."""
+        if ref in self._folds:
+            self._gone.add(ref)
+
+    def left(self, ref: PodRef) -> bool:
+        """It is not followed any more: what is known of it gets old. True if it was known."""
+        self._gone.discard(ref)
+        return self._folds.pop(ref, None) is not None
+
+    def is_silent(self, ref: PodRef) -> bool:
+        """Whether nothing is published of this container."""
+        return ref not in self._folds or self._folds[ref].published() is None
+
+    def vanished(self, left_out: Collection[PodRef]) -> list[PodRef]:
+        """Containers that were published before and have no log any more; one that is left out has."""
+        known = {(ref.uid, ref.container, ref.instance) for ref in (*self._folds, *left_out)}
+        return [
+            PodRef(pod.namespace, pod.name, pod.uid, pod.container, pod.instance)
+            for key, pod in self._restored.items()
+            if key not in known
+        ]
+
+    def job_settings(self, jobs: Iterable[PodSettings]) -> list[PodRef]:
+        """Containers whose log must be read again from its start."""
+        wanted = {job.uid: job for job in jobs}
+        for ref, fold in self._folds.items():
+            if ref.uid not in wanted:
+                fold.awaits_save("")
+        return [
+            ref
+            for ref, fold in self._folds.items()
+            if ref.uid in wanted and fold.job_settings(wanted[ref.uid])
+        ]
+
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        for fold in self._folds.values():
+            fold.clock_set(by, now)
+
+    def stalled(self, now: datetime, unread: Collection[PodRef] = ()) -> bool:
+        """True if one has stalled just now, or waits long for the line that proves its first step; of
+        `unread` nobody knows."""
+        stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
+        waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
+        return bool(stalled or waiting)
+
+    def begin_to_save(self) -> bool:
+        """True if the log of one has just shown its first complete checkpoint."""
+        return bool([fold for fold in self._folds.values() if fold.begins_to_save()])
+
+    def tidied(self, now: datetime) -> bool:
+        """Forgets containers that ended long ago where newer ones need the room. True if that changed
+        something."""
+        keep = timedelta(seconds=self._settings.ended_keep_s)
+        changed = False
+        for ref, fold in list(self._folds.items()):
+            over = fold.ended_at is not None and now - fold.ended_at > keep
+            if over and (ref in self._gone or self._superseded(ref)):
+                del self._folds[ref]
+                self._gone.discard(ref)
+                changed = True
+            elif over and fold.drop_tail():
+                changed = True
+        return changed
+
+    def published(self) -> list[PodProgress]:
+        """Oldest edge first; where there are too many, those that matter most. Of a pod that has told
+        anything the silent containers are left out: they may be beside the training's."""
+        telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
+        folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
+        pods = [published for fold in folds if (published := fold.published()) is not None]
+        return sorted(sorted(pods, key=pod_worth)[-_PODS_MAX:], key=lambda pod: pod.at)
+
+    def _superseded(self, ref: PodRef) -> bool:
+        return any(
+            other.uid == ref.uid and other.container == ref.container and other.instance > ref.instance
+            for other in self._folds
+        )

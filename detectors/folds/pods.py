@@ -1,0 +1,365 @@
+"""One container's log lines folded into the edges of its progress. Pure; core.py holds one per container."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from detectors.catalog.log_errors import Implies, LogErrorRow
+from detectors.folds.tail import Tail
+from detectors.rules import bars, first_error, held_back, progress, saves, signatures, step_lines, step_track
+from detectors.rules.facts import PodRef
+from detectors.rules.signatures import Hit, Known, Signatures
+from detectors.rules.step_track import Track
+from detectors.service.settings import Logs
+from detectors.text.log_template import without_colours
+from detectors.wire.contract import Edge, PodProgress, PodSettings
+
+__all__ = ["PodFold"]
+
+_HEARD_ALONE_S = 60.0
+"""A job that tells of its steps so seldom is published before the second line: it has come that far."""
+
+
+class PodFold:
+    """Where one container instance stands, and its last edge.
+
+    A container is published once it has printed a step or a line that a recipe looks for, or an own fault if
+    its pod was given devices or the controller has named it. One that has ended is published if it printed an
+    error, or for its devices or name alone: a rank may end without a word that anybody knows, and then its
+    last lines are all that tells why. Everything else on the node is none of our business.
+    """
+
+    def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
+        self.ref = ref
+        self._settings = settings
+        self._rows = first_error.compiled(rows)
+        self._job = PodSettings(uid=ref.uid)
+        self._named = False
+        self._holds_devices = False
+        self._steps = step_track.Steps()
+        self._progress = progress.Progress()
+        self._heard: tuple[int, datetime] | None = None
+        """The last number that may be a step, before one is believed, and when another one came."""
+        self._told_heard = False
+        self._saves = saves.Saves()
+        self._told_save = False
+        """That the log of this container tells of complete checkpoints."""
+        self._sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate | None = None
+        """The last sign of work that makes no step."""
+        self._errors = first_error.Errors()
+        self._told_faults: set[str] = set()
+        """Codes of this container's own faults that were told before its end."""
+        self._known = Known()
+        self._free_device_bytes: int | None = None
+        self._tail = Tail()
+        self._edge: Edge | None = None
+        self._edge_at: datetime | None = None
+        self._known_until: datetime | None = None
+        self._goes_on = False
+        """The last step stood in a line that has not ended."""
+        self._held = held_back.HeldBack()
+        self._clock_set = timedelta(0)
+        """By how much, since the last step."""
+        self._is_fresh = False
+        """It has come since the last tick."""
+        self._was_away = False
+        """The agent has begun anew, and has read no step since."""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return self._edge_at if self._edge is Edge.ENDED else None
+
+    @property
+    def steps(self) -> step_track.Steps:
+        """What was read as a step so far, believed or not."""
+        return self._steps
+
+    @property
+    def progress(self) -> progress.Progress:
+        return self._progress
+
+    @property
+    def saves(self) -> saves.Saves:
+        return self._saves
+
+    @property
+    def errors(self) -> first_error.Errors:
+        return self._errors
+
+    @property
+    def tells(self) -> bool:
+        """Its log holds something that is published, whoever has printed it."""
+        steps = self._progress.first_step is not None or self._heard is not None
+        lines = self._saves.last is not None or bool(self._known.lines)
+        return steps or lines or self._errors.error is not None
+
+    @property
+    def named(self) -> bool:
+        """The controller has named its pod."""
+        return self._named
+
+    @property
+    def stalled(self) -> bool:
+        return self._edge is Edge.STALLED
+
+    def restore(self, published: PodProgress, sought: Signatures) -> None:
+        """Goes on from what an earlier run of the agent published."""
+        self._edge, self._edge_at = published.edge, published.at
+        is_stepping = published.first_step is not None
+        self._steps = step_track.Steps(known=published.last_step if is_stepping else None)
+        self._progress = progress.Progress(
+            first_step=published.first_step,
+            first_step_at=published.first_step_at,
+            last_step=published.last_step if is_stepping else None,
+            last_step_at=published.last_step_at if is_stepping else None,
+            of_epoch=published.step_of_epoch,
+            alive_at=published.last_step_at if is_stepping else None,
+            durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
+        )
+        if not is_stepping and published.last_step is not None and published.last_step_at is not None:
+            self._heard, self._told_heard = (published.last_step, published.last_step_at), True
+        self._saves = saves.restored(self._saves, published.last_save)
+        self._told_save = published.last_save is not None
+        self._was_away = True
+        self._errors = first_error.restored(published.first_error, self._rows)
+        if published.first_error is not None:
+            self._told_faults.add(published.first_error.code)
+        self._known = signatures.known_again(sought, published.known_lines)
+        self._free_device_bytes = published.free_device_bytes
+        if published.edge is not Edge.STARTED:
+            self._known_until = max(published.last_step_at or published.at, published.at)
+        self._tail.keep(published.tail)
+
+    def job_settings(self, job: PodSettings) -> bool:
+        """True if the step template changed: the log must then be read again from its start. That of a
+        container that has ended is closed."""
+        changed = job.step_template != self._job.step_template and self._edge is not Edge.ENDED
+        self._job, self._named = job, True
+        self.awaits_save(job.awaits_save)
+        if changed:
+            self._saves = saves.read_again(self._saves)
+            self._steps, self._heard = step_track.Steps(), None
+            self._progress, self._errors, self._known_until = progress.Progress(), first_error.Errors(), None
+            self._tail.drop()
+            self._edge = self._edge_at = None
+            self._started()
+        return changed
+
+    def awaits_save(self, request: str) -> None:
+        """The controller waits for the next complete checkpoint; empty if it does not."""
+        self._saves = saves.asked(self._saves, request)
+
+    def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:
+        """True if this line was an edge. `hits` are what the recipes find in it.
+
+        One that ends with a carriage return goes on: the runtime tells of such a line in large parts.
+        """
+        knew, saved = self._known.lines, self._saves
+        if hits:
+            self._known = signatures.observe(self._known, hits, at)
+            if self._edge is None:
+                self._started()
+        is_edge = self._step(text, at)
+        is_edge = self._fails(at) or is_edge
+        if self._saves is not saved and self._saves.served != saved.served:
+            return True
+        return is_edge or self._known.lines != knew
+
+    def _step(self, text: str, at: datetime) -> bool:
+        pieces = bars.pieces(text)
+        is_old = self._known_until is not None and at <= self._known_until
+        before, alive = self._steps.lead, False
+        told: list[step_lines.Save] = []
+        evaluates, signs = False, 0
+        for piece in pieces:
+            self._errors = first_error.observe(self._errors, piece, at, self._rows)
+            for read in step_lines.read(piece, self._job.step_template, is_drawn=len(pieces) > 1):
+                if isinstance(read, step_lines.Save):
+                    told.append(read)
+                    continue
+                if isinstance(read, step_lines.Sign):
+                    evaluates = evaluates or read.evaluates
+                    alive = self._is_new(read) or alive
+                    continue
+                was = self._steps
+                self._steps = step_track.observe(was, read, at)
+                if isinstance(read, step_lines.Metrics):
+                    alive = self._is_new(read) or alive
+                    self._held = held_back.figures(self._held, at)
+                if isinstance(read, step_lines.Candidate):
+                    is_life = step_track.shows_life(was, self._steps, read)
+                    signs += is_life
+                    alive = (
+                        alive
+                        or is_life
+                        or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
+                    )
+                    self._hear(read, at)
+        if signs:
+            self._goes_on = text.endswith("\r")
+            is_part = self._goes_on or signs > 1
+            self._held = held_back.part(self._held) if is_part else held_back.whole(self._held)
+        self._tail.keep(without_colours(pieces[-1]) if pieces else "")
+        self._progress = progress.began(self._progress, at)
+        if told or self._saves.pending is not None:
+            self._saved(told, before, at)
+        if is_old:
+            return False
+        return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)
+
+    def _fails(self, at: datetime) -> bool:
+        """True once for each kind of own fault. The API tells of a pod's end before its node sees it, and the
+        controller decides at once."""
+        error = self._errors.error
+        if error is None or self._errors.implies is not Implies.OWN_FAULT or error.code in self._told_faults:
+            return False
+        if self._edge is None and (self._named or self._holds_devices):
+            self._turn(Edge.STARTED, at)
+        if self.published() is None:
+            return False
+        self._told_faults.add(error.code)
+        return True
+
+    def _saved(self, told: Sequence[step_lines.Save], before: Track | None, at: datetime) -> None:
+        """A rank may tell of checkpoints and of no step: another rank prints the steps."""
+        self._saves = saves.observe(self._saves, told, before, self._steps.lead, at)
+        if self._edge is None and self._saves.last is not None:
+            self._turn(Edge.STARTED, at)
+
+    def _is_new(self, sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate) -> bool:
+        """A bar or a figure that is printed again as it was shows no life."""
+        told, self._sign = self._sign, sign
+        return told != sign
+
+    def _hear(self, read: step_lines.Candidate, at: datetime) -> None:
+        """A number that may be a step, as long as none is known to be one."""
+        if read.strong and self._progress.first_step is None:
+            if self._heard is None or self._heard[0] != read.step:
+                self._heard = read.step, at
+            if self._edge is None:
+                self._turn(Edge.STARTED, at)
+
+    def _moved(self, before: Track | None, at: datetime, *, alive: bool, pauses: bool) -> bool:
+        """What the line has changed: the step, or only a sign that the training goes on. True if it was an
+        edge."""
+        lead, was = self._steps.lead, self._progress
+        if lead is not None:
+            self._progress = progress.observe(
+                was, lead, at, is_new=before is not None and before.name != lead.name
+            )
+        if self._progress is was:
+            if was.first_step is None or not (alive or pauses):
+                return False
+            self._progress = progress.pausing(was, at, self._settings.pause_s) if pauses else was
+            self._progress = progress.heard(self._progress, at) if alive else self._progress
+            if self._progress is was:
+                return False
+        self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False
+        if self._progress.last_step_at == was.last_step_at or self._edge is Edge.ENDED:
+            return False
+        self._errors = first_error.survived(self._errors, at)
+        if self._edge in (None, Edge.STARTED):
+            return self._turn(Edge.STEPPING, at)
+        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
+
+    def tick(self, now: datetime) -> bool:
+        """True if the container has stalled just now."""
+        self._is_fresh = False
+        self._saves = saves.ticked(self._saves, now)
+        last_at = self._progress.alive_at
+        if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
+            return False
+        if self._was_away:
+            self._clock_set, self._was_away = now - last_at, False  # what it did not hear was no silence
+        limit_s = progress.stall_limit_s(
+            self._progress,
+            stall_min_s=self._settings.stall_min_s,
+            stall_factor=self._settings.stall_factor,
+            announced_s=self._settings.pause_s,
+            hang_timeout_s=self._job.hang_timeout_s,
+            goes_on=self._goes_on,
+            in_parts=self._held.in_parts,
+        )
+        if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
+            return False
+        return self._turn(Edge.STALLED, now)
+
+    def waits_for_second(self, now: datetime) -> bool:
+        """True once, if one line has named a step a while ago, and no other has come since."""
+        if self._heard is None or self._edge is not Edge.STARTED or self._told_heard:
+            return False
+        self._told_heard = (now - self._heard[1]).total_seconds() >= _HEARD_ALONE_S
+        return self._told_heard
+
+    def begins_to_save(self) -> bool:
+        """True once, if its log has shown a complete checkpoint: the controller may wait for the next one."""
+        if self._told_save or self._saves.last is None:
+            return False
+        self._told_save = True
+        return True
+
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        """The node's clock was set: no more and no less time went by since the last step. Of a step since the
+        last tick nobody knows by which time it was dated; it has only just come."""
+        last_at = self._progress.alive_at
+        self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
+        self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
+        self._saves = saves.clock_set(self._saves, by)
+
+    def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
+        """True if this is news, and news that is published. The memory is as last read before now."""
+        if self._edge is Edge.ENDED:
+            return False
+        self._free_device_bytes = free_device_bytes
+        self._turn(Edge.ENDED, at)
+        return self.published() is not None
+
+    def holds_devices(self) -> bool:
+        """The kubelet tells that its pod was given devices, perhaps only after the end. True if the container
+        is published for that."""
+        if self._holds_devices:
+            return False
+        was = self.published()
+        self._holds_devices = True
+        return was is None and self.published() is not None
+
+    def drop_tail(self) -> bool:
+        """True if there was one. The room is for those that ended later."""
+        return self._tail.drop()
+
+    def published(self) -> PodProgress | None:
+        if self._edge is None or self._edge_at is None:
+            return None
+        ended = self._edge is Edge.ENDED
+        steps, heard = self._progress, self._heard if self._progress.first_step is None else None
+        if not (self.tells or self._named or self._holds_devices):
+            return None
+        return PodProgress(
+            uid=self.ref.uid,
+            namespace=self.ref.namespace,
+            name=self.ref.name,
+            container=self.ref.container,
+            instance=self.ref.instance,
+            edge=self._edge,
+            at=self._edge_at,
+            first_step=steps.first_step,
+            first_step_at=steps.first_step_at,
+            last_step=steps.last_step if heard is None else heard[0],
+            last_step_at=steps.last_step_at if heard is None else heard[1],
+            step_of_epoch=steps.of_epoch,
+            median_step_s=progress.median_step_s(self._progress),
+            last_save=self._saves.last,
+            first_error=self._errors.error,
+            known_lines=list(self._known.lines),
+            free_device_bytes=self._free_device_bytes if ended else None,
+            tail=self._tail.text if ended else "",
+        )
+
+    def _started(self) -> None:
+        if self._known.lines:
+            self._turn(Edge.STARTED, self._known.lines[0].at)
+
+    def _turn(self, edge: Edge, at: datetime) -> bool:
+        self._edge, self._edge_at = edge, at
+        return True

@@ -1,0 +1,79 @@
+"""The plain values that sources hand to rules and the core: kernel lines, host facts, pods. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from detectors.text.pci import PciAddress, parse_pci
+from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity, Subject, SubjectKind
+
+__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "addresses_of"]
+
+
+class KernelLine(msgspec.Struct, frozen=True):
+    """One record of the kernel's log, of facility kern."""
+
+    sequence: int
+    at: datetime
+    text: str
+
+
+def addresses_of(devices: Iterable[Device]) -> frozenset[PciAddress]:
+    """Where they sit. What has no readable address is left out."""
+    return frozenset(pci for device in devices if (pci := parse_pci(device.pci)) is not None)
+
+
+class HostFacts(msgspec.Struct, frozen=True):
+    """What rules may know about the node."""
+
+    boot_id: str = ""
+    devices: tuple[Device, ...] = ()
+    driver_version: str = ""
+    """Of the GPU driver; empty where it is not known."""
+    addresses: frozenset[PciAddress] = frozenset()
+    """All places on the bus that anybody has shown: also that of a GPU which was lost since, or which the
+    driver never came to know. Empty where nobody has shown any."""
+
+    def subject(self, pci_text: str, *, gpu_instance: int | None = None) -> Subject | None:
+        """The device at an address as the kernel wrote it. None where the node has none there; as long as
+        nobody has shown what the node has, the address counts by itself."""
+        pci = parse_pci(pci_text)
+        if pci is None or (self.addresses and pci not in self.addresses):
+            return None
+        for device in self.devices:
+            if parse_pci(device.pci) == pci:
+                return Subject(
+                    kind=SubjectKind.DEVICE, device=device.uuid, pci=str(pci), gpu_instance=gpu_instance
+                )
+        return Subject(kind=SubjectKind.DEVICE, pci=str(pci), gpu_instance=gpu_instance)
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule read from one line. chain.py decides whether it is a finding of its own."""
+
+    code: str
+    fault: Fault
+    origin: Origin
+    severity: Severity
+    subject: Subject
+    remedy: Remedy = Remedy.NONE
+    final: bool = False
+    caused_by: str = ""
+    """Code that the line itself names as its cause."""
+    verdict: bool = False
+    """The vendor's own judgement of the device: raises what is known of it."""
+    clears: bool = False
+    """The vendor says that the device needs nothing any more."""
+
+
+class PodRef(msgspec.Struct, frozen=True):
+    """One container instance, as its log file's path names it."""
+
+    namespace: str
+    name: str
+    uid: str
+    container: str = ""
+    instance: int = 0

@@ -1,0 +1,226 @@
+"""The first error of a container's log. Pure.
+
+Each line that a row of log_errors.toml names implies something of the process that printed it: its own
+fault, a peer that was gone first, a wait in vain, an end that somebody asked for. An own fault is the
+container's first error, though others may have printed earlier that they lost a peer; the rest are its
+consequences. recover/diagnose/ranks.py compares what the containers of a gang told.
+
+Whatever it finds is the tenant's own word, and never takes a node out.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+import msgspec
+
+from detectors.catalog.log_errors import Implies
+from detectors.rules.error_lines import Mark, Rows, compiled, is_exception, mark_in, row_in
+from detectors.rules.launchers import without_prefix
+from detectors.text.cutting import cut
+from detectors.wire.contract import EVIDENCE_BYTES_MAX, LogError
+
+__all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
+
+_LINE_CHARS_MAX = 4096
+_SURVIVED = timedelta(seconds=60)
+"""Within that, the other ranks of a container may print what they had done before one of them failed."""
+_GOES_ON_LINES = 100
+"""A program that prints so many lines without an error, after that time, has survived its last one. Where
+steps are unread, nothing else tells."""
+_MESSAGE_LINES = 8
+"""The message of an exception may go on for so many lines: NCCL's last error stands in its third one."""
+_OPEN_MAX = 16
+_OTHER_LINE = re.compile(r"\[|[A-Z]\d{4} |[A-Z]+:|[\w.-]+:\d+:\d+ \[|slurm|srun")
+"""How a line begins that is no part of an exception's message: one of a logger or of NCCL, which another rank
+may have printed, or of Slurm."""
+_TOGETHER = timedelta(seconds=10)
+"""A rank that fails first may print why only once it has closed its connections, after its peers."""
+_WEIGHT = {
+    Implies.MAYBE_OWN: 0,
+    Implies.SAID_ELSEWHERE: 1,
+    Implies.PEER_LOST: 2,
+    Implies.TIMED_OUT: 2,
+    Implies.TOLD_TO_END: 2,
+    Implies.OWN_END: 3,
+    Implies.OWN_FAULT: 4,
+}
+"""The more a line tells of why the process ended. Of two that tell as much, the first one counts."""
+
+
+class _In(Enum):
+    """Where a traceback was raised."""
+
+    MAIN = auto()
+    THREAD = auto()
+    IGNORED = auto()
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """`error` is the one to publish; it gives way to a line that tells more of why the process ended."""
+
+    error: LogError | None = None
+    place: int = -1
+    """Of its row, in order of precedence."""
+    implies: Implies = Implies.NOTHING
+    open: tuple[tuple[str, _In], ...] = ()
+    """The tracebacks whose exception has not come yet, with the prefix of their rank: many ranks may print
+    theirs at once."""
+    announced: _In = _In.MAIN
+    """What the next traceback will be."""
+    chained: bool = False
+    """The next exception was raised because of this error, or while it was handled."""
+    prefix: str = ""
+    """Of the rank that printed the error."""
+    open_lines: int = 0
+    """So many more lines of that rank may belong to the error's message."""
+    heard_at: datetime | None = None
+    """When the last line came that tells of any error."""
+    quiet_lines: int = 0
+    """Lines since `_SURVIVED` after that."""
+
+    @property
+    def propagated(self) -> bool:
+        return self.implies.propagated
+
+
+def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
+    """Reads one line."""
+    line = line[:_LINE_CHARS_MAX]
+    mark = mark_in(line)
+    if mark is not None:
+        return _marked(errors, mark, line, at)
+    if errors.announced is not _In.MAIN:
+        errors = msgspec.structs.replace(errors, announced=_In.MAIN)
+    if errors.open and _is_source(without_prefix(line)[1]):
+        return errors
+    place = row_in(rows, line)
+    if place is None and not errors.open and _is_settled(errors, at):
+        return errors
+    prefix, text = without_prefix(line)
+    ends = False
+    if errors.open:
+        ended = _ended(errors, prefix) if is_exception(text) else None
+        if ended is not None:
+            ends, inside = True, errors.open[ended][1]
+            left = errors.open[:ended] + errors.open[ended + 1 :]
+            errors = msgspec.structs.replace(errors, open=left)
+            if inside is _In.IGNORED:
+                return errors
+            if place is None:
+                place = rows.thread if inside is _In.THREAD else rows.main
+    if place is None:
+        return _quiet(errors, prefix, text, at)
+    row = rows.rows[place]
+    if row.implies is Implies.NOTHING:
+        return errors
+    if not _tells_more(errors, place, prefix, text, at, rows):
+        return msgspec.structs.replace(
+            errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
+        )
+    return Errors(
+        error=LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX)),
+        place=place,
+        implies=row.implies,
+        open=errors.open,
+        prefix=prefix,
+        open_lines=_MESSAGE_LINES,
+        heard_at=at,
+    )
+
+
+def _is_source(text: str) -> bool:
+    """Whether a line within a traceback is the program's own source, which may hold any words."""
+    return not text or text[0] in " \t│╭╰"
+
+
+def _is_settled(errors: Errors, at: datetime) -> bool:
+    """Whether a line that tells of no error changes nothing, whoever has printed it."""
+    if errors.error is None:
+        return True
+    is_recent = errors.heard_at is None or at - errors.heard_at <= _SURVIVED
+    return is_recent and not errors.open_lines
+
+
+def survived(errors: Errors, at: datetime) -> Errors:
+    """A new step was made. An error that lies so far back has ended nothing: a program may print a traceback
+    and go on."""
+    since = errors.error.at if errors.error is not None else errors.heard_at
+    return Errors() if since is not None and at - since > _SURVIVED else errors
+
+
+def restored(error: LogError | None, rows: Rows) -> Errors:
+    """What an earlier run of the agent published."""
+    if error is None:
+        return Errors()
+    place = rows.place_of(error.code)
+    implies = rows.rows[place].implies if place is not None else Implies.OWN_FAULT
+    place = place if place is not None else -1
+    return Errors(error=error, place=place, implies=implies, heard_at=error.at)
+
+
+def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
+    """Whether a line tells more of why the process ended than the error that is known."""
+    row = rows.rows[place]
+    if errors.error is None:
+        return True
+    of_one_rank = prefix == errors.prefix
+    goes_on = of_one_rank and (errors.open_lines > 0 or errors.chained)
+    old, new = errors.implies, row.implies
+    if old is Implies.OWN_END:
+        if new in (Implies.PEER_LOST, Implies.TIMED_OUT):
+            is_message = of_one_rank and errors.open_lines > 0 and _OTHER_LINE.match(text) is None
+            return is_message and place < errors.place
+        return new is Implies.OWN_FAULT and goes_on
+    if old is Implies.OWN_FAULT:
+        return new is Implies.OWN_FAULT and goes_on and place < errors.place
+    if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
+        # What follows a wait in vain is how the process took it. A lost peer may be another rank here.
+        is_another = bool(prefix) and bool(errors.prefix) and not of_one_rank
+        return old is Implies.PEER_LOST and is_another and at - errors.error.at <= _TOGETHER
+    return _WEIGHT[new] > _WEIGHT[old]
+
+
+def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
+    if mark is Mark.CHAINED:
+        is_same = without_prefix(line)[0] == errors.prefix
+        return msgspec.structs.replace(errors, chained=is_same) if errors.error is not None else errors
+    if mark is not Mark.TRACEBACK:
+        follows = _In.THREAD if mark is Mark.IN_THREAD else _In.IGNORED
+        return msgspec.structs.replace(errors, announced=follows)
+    prefix = without_prefix(line)[0]
+    begun = (*errors.open, (prefix, errors.announced))[-_OPEN_MAX:]
+    open_lines = 0 if prefix == errors.prefix else errors.open_lines
+    return msgspec.structs.replace(
+        errors, open=begun, announced=_In.MAIN, open_lines=open_lines, heard_at=at, quiet_lines=0
+    )
+
+
+def _ended(errors: Errors, prefix: str) -> int | None:
+    """Which of the open tracebacks an exception of this rank ends. A bar that was drawn before a traceback
+    may hide its prefix."""
+    for of in (prefix, ""):
+        for place in reversed(range(len(errors.open))):
+            if errors.open[place][0] == of:
+                return place
+    return None
+
+
+def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:
+    """A line that tells of no error: the message of one may go on, or the program does."""
+    if errors.error is None:
+        return errors
+    if errors.heard_at is not None and at - errors.heard_at > _SURVIVED:
+        if text[:1].isspace() or text.startswith("frame #"):
+            return errors
+        is_over = errors.quiet_lines + 1 >= _GOES_ON_LINES
+        return (
+            Errors(open=errors.open)
+            if is_over
+            else msgspec.structs.replace(errors, quiet_lines=errors.quiet_lines + 1, open_lines=0)
+        )
+    if errors.open_lines and prefix == errors.prefix:
+        return msgspec.structs.replace(errors, open_lines=errors.open_lines - 1)
+    return errors

@@ -1,0 +1,42 @@
+"""The agent's own small HTTP server: /healthz, /readyz, /metrics.
+
+Its loop is the agent's: where that stalls, no probe is answered, and the kubelet sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from detectors.service.listening import bound
+from detectors.service.metrics import Metrics
+
+__all__ = ["serve"]
+
+
+@asynccontextmanager
+async def serve(host: str, port: int, metrics: Metrics, *, ready: Callable[[], bool]) -> AsyncIterator[int]:
+    """Yields the port; 0 asks for any free one. Raises `OSError` where it is taken."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        if ready():
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text="this node's NodeHealth has not answered lately\n")
+
+    async def scrape(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, bound(host, port)).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

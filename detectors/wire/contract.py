@@ -1,0 +1,471 @@
+"""NodeHealth: the wire between agent and controller.
+
+The agent writes `status` of the one NodeHealth that bears its node's name, the controller writes `spec`.
+These structs are the single definition: the CRD is generated from them (recover/api/crds.py), the agent
+encodes them, the controller decodes them. Unknown fields are ignored when read, so either side may be newer.
+
+All times are UTC with a time zone; a field's unit is the last word of its name (`_s`, `_bytes`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "API_VERSION",
+    "DEVICES_MAX",
+    "DEVICE_PODS_MAX",
+    "EVIDENCE_BYTES_MAX",
+    "FINDINGS_MAX",
+    "GROUP",
+    "KNOWN_LINES_MAX",
+    "LINE_BYTES_MAX",
+    "OBJECT_BYTES_MAX",
+    "PROBLEMS_MAX",
+    "PROBLEM_BYTES_MAX",
+    "TAIL_BYTES_MAX",
+    "VERSION",
+    "Coverage",
+    "CoverageState",
+    "Device",
+    "DevicePod",
+    "Edge",
+    "Family",
+    "Fault",
+    "Finding",
+    "FoldedFindings",
+    "KnownLine",
+    "LastSave",
+    "LogError",
+    "LogPosition",
+    "NodeHealth",
+    "NodeHealthSpec",
+    "NodeHealthStatus",
+    "ObjectMeta",
+    "Origin",
+    "PodProgress",
+    "PodSettings",
+    "Remedy",
+    "Severity",
+    "Signature",
+    "Source",
+    "Subject",
+    "SubjectKind",
+    "key",
+]
+
+GROUP = "rekindle.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+DEVICES_MAX = 64
+DEVICE_PODS_MAX = 64
+FINDINGS_MAX = 32
+EVIDENCE_BYTES_MAX = 256
+KNOWN_LINES_MAX = 8
+LINE_BYTES_MAX = 512
+TAIL_BYTES_MAX = 2048
+PROBLEMS_MAX = 4
+PROBLEM_BYTES_MAX = 256
+OBJECT_BYTES_MAX = 30 * 1024
+
+
+def key(name: str) -> str:
+    """The full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
+    return f"{GROUP}/{name}"
+
+
+class Fault(StrEnum):
+    """What kind of thing broke. Also the value of the taint `rekindle.dev/unhealthy`."""
+
+    DEVICE_LOST = "device-lost"
+    DEVICE_RESET = "device-reset"
+    MEMORY_DEGRADED = "memory-degraded"
+    NVLINK = "nvlink"
+    NVSWITCH = "nvswitch"
+    NETWORK = "network"
+    HOST = "host"
+    STORAGE = "storage"
+    THERMAL = "thermal"
+    POWER = "power"
+    DRIVER = "driver"
+    APPLICATION = "application"
+    HANG = "hang"
+    STRAGGLER = "straggler"
+    CORRUPTION = "corruption"
+    UNKNOWN = "unknown"
+
+
+class Origin(StrEnum):
+    """Who could have made the evidence. `tenant` evidence never cordons a node."""
+
+    KERNEL = "kernel"
+    DRIVER = "driver"
+    FABRIC = "fabric"
+    KUBELET = "kubelet"
+    VENDOR = "vendor"
+    TENANT = "tenant"
+
+
+class Severity(StrEnum):
+    """What the finding means for work on its subject right now."""
+
+    INFO = "info"
+    """Recorded, never acted upon."""
+    PENDING = "pending"
+    """Contained or degraded: work goes on; act at the next checkpoint or at the gang's end."""
+    FATAL = "fatal"
+    """Work on this subject is lost."""
+
+
+class Remedy(StrEnum):
+    """What the source (NVIDIA's catalogue, the vendor's verdict) recommends for the subject."""
+
+    NONE = "none"
+    RESTART_APPLICATION = "restart-application"
+    RESET_DEVICE = "reset-device"
+    DRAIN_AND_RESET = "drain-and-reset"
+    REBOOT_NODE = "reboot-node"
+    RESTART_VM = "restart-vm"
+    INSPECT = "inspect"
+    CONTACT_SUPPORT = "contact-support"
+
+
+class SubjectKind(StrEnum):
+    DEVICE = "device"
+    NODE = "node"
+    POD = "pod"
+
+
+class Source(StrEnum):
+    """A thing the agent watches; coverage is stated for each."""
+
+    KMSG = "kmsg"
+    NVML = "nvml"
+    PODS = "pods"
+    LOGS = "logs"
+
+
+class Family(StrEnum):
+    """A kind of faults that a rule may read. Until a rule reads a family's lines, its faults are not seen,
+    however well the source itself is read."""
+
+    GPU_XID = "gpu-xid"
+    GPU_DRIVER = "gpu-driver"
+    NVSWITCH_SXID = "nvswitch-sxid"
+    NETWORK = "network"
+    PCIE = "pcie"
+    HOST_MEMORY = "host-memory"
+    STORAGE = "storage"
+    OOM = "oom"
+    HOST = "host"
+
+
+class CoverageState(StrEnum):
+    COVERED = "covered"
+    BLIND = "blind"
+
+
+class Edge(StrEnum):
+    """The changes of a pod's progress that are worth a write."""
+
+    STARTED = "started"
+    """It has printed a line that a recipe looks for, and no step yet: this is no progress."""
+    STEPPING = "stepping"
+    STALLED = "stalled"
+    RESUMED = "resumed"
+    ENDED = "ended"
+
+
+class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    """The part of a Kubernetes object's metadata that we read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
+    pass
+
+
+class Subject(_Wire, frozen=True, kw_only=True):
+    """What a finding is about."""
+
+    kind: SubjectKind
+    device: Annotated[str, Meta(description="GPU UUID, or empty where unknown", max_length=64)] = ""
+    pci: Annotated[
+        str, Meta(description="PCI address dddd:bb:dd.f as the kernel writes it", max_length=32)
+    ] = ""
+    gpu_instance: Annotated[int | None, Meta(description="MIG GPU instance id")] = None
+    pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
+
+
+class Finding(_Wire, frozen=True, kw_only=True):
+    """One fault as one source saw it, after the chain has folded repeats and consequences into it."""
+
+    id: Annotated[
+        str, Meta(description="unique on this node: <first 8 of boot id>-<source>-<sequence>", max_length=63)
+    ]
+    code: Annotated[str, Meta(description="catalogue code, for example xid-79", max_length=63)]
+    fault: Fault
+    origin: Origin
+    severity: Severity
+    subject: Subject
+    boot_id: Annotated[str, Meta(description="the boot in which it was seen", max_length=64)]
+    first_seen: datetime
+    last_seen: datetime
+    remedy: Remedy = Remedy.NONE
+    final: Annotated[
+        bool, Meta(description="a verdict that later lines cannot soften: decisions need not wait")
+    ] = False
+    sequence: Annotated[int, Meta(description="kernel record sequence of the first line, or 0")] = 0
+    count: Annotated[int, Meta(description="lines folded into this finding", ge=1)] = 1
+    evidence: Annotated[
+        str, Meta(description="the first line, cut to 256 bytes of UTF-8", max_length=EVIDENCE_BYTES_MAX)
+    ] = ""
+    chain: Annotated[
+        list[Annotated[str, Meta(max_length=63)]],
+        Meta(description="codes that followed on the same subject, in order", max_length=16),
+    ] = []
+    cleared_at: Annotated[datetime | None, Meta(description="when a reset or recovery verdict ended it")] = (
+        None
+    )
+    cleared_by: Annotated[str, Meta(description="what ended it", max_length=128)] = ""
+
+
+class FoldedFindings(_Wire, frozen=True, kw_only=True):
+    """Findings that no longer fit, by code."""
+
+    code: Annotated[str, Meta(max_length=63)]
+    count: Annotated[int, Meta(ge=1)]
+    last_seen: datetime
+
+
+class DevicePod(_Wire, frozen=True, kw_only=True):
+    """A pod that was given a device."""
+
+    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+
+
+class Device(_Wire, frozen=True, kw_only=True):
+    """One accelerator of the node's inventory."""
+
+    uuid: Annotated[str, Meta(max_length=64)]
+    pci: Annotated[str, Meta(max_length=32)] = ""
+    model: Annotated[str, Meta(max_length=64)] = ""
+    index: int | None = None
+    pods: Annotated[
+        list[DevicePod],
+        Meta(
+            description="while a device of the node is broken: pods that hold this one, or did lately; "
+            "a pod that stands at no device may hold any",
+            max_length=DEVICE_PODS_MAX,
+        ),
+    ] = []
+
+
+class Coverage(_Wire, frozen=True, kw_only=True):
+    """Since when a source is read, or why it is not."""
+
+    source: Source
+    state: CoverageState
+    since: datetime
+    why: Annotated[str, Meta(description="the error, for a blind source", max_length=256)] = ""
+    families: Annotated[
+        list[Family],
+        Meta(
+            description="kinds of faults that the agent's rules read from it; empty if no rule does, and for "
+            "an older agent, which does not report them",
+            max_length=16,
+        ),
+    ] = []
+
+
+class LogError(_Wire, frozen=True, kw_only=True):
+    """The first error a pod's log showed. Always of origin tenant."""
+
+    code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
+    at: datetime
+    text: Annotated[str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX)] = ""
+
+
+class KnownLine(_Wire, frozen=True, kw_only=True):
+    """A log line that a recipe looks for. Always of origin tenant."""
+
+    signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
+    at: datetime
+    text: Annotated[str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX)]
+    issue: Annotated[
+        bool, Meta(description="it shows an issue; else it shows at most that a change helped")
+    ] = False
+
+
+class LastSave(_Wire, frozen=True, kw_only=True):
+    """The last checkpoint that a log has shown to be complete."""
+
+    at: Annotated[datetime, Meta(description="time of the line that shows it")]
+    step: Annotated[int | None, Meta(description="where the log says it")] = None
+    served: Annotated[
+        str,
+        Meta(
+            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
+            max_length=63,
+        ),
+    ] = ""
+
+
+class PodProgress(_Wire, frozen=True, kw_only=True):
+    """Where one training container stood at its last edge. Steps in between are not published."""
+
+    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    namespace: Annotated[str, Meta(max_length=63)]
+    name: Annotated[str, Meta(max_length=253)]
+    container: Annotated[str, Meta(max_length=63)] = ""
+    instance: Annotated[int, Meta(description="restart number of the container, from its log's name")] = 0
+    edge: Edge
+    at: Annotated[datetime, Meta(description="when this edge was seen")]
+    first_step: Annotated[
+        int | None,
+        Meta(description="first step this container printed, once a later line has shown that it rises"),
+    ] = None
+    first_step_at: datetime | None = None
+    last_step: Annotated[
+        int | None,
+        Meta(
+            description="last step known at this edge; without a first step it is what a single line has told"
+        ),
+    ] = None
+    last_step_at: datetime | None = None
+    step_of_epoch: Annotated[
+        bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
+    ] = False
+    median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
+    last_save: Annotated[
+        LastSave | None,
+        Meta(
+            description="the last complete checkpoint, as known at this edge; unset where the log does not "
+            "show when one is complete, and for an older agent, which does not report it"
+        ),
+    ] = None
+    first_error: LogError | None = None
+    known_lines: Annotated[
+        list[KnownLine],
+        Meta(description="for each template of a recipe the first line with it", max_length=KNOWN_LINES_MAX),
+    ] = []
+    free_device_bytes: Annotated[
+        int | None,
+        Meta(description="least free memory of the node's devices, as last read before the container ended"),
+    ] = None
+    tail: Annotated[
+        str, Meta(description="last lines of an ended container, at most 2 KiB", max_length=TAIL_BYTES_MAX)
+    ] = ""
+
+
+class LogPosition(_Wire, frozen=True, kw_only=True):
+    """Where the agent goes on reading the kernel log after its own restart."""
+
+    boot_id: Annotated[str, Meta(max_length=64)]
+    sequence: int
+
+
+class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
+    """Written by the node's agent alone."""
+
+    boot_id: Annotated[str, Meta(max_length=64)] = ""
+    agent_version: Annotated[str, Meta(max_length=32)] = ""
+    driver_version: Annotated[str, Meta(max_length=32)] = ""
+    observed_at: Annotated[datetime | None, Meta(description="time of this write")] = None
+    refresh_s: Annotated[
+        float,
+        Meta(
+            description="the agent writes at least this often, even if nothing changes; 0: it writes only "
+            "changes, and the readiness of its pod shows whether it lives",
+            ge=0,
+        ),
+    ] = 0.0
+    devices: Annotated[list[Device], Meta(max_length=DEVICES_MAX)] = []
+    coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
+    findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
+    folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
+    pods: Annotated[list[PodProgress], Meta(max_length=64)] = []
+    kmsg: LogPosition | None = None
+    catalogue_problems: Annotated[
+        list[Annotated[str, Meta(max_length=PROBLEM_BYTES_MAX)]],
+        Meta(
+            description="what of the user's own catalogue is not used, and why; the rest of it is",
+            max_length=PROBLEMS_MAX,
+        ),
+    ] = []
+    served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""
+    hands_off: Annotated[
+        str, Meta(description="the spec's handsOff, once the agent holds no device any more", max_length=63)
+    ] = ""
+
+
+class PodSettings(_Wire, frozen=True, kw_only=True):
+    """What a job's annotations say about reading one pod's log, and what the controller waits for in it."""
+
+    uid: Annotated[str, Meta(max_length=64)]
+    step_template: Annotated[str, Meta(description="literal, with {step} once", max_length=128)] = ""
+    hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
+    awaits_save: Annotated[
+        str,
+        Meta(
+            description="id of a wait: the controller moves the job once its next checkpoint is complete, "
+            "and wants to hear of that at once",
+            max_length=63,
+        ),
+    ] = ""
+
+
+class Signature(_Wire, frozen=True, kw_only=True):
+    """The log lines by which one recipe of a user knows its issue, as templates."""
+
+    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
+    match: Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=32)] = []
+    verify: Annotated[
+        list[Annotated[str, Meta(max_length=300)]],
+        Meta(description="lines that show that the change helped", max_length=4),
+    ] = []
+
+
+class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
+    """Written by the controller alone."""
+
+    pods: Annotated[list[PodSettings], Meta(max_length=64)] = []
+    signatures: Annotated[
+        list[Signature], Meta(description="beside those that every agent knows", max_length=32)
+    ] = []
+    request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
+    hands_off: Annotated[
+        str,
+        Meta(
+            description="id of the step of a repair for which the agent lets go of the node's devices; it "
+            "reads this at its next ask: within 30 s while a device is broken, else within 5 minutes",
+            max_length=63,
+        ),
+    ] = ""
+
+
+class NodeHealth(_Wire, frozen=True, kw_only=True):
+    """Health of one node, as its agent sees it. Same name as the Node, owned by it."""
+
+    api_version: str = API_VERSION
+    kind: str = "NodeHealth"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeHealthSpec = NodeHealthSpec()
+    status: NodeHealthStatus = NodeHealthStatus()

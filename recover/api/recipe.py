@@ -1,0 +1,36 @@
+"""The Recipe object: people's own known issue, and whether it is used. recipe_spec.py has its spec."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.wire.contract import API_VERSION, ObjectMeta
+from recover.api import Condition
+from recover.api.recipe_spec import RecipeSpec
+
+__all__ = ["ACCEPTED", "KIND", "RecipeObject", "RecipeStatus"]
+
+KIND = "Recipe"
+
+ACCEPTED = "Accepted"
+"""The type of the only condition."""
+
+
+class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
+    """Written by the controller alone."""
+
+    observed_generation: Annotated[int, Meta(description="of the spec that the conditions are about")] = 0
+    conditions: Annotated[list[Condition], Meta(max_length=8)] = []
+
+
+class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
+    """A known issue: how it shows, what to change, how to see that it helped. Written by people."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RecipeSpec
+    status: RecipeStatus = RecipeStatus()

@@ -1,0 +1,248 @@
+"""What a recipe is made of. Pure; load.py reads files and objects.py Recipe objects, in one vocabulary.
+The CRD and docs/reference/recipes.md are made from it.
+
+A match is a list of clauses that must all hold, and a clause one test or a choice of tests. Two levels are
+enough for every known issue, read from top to bottom, and fit an API object, whose schema knows no recursion.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.wire.contract import Fault
+
+__all__ = [
+    "KINDS",
+    "Change",
+    "Clause",
+    "Comparison",
+    "EnvIs",
+    "EnvTest",
+    "Framework",
+    "Hold",
+    "LabelRule",
+    "Match",
+    "Placement",
+    "Recipe",
+    "RecipeSpec",
+    "Relation",
+    "RequestIs",
+    "RequestTest",
+    "Test",
+    "Verify",
+]
+
+Sentence = Annotated[str, Meta(min_length=8, max_length=300)]
+Prose = Annotated[str, Meta(max_length=2000)]
+Template = Annotated[str, Meta(max_length=300)]
+Word = Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class _Part(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True, rename="camel"
+):
+    pass
+
+
+class Framework(StrEnum):
+    PADDLE = "paddle"
+    PYTORCH = "pytorch"
+    TENSORFLOW = "tensorflow"
+    JAX = "jax"
+    MINDSPORE = "mindspore"
+    VLLM = "vllm"
+
+
+class RequestIs(StrEnum):
+    REQUESTED = "requested"
+    NOT_REQUESTED = "not-requested"
+    MULTIPLE_OF = "multiple-of"
+    NOT_MULTIPLE_OF = "not-multiple-of"
+
+
+class RequestTest(_Part, frozen=True, kw_only=True):
+    """What the container requests of one resource. A request of 0 is none."""
+
+    name: Word
+    """The resource, as `tencent.com/vcuda-core`."""
+    is_: RequestIs = msgspec.field(name="is")
+    """`requested`, `not-requested`, or requested and (`not-`)`multiple-of` the value."""
+    value: Annotated[int, Meta(ge=0)] = 0
+    """For `multiple-of` and `not-multiple-of`: 100 units of vcuda-core are a whole card."""
+
+
+class EnvIs(StrEnum):
+    SET = "set"
+    UNSET = "unset"
+    EQUALS = "equals"
+    NOT_EQUALS = "not-equals"
+
+
+class EnvTest(_Part, frozen=True, kw_only=True):
+    """A variable in the `env` of the container's template."""
+
+    name: Word
+    """The variable."""
+    is_: EnvIs = msgspec.field(name="is")
+    """`set`, `unset`, `equals` or `not-equals`; a variable that is not there is `not-equals`, too."""
+    value: Annotated[str, Meta(max_length=1024)] = ""
+    """For `equals` and `not-equals`."""
+
+
+class Relation(StrEnum):
+    AT_LEAST = "at-least"
+    AT_MOST = "at-most"
+    NEWER_THAN = "newer-than"
+    OLDER_THAN = "older-than"
+    SAME_MAJOR = "same-major"
+    OTHER_MAJOR = "other-major"
+    MAJORS_BELOW = "majors-below"
+    NOT_MAJORS_BELOW = "not-majors-below"
+    MORE_MAJORS_BELOW = "more-majors-below"
+
+
+class Comparison(_Part, frozen=True, kw_only=True):
+    """Two versions, or two amounts of memory. One that is not known makes the comparison false."""
+
+    left: Word
+    """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
+    is_: Relation = msgspec.field(name="is")
+    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
+    by how many majors left is below right: `majors-below` (exactly), `not-majors-below`,
+    `more-majors-below`."""
+    right: Word
+    """As left."""
+    by: Annotated[int, Meta(ge=0, le=99)] = 0
+    """For the three last relations: how many majors."""
+
+
+class LabelRule(_Part, frozen=True, kw_only=True):
+    """A label of a node, with one of the values, or with a whole number of at least some size."""
+
+    name: Word
+    """The label, as `nvidia.com/gpu.compute.major`."""
+    values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
+    """Any of these. Without values and `atLeast`: the label is there."""
+    at_least: Annotated[str, Meta(max_length=63)] = ""
+    """A whole number, or one captured from the log (`{needed_major}`)."""
+
+
+class Test(_Part, frozen=True, kw_only=True):
+    """Exactly one of these; `where` goes with `log`."""
+
+    log: Template = ""
+    """A template that a line of the log contains."""
+    where: Annotated[list[Comparison], Meta(max_length=4)] = []
+    """With `log`: comparisons that must all hold for values captured from that same line."""
+    exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
+    """A container ended with this status; 128 + n is the signal n."""
+    fault: Fault | None = None
+    """The class of a finding, as `device-lost` or `application`; a wrong one is answered with all of them."""
+    signal: Annotated[str, Meta(max_length=63)] = ""
+    """The code of a finding or of a log error, as `xid-31` or `log-cuda-oom`."""
+    framework: Framework | None = None
+    """What the job runs: `paddle`, `pytorch`, `tensorflow`, `jax`, `mindspore`, `vllm`."""
+    request: RequestTest | None = None
+    """What its container requests."""
+    env: EnvTest | None = None
+    """A variable of its template."""
+    compare: Comparison | None = None
+    """Two facts, or a fact and a value."""
+    label: LabelRule | None = None
+    """A label of the node where it ran."""
+
+
+KINDS = {one.encode_name: one.name for one in msgspec.structs.fields(Test) if one.name != "where"}
+"""The fields of a test of which exactly one is given: as people write them, and our attributes."""
+
+
+class Clause(Test, frozen=True, kw_only=True):
+    """One test, or `anyOf` several."""
+
+    any_of: Annotated[list[Test], Meta(max_length=32)] = []
+    """It is enough that one of these holds."""
+
+
+class Match(_Part, frozen=True, kw_only=True):
+    """When the recipe applies."""
+
+    all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
+    """Each must hold. A clause is one test, or `anyOf` a list of tests."""
+
+    @property
+    def logs(self) -> list[str]:
+        """The templates that it looks for in logs, each once."""
+        tests = (test for clause in self.all_of for test in (clause, *clause.any_of))
+        return list(dict.fromkeys(test.log for test in tests if test.log))
+
+
+class Hold(StrEnum):
+    NEVER = "never"
+    UNLESS_PLACED = "unless-placed"
+    ALWAYS = "always"
+
+
+class Placement(_Part, frozen=True, kw_only=True):
+    """Where the gang may run from now on."""
+
+    avoid_node: bool = False
+    """Not on the node where it failed."""
+    require: Annotated[list[LabelRule], Meta(max_length=8)] = []
+    """Only on nodes that fulfil each of these."""
+    forbid: Annotated[list[LabelRule], Meta(max_length=8)] = []
+    """Not on nodes that fulfil one of these."""
+
+
+class Change(_Part, frozen=True, kw_only=True):
+    """What to do. A template is never edited: what only its owner can change is advice."""
+
+    env: Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
+    """Variables for the new containers. They come by `envFrom`, so an explicit `env` of the template wins."""
+    placement: Placement | None = None
+    """Where the gang may run."""
+    hold: Hold = Hold.NEVER
+    """Stop the crash loop: `always`, or `unless-placed` where no node fulfils the placement."""
+    advise: Prose = ""
+    """What the owner should change, exactly; `{name}` stands for a value that the log gave."""
+
+
+class Verify(_Part, frozen=True, kw_only=True):
+    """How to see that the change helped."""
+
+    log: Annotated[list[Template], Meta(max_length=4)] = []
+    """Lines of which the new containers must print one."""
+    absent: Prose = ""
+    """What it means if they do not."""
+    steps: bool = False
+    """The first new training step, without any line that matched before. What shows later is the next
+    recovery's, and counts against `attempts`."""
+
+
+class RecipeSpec(_Part, frozen=True, kw_only=True):
+    """The `spec` of an object, or the top level of a file, which has its `name` beside them."""
+
+    title: Sentence
+    """The issue in one line."""
+    source: Sentence
+    """Where it is known from."""
+    match: Match
+    """When it applies."""
+    change: Change
+    """What to do then."""
+    verify: Verify | None = None
+    """How to see that it helped; required where the change restarts the job."""
+    attempts: Annotated[int, Meta(ge=1, le=10)] = 1
+    """How often the change is tried for one job before the recipe gives up."""
+    cost: Prose = ""
+    """What the change costs, for people who must agree with it."""
+    disabled: bool = False
+    """It is checked and not used; an object with the name of a built-in recipe switches that one off so."""
+
+
+class Recipe(RecipeSpec, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(max_length=63)]
+    """Small letters, digits and `-`; unique."""

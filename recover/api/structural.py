@@ -1,0 +1,142 @@
+"""A struct as the schema of an API object; crds.py asks for it. It reads the sources of the structs, too.
+
+A field's limits, whether it may be absent, and its description all come from its struct: the description from
+Meta, from the type, or from the docstring below the field.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import itertools
+import sys
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from detectors.wire.contract import OBJECT_BYTES_MAX, NodeHealthStatus
+from recover.api import Condition
+from recover.api.recipe_spec import KINDS, Clause, Test
+from recover.api.schema_size import at_most
+
+__all__ = ["Schema", "structural"]
+
+Schema = dict[str, Any]
+
+_TIME_CHARS_MAX = 35
+"""A time may have any number of digits behind the second, for all that its format says."""
+
+_GIVEN = f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}]"
+_RULES: dict[type[msgspec.Struct], Schema] = {
+    Test: {
+        "rule": f"{_GIVEN}.exists_one(given, given)",
+        "message": f"expected exactly one of {', '.join(KINDS)}",
+    },
+    Clause: {
+        "rule": f"has(self.anyOf) ? !{_GIVEN}.exists(given, given) : {_GIVEN}.exists_one(given, given)",
+        "message": f"expected anyOf alone, or exactly one of {', '.join(KINDS)}",
+    },
+}
+"""What the types of a recipe cannot say and people get wrong first: the API server itself answers it at once.
+All else that is wrong is told in the object's status."""
+
+
+def structural(struct: type[msgspec.Struct]) -> Schema:
+    """A struct as a structural schema: no references, no unions, nothing nullable."""
+    info = types.type_info(struct)
+    assert isinstance(info, types.StructType)
+    schema: Schema = {"type": "object"}
+    if text := inspect.cleandoc(struct.__doc__ or ""):
+        schema["description"] = text
+    said = _docstrings(struct)
+    schema["properties"] = {
+        field.encode_name: said.get(field.name, {}) | _field(field) for field in info.fields
+    }
+    if required := [field.encode_name for field in info.fields if field.required]:
+        schema["required"] = required
+    if struct in _RULES:
+        schema["x-kubernetes-validations"] = [_RULES[struct]]
+    if struct is NodeHealthStatus:
+        schema["x-kubernetes-validations"] = [at_most(OBJECT_BYTES_MAX, schema)]
+    return schema
+
+
+def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
+    """What stands below a field in its struct's source, for `kubectl explain`. A type's own description, or
+    one in Meta, goes before it."""
+    said: dict[str, Schema] = {}
+    for cls in struct.__mro__:
+        if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct:
+            said |= _docstrings_in(cls.__module__).get(cls.__name__, {})
+    return said
+
+
+@functools.cache
+def _docstrings_in(module: str) -> dict[str, dict[str, Schema]]:
+    """By class and field."""
+    found: dict[str, dict[str, Schema]] = {}
+    for cls in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if not isinstance(cls, ast.ClassDef):
+            continue
+        for field, text in itertools.pairwise(cls.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                    found.setdefault(cls.name, {})[name] = {"description": " ".join(doc.split())}
+    return found
+
+
+def _field(field: types.Field) -> Schema:
+    schema = _schema(field.type)
+    if (said := _default(field.default)) is not None:
+        schema["default"] = said
+    return schema
+
+
+def _default(value: object) -> str | int | float | None:
+    """Only defaults that say something: encoders leave them out, and `kubectl get` must still show them."""
+    if isinstance(value, Enum):
+        value = value.value
+    return value if isinstance(value, str | int | float) and value else None
+
+
+def _schema(kind: types.Type) -> Schema:
+    match kind:
+        case types.Metadata(type=inner, extra_json_schema=extra):
+            return (extra or {}) | _schema(inner)
+        case types.UnionType(types=members):  # `X | None`: absent and null are the same to the API server
+            (inner,) = (member for member in members if not isinstance(member, types.NoneType))
+            return _schema(inner)
+        case types.StructType(cls=cls):
+            return structural(cls)
+        case types.EnumType(cls=cls):
+            return {"type": "string", "enum": [member.value for member in cls]}
+        case types.DateTimeType():
+            return {"type": "string", "format": "date-time", "maxLength": _TIME_CHARS_MAX}
+        case types.StrType(min_length=shortest, max_length=longest, pattern=pattern):
+            return _known(type="string", minLength=shortest, maxLength=longest, pattern=pattern)
+        case types.BoolType():
+            return {"type": "boolean"}
+        case types.IntType(ge=least, le=most):
+            return _known(type="integer", format="int64", minimum=least, maximum=most)
+        case types.FloatType(ge=least, le=most):
+            return _known(type="number", format="double", minimum=least, maximum=most)
+        case types.ListType(item_type=item, min_length=shortest, max_length=longest):
+            array = _known(type="array", minItems=shortest, maxItems=longest)
+            return array | _merge_key(item) | {"items": _schema(item)}
+        case types.DictType(value_type=value, max_length=most):
+            return _known(type="object", maxProperties=most) | {"additionalProperties": _schema(value)}
+    raise TypeError(f"{kind} has no place in a structural schema: use a struct, list, map or scalar")
+
+
+def _known(**limits: Any) -> Schema:
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _merge_key(item: types.Type) -> Schema:
+    """Conditions are merged by their type, so that two writers would not overwrite each other's."""
+    if isinstance(item, types.StructType) and item.cls is Condition:
+        return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    return {}

@@ -1,0 +1,136 @@
+"""What a scan of a checkpoint directory answers, and the short form in which a scan pod hands it over.
+
+scan.py fills these; `rekindle checkpoints` prints them; the controller decodes `ScanMessage` from the pod's
+termination message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "Checkpoint",
+    "Repair",
+    "ScanMessage",
+    "ScanResult",
+    "Verdict",
+    "decode_message",
+    "encode_message",
+    "message_of",
+]
+
+MESSAGE_BYTES_MAX = 4096
+"""Kubernetes keeps no more of a container's termination message."""
+
+REJECTED_MAX = 8
+REASON_CHARS_MAX = 200
+REPAIRED_MAX = 9
+"""The tracker, and as many as are rejected."""
+
+
+class Repair(StrEnum):
+    """What a scan may change, where the job's people allow it."""
+
+    TRACKER = "tracker"
+    """The file by which a framework finds its newest checkpoint: it shall name the chosen one."""
+    SET_ASIDE = "set-aside"
+    """Damaged checkpoints that are newer than the chosen one: they are moved out of the framework's sight."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a reader says about one directory. `reason` is plain words, empty when complete; `unread` names a
+    file that was judged by its name and size, since only its owner may read it."""
+
+    complete: bool
+    bytes: int = 0
+    reason: str = ""
+    unread: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """One checkpoint as found on disk.
+
+    `path` is relative to the scanned root, `format` is empty when no reader knows the files, `bytes` counts
+    the files that the checkpoint's own index names (all that could be measured, when it is incomplete).
+    `reason` says why it is incomplete or was excluded, or what of a complete one was not read.
+    """
+
+    step: int
+    path: str
+    format: str
+    complete: bool
+    reason: str
+    bytes: int
+
+
+class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Newest first. `chosen` is the newest complete one that was not excluded; `digests` says what its bytes
+    were compared with, where that was asked for."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    chosen: Checkpoint | None
+    digests: str = ""
+
+
+class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A scan in at most 4096 bytes: the choice, and the newest 8 of those newer that were passed over.
+
+    `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, when
+    there is none). `repaired` says what was changed, or could not be; `tracker` that the framework's own
+    tracker names another checkpoint than the chosen one; `digests` is the scan's. `error` says why nothing
+    could be scanned at all; everything else is then empty.
+    """
+
+    chosen: Checkpoint | None = None
+    rejected: tuple[Checkpoint, ...] = ()
+    found: int = 0
+    passed_over: int = 0
+    repaired: tuple[str, ...] = ()
+    tracker: str = ""
+    digests: str = ""
+    error: str = ""
+
+
+def message_of(result: ScanResult, *, repaired: Sequence[str] = (), tracker: str = "") -> ScanMessage:
+    """Rejected are those before the chosen one in the list: newer, and incomplete or excluded."""
+    newer: list[Checkpoint] = []
+    for found in result.checkpoints:
+        if found == result.chosen:
+            break
+        newer.append(msgspec.structs.replace(found, reason=found.reason[:REASON_CHARS_MAX]))
+    return ScanMessage(
+        chosen=result.chosen,
+        rejected=tuple(newer[:REJECTED_MAX]),
+        found=len(result.checkpoints),
+        passed_over=len(newer),
+        repaired=tuple(line[:REASON_CHARS_MAX] for line in repaired[:REPAIRED_MAX]),
+        tracker=tracker[:REASON_CHARS_MAX],
+        digests=result.digests[:REASON_CHARS_MAX],
+    )
+
+
+def encode_message(message: ScanMessage) -> bytes:
+    """JSON of at most MESSAGE_BYTES_MAX bytes: the oldest rejected are left out first, then what was repaired
+    last, then the error cut."""
+    while len(encoded := msgspec.json.encode(message)) > MESSAGE_BYTES_MAX:
+        if message.rejected:
+            message = msgspec.structs.replace(message, rejected=message.rejected[:-1])
+        elif message.repaired:
+            message = msgspec.structs.replace(message, repaired=message.repaired[:-1])
+        else:
+            assert message.error, "one checkpoint always fits: its path is a short name and its reason is cut"
+            message = msgspec.structs.replace(message, error=message.error[: len(message.error) // 2])
+    return encoded
+
+
+def decode_message(text: str | bytes) -> ScanMessage:
+    """The reverse of `encode_message`. Raises ValueError when the pod wrote something else, or nothing."""
+    try:
+        return msgspec.json.decode(text, type=ScanMessage)
+    except (msgspec.DecodeError, RecursionError) as error:
+        start = text[:80]
+        raise ValueError(f"the scan's termination message {start!r} is not a scan result: {error}") from error

@@ -1,0 +1,198 @@
+"""Makes a framework's own logic load the chosen checkpoint. After scan.py, where the job's people allow it.
+
+Two things, both undone by a rename back; nothing is ever deleted:
+
+    latest -> names the chosen one; what it said is kept as latest.rekindle-before-<mark>
+    global_step60/ -> rekindle-set-aside-<mark>/global_step60/, damaged and newer than the chosen one
+
+A directory of its own, since some frameworks seek `step-60` anywhere in a name. The tracker comes first, so
+that a crash between two changes leaves nothing worse than before; a second run goes on where the first ended.
+All happens in the one directory that is held open: links are neither followed nor moved.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from recover.checkpoints.deepspeed import TRACKER as DEEPSPEED_TRACKER
+from recover.checkpoints.deepspeed import DeepSpeed
+from recover.checkpoints.folder import UNREADABLE, why
+from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
+from recover.checkpoints.megatron_torch import MegatronTorch
+from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
+from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult
+from recover.checkpoints.volume import Descriptor, MountedVolume
+
+__all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
+
+TRACKER_BYTES_MAX = 1024
+SET_ASIDE_MAX = 8
+"""More damaged checkpoints than that are no accident of one save, and a person should look at them."""
+
+_TOO_MANY = f"{{}} damaged checkpoints are newer, more than {SET_ASIDE_MAX}: none is set aside"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Tracker(msgspec.Struct, frozen=True):
+    """A file beside the checkpoints by which a framework finds the one that it loads."""
+
+    name: str
+    says: str
+    should_say: str
+
+    @property
+    def told(self) -> str:
+        return f"{self.name} says {self.says[:60]!a}, so the framework by itself loads that one"
+
+
+def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | None = None) -> Tracker | None:
+    """The tracker of the chosen one's format where it names another; None also if it cannot be read."""
+    if chosen is None:
+        return None
+    if chosen.format == DeepSpeed.name:
+        name, should_say = DEEPSPEED_TRACKER, chosen.path
+    elif chosen.format in (MegatronTorch.name, MegatronTorchDist.name):
+        name, should_say = MEGATRON_TRACKER, str(chosen.step)
+    else:
+        return None
+    try:
+        with _opened(root, volume) as folder:
+            says = _read(folder, name, TRACKER_BYTES_MAX).decode("ascii", "backslashreplace").strip()
+    except OSError:
+        return None
+    return Tracker(name, says, should_say) if says != should_say else None
+
+
+def would_repair(result: ScanResult, tracker: Tracker | None, allowed: Collection[Repair]) -> list[str]:
+    """What `repaired` would do, for a person who has not decided yet."""
+    lines = []
+    if tracker is not None and Repair.TRACKER in allowed:
+        lines.append(f"{tracker.name} would say {tracker.should_say!a} instead of {tracker.says[:60]!a}")
+    damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
+    if len(damaged) > SET_ASIDE_MAX:
+        return [*lines, _TOO_MANY.format(len(damaged))]
+    return [*lines, *(f"{found.path!a} would be set aside: {found.reason}" for found in damaged)]
+
+
+def repaired(
+    root: Path,
+    result: ScanResult,
+    tracker: Tracker | None,
+    allowed: Collection[Repair],
+    mark: str,
+    volume: MountedVolume | None = None,
+) -> list[str]:
+    """Does it. A line for each change that was made, or could not be and why."""
+    lines = []
+    damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
+    try:
+        with _opened(root, volume) as folder:
+            if tracker is not None and Repair.TRACKER in allowed:
+                lines.append(_rewritten(folder, tracker, mark))
+            if len(damaged) > SET_ASIDE_MAX:
+                return [*lines, _TOO_MANY.format(len(damaged))]
+            lines += [
+                _set_aside(folder, name, mark) for found in damaged for name in _names(folder, found.path)
+            ]
+    except OSError as error:
+        lines.append(f"nothing more was repaired: {why(error)}")
+    return lines
+
+
+def _damaged(result: ScanResult) -> list[Checkpoint]:
+    """Newer than the chosen one, and incomplete by what is written there: not by what could not be read."""
+    chosen = result.chosen
+    if chosen is None:
+        return []
+    newer = (found for found in result.checkpoints if found.step > chosen.step)
+    return [found for found in newer if not found.complete and UNREADABLE not in found.reason]
+
+
+def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
+    """The old content is kept, then the file replaced at once."""
+    try:
+        mode = stat.S_IMODE(os.stat(tracker.name, dir_fd=folder, follow_symlinks=False).st_mode)
+        kept = f"{tracker.name}.rekindle-before-{mark}"
+        if not _is_there(folder, kept):
+            _replace(folder, kept, _read(folder, tracker.name, TRACKER_BYTES_MAX), mode)
+        _replace(folder, tracker.name, tracker.should_say.encode(), mode)
+    except OSError as error:
+        return f"{tracker.name} could not be rewritten: {why(error)}; it still says {tracker.says[:60]!a}"
+    return f"{tracker.name} says {tracker.should_say!a} now; it said {tracker.says[:60]!a}, kept in {kept}"
+
+
+def _names(folder: int, path: str) -> list[str]:
+    """Of a checkpoint that is several files, all those that share its name."""
+    if _is_there(folder, path):
+        return [path]
+    return sorted(name for name in os.listdir(folder) if name.rpartition(".")[0] == path) or [path]
+
+
+def _set_aside(folder: int, name: str, mark: str) -> str:
+    aside = f"rekindle-set-aside-{mark}"
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            return f"{name!a} could not be set aside: it is neither a directory nor a plain file"
+        if not _is_there(folder, aside):
+            os.mkdir(aside, dir_fd=folder)
+        inside = os.open(aside, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            if _is_there(inside, name):
+                return f"{name!a} could not be set aside: {aside} has one of that name already"
+            os.rename(name, name, src_dir_fd=folder, dst_dir_fd=inside)
+            os.fsync(inside)
+        finally:
+            os.close(inside)
+        os.fsync(folder)
+    except OSError as error:
+        return f"{name!a} could not be set aside: {why(error)}"
+    return f"{name!a} was moved to {aside}"
+
+
+@contextmanager
+def _opened(root: Path, volume: MountedVolume | None) -> Iterator[int]:
+    directory: Descriptor = (volume or MountedVolume()).find(root.absolute()).open_directory()
+    yield directory.number  # open as long as this frame knows of it
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read(folder: int, name: str, limit_bytes: int) -> bytes:
+    """At most so many bytes of a plain file. Raises OSError, also where it is a link."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file")
+        return os.read(descriptor, limit_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
+    """The file holds what it held or, on the disk, all of this. What a crash has left is written over."""
+    new = f"{name}.rekindle-new"
+    descriptor = os.open(new, _WRITE, mode, dir_fd=folder)
+    try:
+        os.fchmod(descriptor, mode)
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+    os.fsync(folder)

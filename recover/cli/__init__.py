@@ -1,0 +1,6 @@
+"""The commands of the controller's side, one file *_command.py for each; nobody imports it but entry points.
+
+In: arguments.
+Out: what is printed, and an exit status.
+Touches: everything below it, the terminal, and with `leave` the cluster.
+"""

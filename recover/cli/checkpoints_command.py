@@ -1,0 +1,259 @@
+"""`rekindle checkpoints scan DIR`: which checkpoints are there, and which one a resume would take.
+
+Also the scan pod's command, with --message-file. Its image has no typer and its start counts towards the
+job's recovery, so the arguments are read by argparse, and rich is loaded only to draw the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from detectors.commands.arguments import Parser, told_to_choose
+from detectors.commands.exit_status import Exit
+from recover.checkpoints import READERS
+from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
+from recover.checkpoints.folder import why
+from recover.checkpoints.generic import Generic
+from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
+from recover.checkpoints.scan import TIME_S, ScanError, scan
+from recover.checkpoints.scan_result import Repair, ScanMessage, ScanResult, encode_message, message_of
+from recover.checkpoints.set_aside import repaired, tracker_of, would_repair
+from recover.checkpoints.volume import MountedVolume
+from recover.cli.output import Output, add_output, print_data
+
+__all__ = ["run"]
+
+_PIPED_COLUMNS = 160
+"""Without a terminal there is no width to ask for, and a reason should stay readable."""
+_NO_NAMES = (
+    "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
+    "ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
+)
+_ABOUT = "Look at training checkpoints."
+_COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete one."}
+
+
+def run(args: list[str]) -> int:
+    """The command's exit status."""
+    if args[:1] != ["scan"]:
+        return told_to_choose("checkpoints", _ABOUT, _COMMANDS, args)
+    parser = _parser()
+    try:
+        options = parser.parse_args(args[1:])
+        if (options.format == Generic.name) != (options.marker is not None):
+            parser.error("--format generic needs --marker, and no other format has one")
+        if options.write and not options.repair:
+            parser.error("--write needs --repair")
+        if (options.volume is None) != (options.mounted_at is None):
+            parser.error("--volume and --mounted-at need each other")
+    except SystemExit as end:  # argparse has printed its message or the help
+        return int(end.code or 0)
+    try:
+        return _scan(options)
+    except BrokenPipeError:  # `| head` has seen enough; the interpreter must not complain at its last flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.GOOD
+
+
+def _scan(options: argparse.Namespace) -> int:
+    message_file: Path | None = options.message_file
+    try:
+        volume = _volume(options)
+        result = scan(
+            options.dir,
+            format_name=options.format,
+            template=options.marker,
+            exclude=frozenset(options.exclude),
+            until_chosen=message_file is not None,
+            digests=options.digests,
+            time_s=options.time,
+            volume=volume,
+            other_user=options.other_user,
+        )
+        lines = _repair(options, result, volume)
+        if message_file is not None:
+            tracker = tracker_of(options.dir, result.chosen, volume)
+            told = tracker.told if tracker is not None else ""
+            _write(message_file, message_of(result, repaired=lines, tracker=told))
+    except ScanError as error:
+        print(f"rekindle: {error}", file=sys.stderr)
+        if message_file is not None:
+            _write(message_file, ScanMessage(error=str(error)))
+        return Exit.UNUSABLE
+    except OSError as error:
+        print(f"rekindle: the message file cannot be written: {error}", file=sys.stderr)
+        return Exit.UNUSABLE
+
+    if options.output != Output.TABLE:
+        print_data(result, options.output)
+    elif message_file is None:
+        _print_table(options.dir, result)
+        _print_notes(options, result, lines)
+    return Exit.GOOD if result.chosen is not None else Exit.NO_ANSWER
+
+
+def _volume(options: argparse.Namespace) -> MountedVolume | None:
+    """Raises ScanError."""
+    if options.volume is None:
+        return None
+    try:
+        return MountedVolume(options.volume, options.mounted_at)
+    except OSError as error:
+        raise ScanError(f"{options.volume}: {why(error)}; expected the folder of a volume") from error
+
+
+def _repair(options: argparse.Namespace, result: ScanResult, volume: MountedVolume | None) -> list[str]:
+    """What was changed in the directory, or without --write what would be."""
+    tracker = tracker_of(options.dir, result.chosen, volume)
+    if options.write:
+        return repaired(options.dir, result, tracker, options.repair, options.mark, volume)
+    return would_repair(result, tracker, options.repair)
+
+
+def _parser() -> argparse.ArgumentParser:
+    formats = [reader.name for reader in READERS]
+    command = Parser(
+        "checkpoints scan",
+        "List the checkpoints of a directory, newest first, and choose the newest complete one. Only names, "
+        "sizes and headers are read, and nothing is changed without --write.",
+        positional="DIR",
+        example="rekindle checkpoints scan /ckpt",
+    )
+    command.add_argument("dir", type=Path, metavar="DIR", help="The directory that holds step-40/ and so on.")
+    command.add_argument(
+        "--format", choices=formats, metavar="NAME",
+        help=f"The only format to accept (default: by file names): {', '.join(formats)}.",
+    )  # fmt: skip
+    command.add_argument(
+        "--marker", type=_marker, metavar="FILE",
+        help=f"Of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}.",
+    )  # fmt: skip
+    add_output(command)
+    command.add_argument(
+        "--exclude", type=int, action="append", default=[], metavar="STEP",
+        help="Never choose this step, because it failed to load; may be repeated.",
+    )  # fmt: skip
+    command.add_argument(
+        "--message-file", type=Path, metavar="FILE",
+        help="Write the result in at most 4096 bytes for the controller, and print nothing; "
+        "those older than the chosen one are not examined.",
+    )  # fmt: skip
+    command.add_argument(
+        "--digests", action="store_true",
+        help="Read every byte of the chosen one and compare it with the digests that its format stores.",
+    )  # fmt: skip
+    command.add_argument(
+        "--time", type=_seconds, default=TIME_S, metavar="SECONDS",
+        help=f"How long to look at most (default: {TIME_S:g}); inf with --digests has all of it read.",
+    )  # fmt: skip
+    command.add_argument(
+        "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
+        help=f"Say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}.",
+    )  # fmt: skip
+    command.add_argument(
+        "--write", action="store_true",
+        help="Do what --repair says; only while no training writes there. Nothing is deleted.",
+    )  # fmt: skip
+    command.add_argument(
+        "--volume", type=Path, metavar="FOLDER",
+        help="Where the training's volume is mounted here; DIR is then the training's path, and only links "
+        "that stay in the volume are followed.",
+    )  # fmt: skip
+    command.add_argument(
+        "--mounted-at", type=_absolute, metavar="PATH",
+        help="Where the training mounts the volume of --volume.",
+    )  # fmt: skip
+    command.add_argument(
+        "--other-user", action="store_true",
+        help="The training runs as another user: choose nothing older in place of what may not be read here.",
+    )  # fmt: skip
+    command.add_argument(
+        "--mark", type=_name, default="by-hand", metavar="NAME",
+        help="Ends the names of what --write keeps (default: by-hand).",
+    )  # fmt: skip
+    return command
+
+
+def _allowed(text: str) -> frozenset[Repair]:
+    try:
+        return parse_repair(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!a}: expected {REPAIR_EXPECTED}") from error
+
+
+def _name(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]{0,199}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!a}: expected letters, digits, dots and dashes")
+    return text
+
+
+def _absolute(text: str) -> PurePosixPath:
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!a}: expected an absolute path")
+    return PurePosixPath(text)
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if (found := float(text)) >= 0:  # nan is not
+            return found
+    raise argparse.ArgumentTypeError(f"{text!a}: expected seconds, 0 or more")
+
+
+def _marker(text: str) -> Template:
+    try:
+        return parse_marker(text)
+    except TemplateError as error:
+        raise argparse.ArgumentTypeError(f"{text!a}: {error}; expected {MARKER_EXPECTED}") from error
+
+
+def _write(path: Path, message: ScanMessage) -> None:
+    """In place: the kubelet has bind-mounted the file, so it cannot be replaced by a rename."""
+    path.write_bytes(encode_message(message))
+
+
+def _print_table(root: Path, result: ScanResult) -> None:
+    from rich.console import Console  # noqa: PLC0415  not in the scan pod's image
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table("step", "path", "format", "complete", "size", box=None, header_style="bold")
+    table.add_column("reason", overflow="fold")
+    for found in result.checkpoints:
+        mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
+        style = "green" if mark == "chosen" else "" if found.complete else "dim"
+        row = (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
+        table.add_row(*row, style=style)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_PIPED_COLUMNS)
+    if result.checkpoints:
+        console.print(table)
+    if result.chosen is None:
+        told = f"No complete checkpoint in {str(root)!a}."
+    else:
+        told = f"A resume takes step {result.chosen.step} ({root / result.chosen.path})."
+    console.print(told, markup=False, soft_wrap=True)
+
+
+def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:
+    if not result.checkpoints and options.marker is None:
+        print(_NO_NAMES)
+    if result.digests:
+        print(result.digests)
+    if options.repair and not lines:
+        print("Nothing is to be repaired.")
+    for line in lines:
+        print(line)
+
+
+def _size(count_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:.1f} TiB"

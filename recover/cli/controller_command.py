@@ -1,0 +1,151 @@
+"""`rekindle controller`: the daemon's arguments, and its life from start to signal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+import uuid
+from pathlib import Path
+
+import structlog
+
+from detectors.client.kubeapi import KubeApi
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError, load
+from recover.kube.arguments import add_connection, connection
+from recover.kube.clock import WallClock
+from recover.kube.fenced import Fenced
+from recover.kube.lease import Elector, LeaseLostError
+from recover.kube.rest import RestCluster
+from recover.policy.settings import Settings
+from recover.runtime.controller import Controller
+from recover.runtime.telemetry import Metrics, configure_logs
+from recover.runtime.web import serve
+
+__all__ = ["run"]
+
+EXIT_LEASE_LOST = Exit.NO_ANSWER
+
+log = structlog.get_logger(__name__)
+
+
+def run(args: list[str]) -> int:
+    """The daemon, until a signal ends it. Its exit status; EXIT_LEASE_LOST at once when another controller
+    may lead."""
+    options = _parser().parse_args(args)
+    configure_logs(options.log_level)
+    try:
+        settings = load(options.settings, options.set, Settings)
+        asyncio.run(_main(options, settings))
+    except SettingsError as error:
+        print(f"rekindle controller: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "controller",
+        "Name the culprit of a fault, quarantine its node, restart the whole gang from its last complete "
+        "checkpoint, and prove by new steps that it resumed. Mode observe (the default) only says what would "
+        "be done.",
+        example="rekindle controller --kubeconfig FILE --set mode=observe",
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE", type=Path, help="Settings as TOML (docs/reference/settings.md)."
+    )
+    parser.add_argument(
+        "--set",
+        metavar="GROUP.FIELD=VALUE",
+        action="append",
+        default=[],
+        help="One setting, as mode=recover or timing.settle_s=1; may be repeated.",
+    )
+    add_connection(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="0.0.0.0:9100",
+        help="Where /healthz, /readyz and /metrics are served; port 0 is a free one (default: %(default)s).",
+    )
+    parser.add_argument(
+        "--identity",
+        metavar="NAME",
+        default="",
+        help="Who holds the lease: the pod's name (default: host name and a random suffix). A controller "
+        "started anew under the same name leads at once, so no two that may live at once can share one.",
+    )
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="What is logged: debug, info (default), warning or error.",
+    )
+    return parser
+
+
+async def _main(options: argparse.Namespace, settings: Settings) -> None:
+    if not settings.lease.is_in_order:
+        lease = settings.lease
+        raise SettingsError(
+            f"settings lease: duration_s {lease.duration_s}, renew_deadline_s {lease.renew_deadline_s}, "
+            f"retry_s {lease.retry_s}: expected duration_s > renew_deadline_s > retry_s"
+        )
+    host, _, port = options.listen.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
+    credentials = await connection(options)
+    identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    sender = f"rekindle-controller/{identity}"
+    async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=sender) as own:
+        elector = Elector(RestCluster(own), settings, identity, WallClock())
+        async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:
+            fenced = Fenced(RestCluster(api), elector)
+            controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading, elector.check)
+            try:
+                runner = await serve(controller, host or "0.0.0.0", int(port))
+            except OSError as error:
+                raise SettingsError(f"--listen {options.listen}: cannot listen there: {error}") from error
+            log.info("controller starts", mode=settings.mode, server=credentials.server, identity=identity)
+            try:
+                await _work(controller, elector, fenced)
+            finally:
+                await runner.cleanup()
+    log.info("controller ended")
+
+
+async def _work(controller: Controller, elector: Elector, fenced: Fenced) -> None:
+    """Until a signal comes. Then the last writes are answered first, so that the lease can be given away."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    async with asyncio.TaskGroup() as group:
+        electing = group.create_task(_elect(elector))
+        working = group.create_task(_control(controller, elector))
+        await stop.wait()
+        await fenced.close()
+        working.cancel()
+        electing.cancel()
+    await elector.release()
+
+
+async def _control(controller: Controller, elector: Elector) -> None:
+    await elector.looked.wait()
+    await controller.run()
+
+
+async def _elect(elector: Elector) -> None:
+    """Once the lease is lost nothing of this process may go on, not even its cleaning up: the kubelet starts
+    a new one, which stands by."""
+    try:
+        await elector.run()
+    except LeaseLostError as error:
+        log.error("the lease is lost, ending at once", why=str(error), exit_status=EXIT_LEASE_LOST)
+        os._exit(EXIT_LEASE_LOST)

@@ -1,0 +1,94 @@
+"""`rekindle enable -f FILE`: prints the manifest as it must be for its jobs to be restarted.
+
+It changes nothing in a cluster. Where it ends with an error, nothing is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from detectors.commands.exit_status import Exit
+from detectors.text.strict import BadValueError
+from recover.checkpoints.annotation import LocationError, parse
+from recover.cli.enable_manifest import KINDS, enabled
+from recover.cli.enable_text import rewritten
+from recover.cli.options import run as run_command
+from recover.doctor.case import Severity
+from recover.doctor.manifest import cases
+from recover.doctor.report import examined
+from recover.recipes.load import built_in
+from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
+from recover.stories.words import printable
+
+__all__ = ["run"]
+
+_LOST = "comments and layout are lost: the change could not be written into this text as it stands"
+
+
+def run(args: list[str]) -> int:
+    """The command's exit status."""
+    example = "rekindle enable -f job.yaml --checkpoint /ckpt | kubectl create -f -"
+    return run_command(_enable, args, "enable", example)
+
+
+def _enable(
+    file: Annotated[
+        str,
+        typer.Option("--file", "-f", metavar="FILE", help="The manifest, YAML or JSON; - is standard input."),
+    ],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="PATH[;format=NAME]", help="Where the checkpoints lie in the containers."),
+    ] = None,
+) -> None:
+    """Print a manifest with what its jobs need to be restarted: consent, and an envFrom that tells resumed
+    ranks where to go on. All else stays as it is. Nothing in a cluster is changed. What will not work in
+    spite of it is told on standard error, as `rekindle doctor` finds it."""
+    name = name_of(file)
+    try:
+        if checkpoint is not None:
+            parse(checkpoint)
+        text = read_text(file)
+        answer = enabled(documents(text, name), name, checkpoint or "")
+        changed = rewritten(text, answer.documents)
+    except LocationError as error:
+        _tell(f"--checkpoint {error.why}. The manifest is not printed.")
+        raise typer.Exit(Exit.UNUSABLE) from error
+    except (BadValueError, ManifestError) as error:
+        _tell(str(error))
+        raise typer.Exit(Exit.UNUSABLE) from error
+    except RecursionError as error:
+        _tell(f"{name}: nested too deeply, or a part that contains itself; expected YAML or JSON of a job")
+        raise typer.Exit(Exit.UNUSABLE) from error
+    for note in (*answer.notes, *_doubts(answer.documents, name)):
+        _tell(note)
+    if changed is None:
+        _tell(f"{name}: {_LOST}")
+        changed = yaml.safe_dump_all(answer.documents, sort_keys=False, allow_unicode=True)
+    print(changed, end="")
+    if answer.jobs == 0:
+        _tell(f"{name}: nothing to enable in it: expected one of {', '.join(KINDS)}")
+        raise typer.Exit(Exit.NO_ANSWER)
+
+
+def _doubts(documents: list[Any], name: str) -> Iterator[str]:
+    """What doctor finds in the jobs as they are now, but for mere advice."""
+    try:
+        found, _ = cases(documents, name, built_in(), datetime.now(UTC))
+    except BadValueError as error:  # the API server refuses it as well
+        yield f"{error}; what will not work is not told"
+        return
+    for case in found:
+        for finding in examined(case).findings:
+            if finding.severity is not Severity.ADVICE:
+                yield f"{name}: {case.called}: {finding.what}: {finding.means}; fix: {finding.fix}"
+
+
+def _tell(text: str) -> None:
+    print(f"rekindle: {printable(text)}", file=sys.stderr)

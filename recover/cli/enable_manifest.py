@@ -1,0 +1,126 @@
+"""What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
+
+manifests.py reads the documents, text.py writes the changes into the person's own text; what will not work in
+spite of them, doctor says.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from detectors.text.strict import BadValueError, convert
+from recover.checkpoints.annotation import ANNOTATION
+from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
+from recover.snapshot.manifests import gang_in, objects, told, why_no_job, workload_in
+from recover.workloads import WORKLOADS, Workload
+from recover.workloads.patches import reading_environment
+
+__all__ = ["KINDS", "Enabled", "enabled"]
+
+_TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Job": ("spec", "template"),
+    "JobSet": ("spec", "replicatedJobs", "*", "template", "spec", "template"),
+    "PyTorchJob": ("spec", "pytorchReplicaSpecs", "*", "template"),
+    "PaddleJob": ("spec", "paddleReplicaSpecs", "*", "template"),
+}
+"""Where the pod templates of a kind stand; * is each one of a list or a mapping."""
+KINDS = tuple(w.resource.kind for w in WORKLOADS if w.resource.kind in _TEMPLATES)
+
+
+class _Reference(msgspec.Struct):
+    name: str = ""
+
+
+class _Source(msgspec.Struct):
+    map: _Reference | None = msgspec.field(name="configMapRef", default=None)
+
+
+class _Container(msgspec.Struct):
+    """What is read of the raw container before something is added to it."""
+
+    sources: list[_Source] | None = msgspec.field(name="envFrom", default=None)
+
+
+class Enabled(msgspec.Struct, frozen=True):
+    documents: list[Any]
+    """All of them, in their order. What is no job of ours is as it was."""
+    jobs: int
+    notes: tuple[str, ...]
+    """For the person, one sentence each: what was passed by."""
+
+
+def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
+    """The documents with consent, environment and, if given, that checkpoint annotation in each job.
+
+    Raises BadValueError for a job that is not what its kind should be; it names file, document and field.
+    """
+    changed = copy.deepcopy(list(documents))
+    jobs, notes = 0, []
+    for document, where in objects(changed):
+        workload = _workload(document)
+        if workload is None:
+            notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
+            continue
+        jobs += 1
+        _enable(document, workload, file, where, checkpoint)
+    return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
+
+
+def _workload(document: Any) -> Workload | None:
+    found = workload_in(document)
+    return found if found is not None and found.resource.kind in KINDS else None
+
+
+def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> None:
+    """Changes the job. One whose name the API server makes cannot name its ConfigMap."""
+    gang = gang_in(job, workload, file, where)
+    templates = list(_templates(job, gang.ref.kind, file, where))
+    metadata = job["metadata"]
+    if opt_in(gang, None) is not OptIn.ENABLED:
+        metadata["labels"] = {**(metadata.get("labels") or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
+    if checkpoint:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
+    if gang.ref.name:
+        for template in templates:
+            spec = template["spec"]
+            for container in spec["containers"]:
+                convert(container, _Container, file=file, where=where)
+            listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
+            spec["containers"] = reading_environment(listed, gang)
+
+
+def _templates(job: Any, kind: str, file: str, where: str) -> Iterator[dict[str, Any]]:
+    """The pod templates, each with containers."""
+    for field, template in _at(job, _TEMPLATES[kind], ""):
+        spec = template.get("spec") if isinstance(template, dict) else None
+        containers = spec.get("containers") if spec else None
+        if not containers:
+            raise BadValueError(
+                file=file,
+                where=where,
+                field=f"{field}.spec.containers",
+                value="(none)",
+                expected="expected at least one container",
+            )
+        yield template
+
+
+def _at(value: Any, path: tuple[str, ...], field: str) -> Iterator[tuple[str, Any]]:
+    """What stands there, with the name of its field; nothing where the job has nothing."""
+    if not path:
+        yield field, value
+        return
+    first, *rest = path
+    if first != "*":
+        inner = value.get(first) if isinstance(value, dict) else None
+        yield from _at(inner, tuple(rest), f"{field}.{first}".lstrip("."))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _at(inner, tuple(rest), f"{field}.{name}")
+    else:
+        for number, inner in enumerate(value or []):
+            yield from _at(inner, tuple(rest), f"{field}[{number}]")

@@ -1,0 +1,303 @@
+"""`rekindle leave`: takes back what Rekindle has written on nodes, before it is removed. The chart runs it in
+`helm uninstall`.
+
+Controllers go first: their Deployment is deleted, and the lease taken, so nobody writes beside this command,
+and every write of its own is fenced as theirs were. Until then nothing is changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError, load
+from detectors.wire.contract import NodeHealth
+from recover.api import Incident, Recovery
+from recover.api.marks import REPAIR_OF, SCAN_OF
+from recover.cli.leave_faults import broken_in_service, stays_cordoned
+from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError, NoAnswerError, look
+from recover.cli.leave_requests import LOOK_AGAIN_S, Requests, metadata_of, warn
+from recover.cli.leave_undo import Unfinished, environments, under_way, undo
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.kube.arguments import add_connection, connection
+from recover.kube.clock import WallClock
+from recover.kube.cluster import Cluster
+from recover.kube.errors import NotLeaderError
+from recover.kube.fenced import Fenced
+from recover.kube.lease import LEASE, Elector, LeaseLostError, read_record
+from recover.kube.rest import RestCluster
+from recover.model import decode
+from recover.policy.settings import Settings
+from recover.runtime.mode_keeper import STATE
+from recover.runtime.telemetry import configure_logs
+from recover.workloads import WORKLOADS
+
+__all__ = ["run"]
+
+T = TypeVar("T")
+
+DEADLINE_S = 200.0
+"""Of all of it. Helm waits 300 s unless it is told otherwise."""
+ANSWER_S = 30.0
+"""An API server that is being restarted is away for a moment; a wrong address stays wrong."""
+UNDER_WAY_S = 60.0
+"""Recoveries have this long to end. A repair rarely ends within this time."""
+_HEALTH = msgspec.json.Decoder(NodeHealth)
+_INCIDENT = msgspec.json.Decoder(Incident)
+_RECOVERY = msgspec.json.Decoder(Recovery)
+ROUNDS_MAX = 10
+"""Others write to nodes, too; a patch that comes too late is made anew from what is there then."""
+
+
+def run(args: list[str]) -> int:
+    """The command's exit status."""
+    options = _parser().parse_args(args)
+    configure_logs("warning")
+    try:
+        settings = load(options.settings, options.set, Settings)
+        for line in asyncio.run(_main(options, settings)):
+            warn(line)
+    except SettingsError as error:
+        warn(str(error))
+        return Exit.UNUSABLE
+    except NoAnswerError as error:
+        warn(f"{error}; nothing was changed")
+        return Exit.NO_ANSWER
+    except (CannotLeaveError, ApiError) as error:
+        for line in str(error).splitlines():
+            warn(line)
+        return Exit.BAD
+    print("nothing was changed (dry run)" if options.dry_run else "nothing of Rekindle is left on any node")
+    return Exit.GOOD
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "leave",
+        "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
+        "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
+        "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
+        "while a job is stopped for a restart or a node is being repaired.",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
+    )
+    parser.add_argument("--settings", metavar="FILE", type=Path, help="The controller's settings as TOML.")
+    parser.add_argument(
+        "--set",
+        metavar="GROUP.FIELD=VALUE",
+        action="append",
+        default=[],
+        help="One of its settings, as namespace=NAME; may be repeated.",
+    )
+    add_connection(parser)
+    return parser
+
+
+async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
+    """Returns what no controller will finish, one line each. Raises CannotLeaveError, NoAnswerError."""
+    credentials = await connection(options)
+    identity = f"rekindle-leave_{uuid.uuid4().hex[:8]}"
+    async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=identity) as own:
+        plain = RestCluster(own)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await look(Requests(plain, dry_run=options.dry_run), plain, settings.namespace)
+        except TimeoutError as error:
+            raise NoAnswerError(f"the API server gave no usable answer for {ANSWER_S:g} s") from error
+        if options.dry_run:
+            return await _rehearse(Requests(plain, dry_run=True), settings)
+        elector = Elector(plain, settings, identity, WallClock())
+        async with KubeApi(credentials, user_agent=identity, may_send=elector.check) as api:
+            cluster = Fenced(RestCluster(api), elector)
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    await _wait_for_what_is_under_way(Requests(cluster))
+                    await _end_controllers(Requests(plain), settings)
+                    return await _alone(elector, lambda: _after_the_controllers(Requests(cluster), settings))
+            except TimeoutError as error:
+                raise CannotLeaveError(
+                    f"not done within {DEADLINE_S:g} s{await _waited(plain, elector, settings)}"
+                ) from error
+            finally:
+                await cluster.close()
+                await elector.release()
+
+
+async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
+    """Prints each write of a removal that would begin now. Raises CannotLeaveError if it would be refused."""
+    found = await _under_way(requests)
+    for one in found:
+        requests.say(f"waits up to {UNDER_WAY_S:g} s: {one.words}")
+    await _end_controllers(requests, settings)
+    holder = await _holder(requests, settings)
+    if holder:
+        requests.say(f"waits until {holder} gives away the lease {settings.namespace}/{LEASE}")
+    await _take_back(requests, settings)
+    blocking = [one for one in found if one.blocks]
+    if blocking:
+        hint = f"without --dry-run this command would wait for up to {UNDER_WAY_S:g} s, and then refuse"
+        raise CannotLeaveError(*_told(blocking), hint)
+    return list(_told(found))
+
+
+async def _holder(requests: Requests, settings: Settings) -> str:
+    raw = await requests.get(LEASES, LEASE, settings.namespace)
+    return read_record(raw, duration_s=0).holder if raw is not None else ""
+
+
+async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str:
+    if elector.leading.is_set():
+        return "; it may be run again"
+    if not elector.looked.is_set():
+        return ": the API server gave no usable answer; run this again once it does"
+    lease = f"{settings.namespace}/{LEASE}"
+    try:
+        raw = await cluster.get(LEASES, LEASE, settings.namespace)
+        holder = read_record(raw, duration_s=0).holder or "nobody"
+    except (ApiError, ReplyLost) as error:
+        return f": the lease {lease} cannot be read ({error})"
+    return (
+        f": {holder} still holds the lease {lease}, a controller that was started by hand or in a pod that "
+        "does not end; end it and run this again"
+    )
+
+
+async def _wait_for_what_is_under_way(requests: Requests) -> None:
+    """Raises CannotLeaveError, before anything is changed."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + UNDER_WAY_S
+    told: set[str] = set()
+    while found := await _under_way(requests):
+        if loop.time() >= until_s:
+            blocking = [one for one in found if one.blocks]
+            if blocking:
+                hint = "nothing was changed, since no controller would be left to finish this"
+                raise CannotLeaveError(*_told(blocking), hint)
+            return
+        for one in found:
+            if one.words not in told:
+                requests.say(f"waits: {one.words}")
+        told |= {one.words for one in found}
+        await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _told(found: Iterable[Unfinished]) -> Iterator[str]:
+    for one in found:
+        yield f"{one.words}; {one.needs}"
+
+
+async def _under_way(requests: Requests) -> list[Unfinished]:
+    return under_way(
+        [gang for w in WORKLOADS async for gang in requests.every(w.resource, w.parse)],
+        [one async for one in requests.every(RECOVERIES, _RECOVERY.decode)],
+        [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)],
+    )
+
+
+async def _end_controllers(requests: Requests, settings: Settings) -> None:
+    """Each ends after its last write, and the leader gives its lease away."""
+    await requests.delete(DEPLOYMENTS, CONTROLLER, settings.namespace)
+
+
+async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
+    """While this process holds the lease. Raises what `work` raises, and CannotLeaveError where the lease is
+    not kept."""
+
+    async def work_as_leader() -> T:
+        await elector.leading.wait()
+        return await work()
+
+    electing = asyncio.create_task(elector.run())
+    working = asyncio.create_task(work_as_leader())
+    try:
+        await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await electing
+        return await working
+    except LeaseLostError as lost:
+        hint = "end every other controller and run this again"
+        raise CannotLeaveError(f"the lease was not kept: {lost}; {hint}") from lost
+    finally:
+        for task in (electing, working):
+            task.cancel()
+        await asyncio.gather(electing, working, return_exceptions=True)
+
+
+async def _after_the_controllers(requests: Requests, settings: Settings) -> list[str]:
+    """Returns what no controller will finish, one line each. Raises CannotLeaveError with what the
+    controllers have begun in their last moment, before anything is taken back."""
+    begun = await _under_way(requests)
+    blocking = [one for one in begun if one.blocks]
+    if blocking:
+        hint = "the controllers ended before they could finish this: start them again (helm upgrade), wait, "
+        raise CannotLeaveError(*_told(blocking), f"{hint}and run this again")
+    await _take_back(requests, settings)
+    return list(_told(begun))
+
+
+async def _take_back(requests: Requests, settings: Settings) -> None:
+    """Raises CannotLeaveError with what is left."""
+    repairs = requests.every(JOBS, metadata_of, settings.namespace, labels=REPAIR_OF)
+    for job in [one async for one in repairs]:
+        await requests.delete(JOBS, job.name, job.namespace, with_its_pods=True)
+    for pod in [one async for one in requests.every(PODS, metadata_of, labels=SCAN_OF)]:
+        await requests.delete(PODS, pod.name, pod.namespace)
+    recoveries = [one async for one in requests.every(RECOVERIES, _RECOVERY.decode)]
+    for namespace, name in environments(recoveries):
+        if await _is_environment(requests, name, namespace):
+            await requests.delete(CONFIGMAPS, name, namespace)
+    told: set[str] = set()
+    for _ in range(ROUNDS_MAX):
+        left = [trouble async for trouble in _nodes(requests, told)]
+        if not left:
+            break
+        await asyncio.sleep(LOOK_AGAIN_S)
+    else:
+        raise CannotLeaveError(*left, "it may be run again")
+    await requests.delete(CONFIGMAPS, STATE, settings.namespace)
+
+
+async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
+    """One look at all nodes; what could not be taken back, one line for each node."""
+    now = WallClock().now()
+    health = {one.metadata.name: one async for one in requests.every(NODEHEALTHS, _HEALTH.decode)}
+    incidents = [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)]
+    async for node in requests.every(NODES, lambda raw: decode.node(raw, ())):
+        report = health.get(node.name)
+        fault = broken_in_service(node, report, incidents, now)
+        if fault and node.name not in told:
+            told.add(node.name)
+            requests.say(
+                f"node {node.name}: not changed, though {fault} is open on it and it takes pods; to take it "
+                f"out of service: kubectl cordon {node.name}"
+            )
+        found = undo(node, stays_cordoned(node, report, incidents, now))
+        if found is None:
+            continue
+        try:
+            await requests.patch(found.patch)
+        except (ApiError, ReplyLost, NotLeaderError) as error:
+            if not (isinstance(error, ApiError) and error.not_found):
+                yield f"node {node.name} is not as it was: {error}"
+        else:
+            requests.say(f"node {node.name}: {found.words}")
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+async def _is_environment(requests: Requests, name: str, namespace: str) -> bool:
+    """Somebody else may have one of that name."""
+    raw = await requests.get(CONFIGMAPS, name, namespace)
+    return raw is not None and "REKINDLE_RECOVERY" in msgspec.json.decode(raw, type=_ConfigMap).data

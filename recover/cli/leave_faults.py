@@ -1,0 +1,66 @@
+"""Which nodes stay out of service when Rekindle is removed, and which broken nodes it never took out. Pure.
+
+leave_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
+that GPU, when nothing watches it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from detectors.wire.contract import CoverageState, NodeHealth, Source
+from recover.api import Incident
+from recover.diagnose.answered import answers
+from recover.diagnose.what_counts import is_proof, open_findings, strength
+from recover.model import Node
+from recover.stories.words import FAULTS
+from recover.triage.quarantine import is_released, takes_no_pods
+
+__all__ = ["broken_in_service", "stays_cordoned"]
+
+
+def stays_cordoned(
+    node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
+) -> str:
+    """Returns why a node that Rekindle keeps out of service must stay out, in words; empty if it need not.
+    The node takes pods again only if its agent reports and shows that no fault is open. A node that is merely
+    degraded takes pods already, and a node that a person has released is that person's decision."""
+    if node.quarantine is None or is_released(node) or not takes_no_pods(node):
+        return ""
+    if fault := _proof(node, health, incidents, now):
+        return f"{fault} is open on it"
+    why = _unseen(node, health)
+    return f"{why}, so nobody can tell whether its fault ({node.quarantine.fault}) is over" if why else ""
+
+
+def broken_in_service(
+    node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
+) -> str:
+    """The proven fault of a node that takes pods and that Rekindle has not taken out; empty where there is
+    none."""
+    out = node.unschedulable or node.quarantine is not None
+    return "" if out else _proof(node, health, incidents, now)
+
+
+def _proof(node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime) -> str:
+    about = [incident for incident in incidents if incident.spec.node == node.name]
+    found = [f for f in open_findings(node, health, answers(node, about), now) if is_proof(f)]
+    if not found:
+        return ""
+    worst = max(found, key=strength)
+    device = worst.subject.pci or worst.subject.device
+    return f"{worst.code} ({FAULTS[worst.fault]}{f', {device}' if device else ''})"
+
+
+def _unseen(node: Node, health: NodeHealth | None) -> str:
+    if not node.ready:
+        return "Kubernetes does not hear from it"
+    if health is None:
+        return "no agent reports for it"
+    if node.boot_id and health.status.boot_id != node.boot_id:
+        return "its agent has not reported since it was booted"
+    rows = {row.source: row.state for row in health.status.coverage}
+    if rows.get(Source.KMSG) is not CoverageState.COVERED:
+        return "its agent does not read its kernel log"
+    return ""

@@ -1,0 +1,125 @@
+"""The requests of `rekindle leave`, which are repeated while the API server is away. A dry run writes
+nothing. I/O only; leave_command.py decides the order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import ObjectMeta
+from detectors.wire.resource import Resource
+from recover.kube.cluster import Cluster
+from recover.model.actions import Patch
+
+__all__ = ["LOOK_AGAIN_S", "Requests", "metadata_of", "warn"]
+
+T = TypeVar("T")
+
+LOOK_AGAIN_S = 1.0
+
+
+def warn(text: str) -> None:
+    print(f"rekindle leave: {text}", file=sys.stderr)
+
+
+class Requests:
+    """Prints each write in one line. A dry run prints the same lines, marked as such, and sends nothing that
+    changes anything."""
+
+    def __init__(self, cluster: Cluster, *, dry_run: bool = False) -> None:
+        self._cluster = cluster
+        self.dry_run = dry_run
+
+    def say(self, text: str) -> None:
+        print(f"{text} (dry run)" if self.dry_run else text)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes | None:
+        """Returns None if there is no such object, or no such kind."""
+        try:
+            return await _answered(partial(self._cluster.get, resource, name, namespace))
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return None
+
+    async def every(
+        self, resource: Resource, parse: Callable[[bytes], T], namespace: str = "", labels: str = ""
+    ) -> AsyncIterator[T]:
+        """All objects that can be read; none of a kind that this cluster does not know."""
+        page = ""
+        while True:
+            try:
+                answer = await _answered(
+                    partial(self._cluster.list, resource, namespace=namespace, labels=labels, page=page)
+                )
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                return
+            for item in answer.items:
+                try:
+                    yield parse(bytes(item))
+                except msgspec.MsgspecError as error:
+                    warn(f"one of {resource.plural} cannot be read and is left as it is: {error}")
+            page = answer.next_page
+            if not page:
+                return
+
+    async def delete(
+        self, resource: Resource, name: str, namespace: str, *, with_its_pods: bool = False
+    ) -> None:
+        """Deletes the object. Without `with_its_pods`, the pods of a Job would stay, a reboot under way among
+        them."""
+        if self.dry_run:
+            if await self.get(resource, name, namespace) is None:
+                return
+        else:
+            try:
+                await _answered(
+                    partial(
+                        self._cluster.delete, resource, name, namespace=namespace, foreground=with_its_pods
+                    )
+                )
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                return
+        self.say(f"{resource.kind.lower()} {name} deleted")
+
+    async def patch(self, patch: Patch) -> None:
+        """Patches the very object that was seen. It prints nothing, and is not repeated."""
+        if not self.dry_run:
+            metadata = {**patch.body["metadata"], "uid": patch.uid, "resourceVersion": patch.version}
+            await self._cluster.patch(patch.resource, patch.name, {**patch.body, "metadata": metadata})
+
+
+class _Named(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def metadata_of(raw: bytes) -> ObjectMeta:
+    return msgspec.json.decode(raw, type=_Named).metadata
+
+
+async def _answered(call: Callable[[], Awaitable[T]]) -> T:
+    """Asks again while the API server is overloaded or away, until the caller's deadline."""
+    told = ""
+    while True:
+        try:
+            return await call()
+        except ReplyLost as error:
+            why = str(error)
+        except ApiError as error:
+            if error.status != 429 and error.status < 500:
+                raise
+            why = str(error)
+        if why != told:
+            warn(f"asks again: {why}")
+        told = why
+        await asyncio.sleep(LOOK_AGAIN_S)

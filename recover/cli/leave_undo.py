@@ -1,0 +1,164 @@
+"""What is taken back before Rekindle is removed, and what keeps it from being removed now. Pure.
+
+leave_command.py carries it out, while no controller works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from recover.api import Incident, Recovery, RecoveryStatus
+from recover.api.marks import QUARANTINE, UNHEALTHY
+from recover.api.repair_state import WORKING
+from recover.k8s.kinds import NODES
+from recover.model import Gang, Node, Taint
+from recover.model.actions import Patch
+from recover.model.taints import as_written
+from recover.policy.commands import started_by
+from recover.stories.keys import WRITTEN_BY_US
+from recover.triage.spare_node import SPARE, spare_of
+from recover.workloads.patches import environment_of, old_environment_of
+
+__all__ = ["Undo", "Unfinished", "environments", "under_way", "undo"]
+
+
+class Undo(msgspec.Struct, frozen=True):
+    patch: Patch
+    words: str
+    """What it does, for people."""
+
+
+def undo(node: Node, stays: str = "") -> Undo | None:
+    """Removes all that is ours from the node, in one patch; returns None if nothing is. A person's cordon,
+    and a taint that a person has laid, stay or are restored. A hold keeps Rekindle off a node, but does not
+    protect our marks on it. `stays` says why the node must stay out of service, if it must: then a plain
+    cordon is left on it."""
+    notes = sorted(name for name in node.annotations if name in WRITTEN_BY_US)
+    labels = sorted(name for name in node.labels if name in WRITTEN_BY_US)
+    taints = list(_taints_of_others(node))
+    cordoned = node.quarantine is not None and node.quarantine.cordoned and node.unschedulable
+    spec: dict[str, Any] = {"unschedulable": None} if cordoned else {}
+    if stays:
+        spec = {} if node.unschedulable else {"unschedulable": True}
+    if taints != list(node.taints):
+        spec["taints"] = as_written(taints)
+    if not (notes or labels or spec):
+        return None
+    words = [*_words(node, taints, [*notes, *labels], uncordoned=cordoned and not stays)]
+    if stays:
+        words.append(f"it stays cordoned, since {stays}; once it is mended: kubectl uncordon {node.name}")
+    metadata = {"annotations": dict.fromkeys(notes), "labels": dict.fromkeys(labels)}
+    patch = Patch(
+        what="leave-node",
+        resource=NODES,
+        name=node.name,
+        uid=node.uid,
+        version=node.version,
+        body={"metadata": {field: names for field, names in metadata.items() if names}, "spec": spec},
+    )
+    return Undo(patch, ", ".join(words))
+
+
+def _taints_of_others(node: Node) -> Iterator[Taint]:
+    """As they shall be. A spare's taint belongs to whoever laid it."""
+    spare = spare_of(node)
+    note = spare.kept if spare is not None else None
+    for taint in node.taints:
+        is_spare_of_ours = spare is not None and taint == spare.taint and note is not None and note.laid
+        if taint.key != UNHEALTHY and not is_spare_of_ours:
+            yield taint
+    if spare is not None and spare.lent and note is not None and not note.laid:
+        yield Taint(SPARE, "NoSchedule", note.value)
+
+
+def _words(node: Node, taints: list[Taint], names: list[str], *, uncordoned: bool) -> Iterator[str]:
+    if uncordoned:
+        yield "uncordoned"
+    yield from (f"taint {t.key}={t.value}:{t.effect} removed" for t in node.taints if t not in taints)
+    yield from (f"taint {t.key}={t.value}:{t.effect} laid again" for t in taints if t not in node.taints)
+    yield from (f"{name} removed" for name in names)
+    if QUARANTINE in names and node.quarantine is None and node.unschedulable:
+        yield "it stays cordoned: whose cordon that is cannot be read"
+
+
+class Unfinished(msgspec.Struct, frozen=True):
+    """Something that a controller has begun and that nothing would finish without a controller."""
+
+    words: str
+    needs: str
+    """What a person can do."""
+    blocks: bool
+    """A removal now would do harm: a job would stay stopped, or a node would stay in the middle of a repair.
+    Otherwise the removal waits for it a while, and then names it."""
+
+
+def under_way(
+    gangs: Iterable[Gang], recoveries: Iterable[Recovery], incidents: Iterable[Incident]
+) -> list[Unfinished]:
+    """Jobs whose recovery has not ended yet, and nodes on which a repair does something. A recovery that was
+    given up is already the task of people."""
+    by_place = {(gang.ref.kind, gang.ref.namespace, gang.ref.name): gang for gang in gangs}
+    found = []
+    for recovery in recoveries:
+        ref = recovery.spec.gang
+        if recovery.active:
+            found.append(_unfinished(recovery, by_place.get((ref.kind, ref.namespace, ref.name))))
+    for incident in incidents:
+        repair = incident.status.repair
+        if repair is not None and repair.phase in WORKING:
+            found.append(
+                Unfinished(
+                    f"node {incident.spec.node} is being repaired, in phase {repair.phase}",
+                    f"wait for the end of the repair: rekindle why node/{incident.spec.node}",
+                    blocks=True,
+                )
+            )
+    return sorted(found, key=lambda one: (not one.blocks, one.words))
+
+
+def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
+    ref, status = recovery.spec.gang, recovery.status
+    name, space = recovery.metadata.name, recovery.metadata.namespace
+    if gang is None and status.recreation is not None and status.recreation.definition:
+        return Unfinished(
+            f"{ref} was deleted to be created again, and only Recovery {name} has its definition",
+            f"kubectl get recovery -n {space} {name} -o jsonpath={{.status.recreation.definition}} | "
+            "kubectl create -f - creates it",
+            blocks=True,
+        )
+    if gang is not None and _was_stopped_by(gang, name):
+        return Unfinished(
+            f"{ref} was stopped for a restart and is not started yet" + _said(status),
+            f"{started_by(ref)} starts it without Rekindle",
+            blocks=True,
+        )
+    return Unfinished(
+        f"{ref} is being recovered, in phase {status.phase}" + _said(status),
+        f"it goes on without Rekindle, and nobody checks whether it trains again: rekindle why -n {space} "
+        f"{ref.kind.lower()}/{ref.name}",
+        blocks=False,
+    )
+
+
+def _said(status: RecoveryStatus) -> str:
+    why = f"{status.reason}: {status.message}".strip(": ")
+    return f" ({' '.join(why.split())})" if why else ""
+
+
+def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:
+    """Namespace and name of the ConfigMaps that told resumed ranks where to begin, but those of active
+    recoveries: their ranks may not have read them yet."""
+    named: dict[tuple[str, str], bool] = {}
+    for recovery in recoveries:
+        for name in (environment_of(recovery.spec.gang), old_environment_of(recovery.spec.gang)):
+            place = (recovery.metadata.namespace, name)
+            named[place] = recovery.active or named.get(place, False)
+    return sorted(place for place, active in named.items() if not active)
+
+
+def _was_stopped_by(gang: Gang, recovery: str) -> bool:
+    mark = gang.mark
+    return gang.suspended and mark is not None and mark.did == "stopped" and mark.recovery == recovery

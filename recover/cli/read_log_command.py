@@ -1,0 +1,65 @@
+"""`rekindle read-log FILE`: reads a training's log as the agent would. Changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from recover.cli.output import Output, add_output, print_data
+from recover.cli.read_log_lines import lines_of
+from recover.cli.read_log_reading import read_log
+from recover.cli.read_log_story import told
+from recover.policy.step_words import STEP_TEMPLATE, usable_template
+
+__all__ = ["run"]
+
+_ABOUT = """\
+Read a training's log as the agent would, and tell its steps, checkpoints, stalls and first error.
+
+A log without times is read as if a line came each second. kubectl logs --timestamps prints times."""
+
+
+def run(args: list[str]) -> int:
+    """0: read; 2: wrong usage, or a file that cannot be read."""
+    options = _parser().parse_args(args)
+    template = options.step_template
+    if template and not usable_template(template):
+        return _unusable(f"--step-template {template!r}: expected a literal with {{step}} once")
+    try:
+        if options.file == "-":
+            found = read_log(lines_of(sys.stdin.buffer), template)
+        else:
+            with Path(options.file).open("rb") as file:
+                found = read_log(lines_of(file), template)
+    except OSError as error:
+        return _unusable(f"{options.file}: cannot be read: {error.strerror or error}")
+    if options.output == Output.TABLE:
+        print("\n".join(told(found)))
+    else:
+        print_data(found.answer, options.output)
+    return Exit.GOOD
+
+
+def _unusable(why: str) -> int:
+    print(f"rekindle read-log: {why}", file=sys.stderr)
+    return Exit.UNUSABLE
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "read-log",
+        _ABOUT,
+        positional="FILE",
+        example="kubectl logs --timestamps llm-worker-0 | rekindle read-log -",
+    )
+    parser.add_argument("file", metavar="FILE", help="The log; - is standard input.")
+    parser.add_argument(
+        "--step-template",
+        default="",
+        metavar="TEXT",
+        help=f"Read steps as for a job with the annotation {STEP_TEMPLATE}: TEXT.",
+    )
+    add_output(parser)
+    return parser

@@ -1,0 +1,188 @@
+"""Reads a log as the agent does, and keeps what it reads with the numbers of the lines. Pure.
+
+lines.py brings the lines; story.py tells the answer in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.catalog.log_errors import packaged_log_errors
+from detectors.catalog.signature_rows import packaged_signatures
+from detectors.folds.pods import PodFold
+from detectors.rules import bars, signatures
+from detectors.rules.facts import PodRef
+from detectors.rules.progress import median_step_s
+from detectors.rules.step_lines import Candidate, Save, read
+from detectors.service.settings import Logs
+from detectors.wire.contract import PodSettings
+from recover.cli.read_log_lines import TextLine
+
+__all__ = ["Answer", "FirstError", "KnownIssue", "Marked", "Reading", "Stall", "read_log"]
+
+_TICK = timedelta(seconds=5)
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """A line that names a step; of a checkpoint it may be missing."""
+
+    line: int
+    step: int | None
+
+
+class FirstError(msgspec.Struct, frozen=True):
+    line: int
+    code: str
+    propagated: bool
+    """It tells of a failure elsewhere."""
+    text: str
+
+
+class KnownIssue(msgspec.Struct, frozen=True):
+    line: int
+    recipe: str
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What `-o json` prints: a stable form."""
+
+    steps: list[Marked]
+    armed_at: int | None
+    """From this line on a stall would count."""
+    saves: list[Marked]
+    first_error: FirstError | None
+    known_issues: list[KnownIssue]
+
+
+class Stall(msgspec.Struct, frozen=True):
+    line: int
+    """The last line before it."""
+    after_s: float
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """The answer, and what else a person wants to know."""
+
+    answer: Answer
+    source: str
+    """The row of the catalogue, or the wording, whose number is the step; empty where none is known."""
+    of_epoch: bool
+    rivals: list[str]
+    """Other numbers that rise as well."""
+    unproven: list[str]
+    """Numbers that were read and did not rise."""
+    bars: list[int]
+    """Totals of bars without a name that are not known to be the training's."""
+    median_step_s: float | None
+    """None where the file tells no times."""
+    stalls: list[Stall]
+    saved: bool
+    """Whether a checkpoint is known to be complete."""
+    lines: int
+
+
+class _Named(msgspec.Struct, frozen=True):
+    line: int
+    step: int
+    name: str
+    at: datetime
+    strong: bool
+
+
+def read_log(lines: Iterable[TextLine], template: str = "") -> Reading:
+    """With the agent's own code and its shipped settings."""
+    reader = _Reader(template)
+    for line in lines:
+        reader.line(line)
+    return reader.reading()
+
+
+class _Reader:
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._fold = PodFold(PodRef("", "", "log", ""), Logs(), packaged_log_errors())
+        self._fold.job_settings(PodSettings(uid="log", step_template=template))
+        self._sought = signatures.signatures_of(packaged_signatures())
+        self._named: list[_Named] = []
+        self._saves: list[Marked] = []
+        self._issues: dict[str, int] = {}
+        self._stalls: list[Stall] = []
+        self._armed_at: int | None = None
+        self._error_line = 0
+        self._last: TextLine | None = None
+        self._dated = True
+
+    def line(self, line: TextLine) -> None:
+        self._dated = self._dated and line.is_dated
+        self._silence(line)
+        for name in sorted(signatures.shown_by(signatures.read(self._sought, line.text))):
+            self._issues.setdefault(name, line.number)
+        error = self._fold.errors.error
+        self._fold.line(line.text, line.at)
+        if self._fold.errors.error is not error:
+            self._error_line = line.number
+        if self._armed_at is None and self._fold.progress.first_step is not None:
+            self._armed_at = line.number
+        self._note(line)
+        self._last = line
+
+    def _silence(self, line: TextLine) -> None:
+        """The agent looks at the clock while nothing is printed."""
+        last = self._last
+        if last is None or not line.is_dated or line.at - last.at < _TICK:
+            return
+        if self._fold.tick(line.at):
+            alive_at = self._fold.progress.alive_at or last.at
+            self._stalls.append(Stall(last.number, (line.at - alive_at).total_seconds()))
+
+    def _note(self, line: TextLine) -> None:
+        """Which numbers the line names. Of a line that is written over a terminal shows the last piece."""
+        named: _Named | None = None
+        save: Marked | None = None
+        for piece in bars.pieces(line.text):
+            for one in read(piece, self._template):
+                if isinstance(one, Candidate):
+                    named = _Named(line.number, one.step, one.name, line.at, one.strong)
+                elif isinstance(one, Save):
+                    save = Marked(line.number, one.step)
+        if named is not None:
+            self._named.append(named)
+        if save is not None:
+            self._saves.append(save)
+
+    def reading(self) -> Reading:
+        steps, progress = self._fold.steps, self._fold.progress
+        lead, errors = steps.lead, self._fold.errors
+        believed = {track.name for track in steps.tracks if track.believed}
+        strong = {track.name for track in steps.tracks if track.strong}
+        error = errors.error
+        answer = Answer(
+            steps=[
+                Marked(one.line, one.step)
+                for one in self._named
+                if (one.strong or one.name in strong | believed)
+                and not (lead is not None and one.name == lead.name and one.at < lead.first_at)
+            ],
+            armed_at=self._armed_at,
+            saves=self._saves,
+            first_error=None
+            if error is None
+            else FirstError(self._error_line, error.code, errors.propagated, error.text),
+            known_issues=[KnownIssue(line, name) for name, line in self._issues.items()],
+        )
+        weak_bars = [t for t in steps.tracks if t.name.startswith("bar of ") and not t.strong]
+        return Reading(
+            answer=answer,
+            source=lead.name if lead is not None else "",
+            of_epoch=lead.of_epoch if lead is not None else False,
+            rivals=[track.name for track in steps.rivals],
+            unproven=[t.name for t in steps.tracks if not t.believed and t not in weak_bars],
+            bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
+            median_step_s=median_step_s(progress) if self._dated else None,
+            stalls=self._stalls,
+            saved=self._fold.saves.last is not None,
+            lines=self._last.number if self._last is not None else 0,
+        )

@@ -1,0 +1,130 @@
+"""What was read in a log, in plain words, and which annotation would help. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detectors.catalog.log_errors import Implies, packaged_log_errors
+from detectors.catalog.steps import packaged_steps
+from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
+from recover.cli.read_log_reading import Reading
+from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE
+from recover.stories.words import counted, duration, printable, some
+
+__all__ = ["told"]
+
+_CHARS_MAX = 120
+_NAMES = {
+    TEMPLATE: "the job's own template",
+    PLAIN: "the usual wording of a step",
+    PLAIN_OF_RUN: "the usual wording of a global step",
+    PLAIN_OF_EPOCH: "the usual wording of a step behind an epoch",
+    LOSS_BAR: "a progress bar that shows a loss",
+}
+_IMPLIED = {
+    Implies.MAYBE_OWN: "a failure of this rank, if the program ended there",
+    Implies.PEER_LOST: "a consequence: another rank was gone first",
+    Implies.TIMED_OUT: "a consequence: another rank did not come in time",
+    Implies.TOLD_TO_END: "no failure of this rank: something asked it to end",
+    Implies.SAID_ELSEWHERE: "a launcher's word: why a process failed stands in another line or log",
+}
+
+
+def told(reading: Reading) -> list[str]:
+    parts = (_steps(reading), _saves(reading), _stalls(reading), _errors(reading))
+    return [printable(line) for part in parts for line in part]
+
+
+def _steps(reading: Reading) -> Iterator[str]:
+    steps = reading.answer.steps
+    if reading.answer.armed_at is None or not steps:
+        yield from _unread(reading)
+        return
+    begin, end = steps[0], steps[-1]
+    pace = f", {duration(reading.median_step_s)} each" if reading.median_step_s else ""
+    yield (
+        f"Steps: read from {counted(len(steps), 'line')} of {reading.lines}, step {begin.step} in line "
+        f"{begin.line} to step {end.step} in line {end.line}{pace}."
+    )
+    yield f"  Their number is that of {_called(reading.source)}."
+    yield f"  Rekindle would notice a hang from line {reading.answer.armed_at} on."
+    if reading.of_epoch:
+        yield (
+            "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
+            "from which step it resumed."
+        )
+    for rival in reading.rivals:
+        yield (
+            f"  Another number rises as well, that of {_called(rival)}. If that one is the step, annotate "
+            f"the job with {STEP_TEMPLATE}."
+        )
+
+
+def _unread(reading: Reading) -> Iterator[str]:
+    yield (
+        "Steps: none is known. Rekindle would not notice a hang of this job, and only a newer checkpoint "
+        "would prove that the job trains again."
+    )
+    for name in reading.unproven:
+        yield f"  The number of {_called(name)} was read, and did not rise often enough to be a step."
+    if reading.bars:
+        total = max(reading.bars)
+        yield (
+            f"  A progress bar without a name counts to {total}. If that is the training's, annotate the "
+            f"job with {STEP_TEMPLATE}: '| {{step}}/{total} ['."
+        )
+    else:
+        yield (
+            "  If a line tells the step, annotate the job with the words around the number, such as "
+            f"{STEP_TEMPLATE}: 'step {{step}}/', and try it here with --step-template."
+        )
+
+
+def _saves(reading: Reading) -> Iterator[str]:
+    saves = reading.answer.saves
+    if not saves:
+        yield "Checkpoints: no line tells of one."
+        return
+    numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
+    yield f"Checkpoints: {counted(len(saves), 'line')} of the log, for {some(numbers, 4)}."
+    if not reading.saved:
+        yield (
+            "  No line shows when a checkpoint is complete. If a node of the job becomes degraded, Rekindle "
+            "moves the job after timing.checkpoint_grace_s, and not at its next checkpoint."
+        )
+
+
+def _stalls(reading: Reading) -> Iterator[str]:
+    for stall in reading.stalls:
+        yield (
+            f"Stall: after line {stall.line} no step came for {duration(stall.after_s)}, and Rekindle would "
+            f"have restarted the job. If the pause is healthy, annotate the job with a longer {HANG_TIMEOUT}."
+        )
+
+
+def _errors(reading: Reading) -> Iterator[str]:
+    error = reading.answer.first_error
+    if error is None:
+        yield "First error: none."
+    else:
+        kind = _IMPLIED.get(_implies(error.code), "a failure of this rank")
+        yield f"First error: {error.code} in line {error.line}, {kind}: {error.text[:_CHARS_MAX]}"
+    for issue in reading.answer.known_issues:
+        yield f"Known issue: {issue.recipe} in line {issue.line}. See: rekindle recipes show {issue.recipe}"
+
+
+def _implies(code: str) -> Implies:
+    return next((row.implies for row in packaged_log_errors() if row.code == code), Implies.OWN_FAULT)
+
+
+def _called(name: str) -> str:
+    catalog = packaged_steps()
+    rows = {row.name: row.framework for row in catalog.steps}
+    rows |= {f"bar {row.name}": row.framework for row in catalog.bars}
+    if name in rows:
+        return f"the lines of {rows[name]}"
+    if name.startswith("bar of "):
+        return f"the progress bar that counts to {name.removeprefix('bar of ')}"
+    if name in _NAMES:
+        return _NAMES[name]
+    return f"the line {name.removeprefix('wording of ')[:_CHARS_MAX]!r}"

@@ -1,0 +1,113 @@
+"""What has answered a node's findings, and which of them: releases, returns and closed Incidents. Pure.
+
+An answer is about what was known when it was given. How far that went is told by the node's own log, which
+numbers its records: a later record is news, also where the node's clock is hours behind or ahead. Only for
+what goes on are times compared, and for an answer that an earlier version wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.wire.contract import Fault, Finding, NodeHealth
+from recover.api import Answered, Incident
+from recover.api.repair_state import RepairPhase
+from recover.diagnose.goes_on import CLOCKS_APART, SETTLED, is_shown_after, shown_at
+from recover.model import Node
+
+__all__ = ["Answer", "answered", "answers", "as_news", "known_of", "went_on_after"]
+
+_UNTOLD = timedelta(seconds=660)
+"""An agent may hold back for 600 s that a known fault goes on (`publishing.refresh_s`); then it writes."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    at: datetime
+    known: Answered | None = None
+
+    def covers(self, finding: Finding, now: datetime) -> bool:
+        """It answers the finding, as that is known now."""
+        if self.known is None or not finding.sequence:
+            return not is_shown_after(finding, self.at, now)
+        return self.knew(finding) and not _goes_on(finding, self.at, self.known, now)
+
+    def knew(self, finding: Finding) -> bool:
+        """The finding had begun, as far as anybody knew."""
+        if self.known is None or not finding.sequence:
+            return finding.first_seen <= self.at
+        return finding.boot_id == self.known.boot_id and finding.sequence <= self.known.sequence
+
+
+def _goes_on(finding: Finding, at: datetime, known: Answered, now: datetime) -> bool:
+    """The known finding was shown again. The node's clock and ours are compared only where the agent's last
+    word before the answer fits to it; else what the agent can have held back then tells nothing."""
+    last_word = known.last_seen or at
+    is_in_time = last_word <= at <= last_word + _UNTOLD
+    shown = shown_at(finding)
+    return (is_in_time and at < shown and finding.last_seen <= now) or last_word + _UNTOLD < shown
+
+
+def answers(node: Node, incidents: Iterable[Incident] = ()) -> tuple[Answer, ...]:
+    """The last release or return of the node, and each close of an Incident of it.
+
+    An Incident that closed because its Node object was deleted, or because it proved to be another one's,
+    answers nothing. Nor does a close of which no log tells how far it goes answer what was shown just before
+    it: an agent may be about to report something new, by a clock that is a little behind. That of a repair
+    does, as will the release that follows it.
+    """
+    released = () if node.released_at is None else (Answer(node.released_at, node.answered),)
+    closes = tuple(
+        Answer(i.status.closed_at - _tolerance(i), i.status.answered)
+        for i in incidents
+        if i.status.closed_at is not None
+        and i.spec.fault is not Fault.HOST
+        and not i.status.unanswered
+        and not i.status.superseded_by
+    )
+    return released + closes
+
+
+def _tolerance(incident: Incident) -> timedelta:
+    repair = incident.status.repair
+    is_repaired = repair is not None and repair.phase is RepairPhase.RETURNED
+    return timedelta() if is_repaired or incident.status.answered is not None else CLOCKS_APART
+
+
+def answered(finding: Finding, given: Iterable[Answer], now: datetime) -> bool:
+    return any(answer.covers(finding, now) for answer in given)
+
+
+def known_of(node: Node, health: NodeHealth | None) -> Answered | None:
+    """How far the log of the node's present boot is known; None where no agent tells."""
+    status = health.status if health is not None else None
+    if status is None or not status.boot_id or status.boot_id != (node.boot_id or status.boot_id):
+        return None
+    mine = [finding for finding in status.findings if finding.boot_id == status.boot_id]
+    read = status.kmsg.sequence if status.kmsg is not None and status.kmsg.boot_id == status.boot_id else 0
+    times = [finding.last_seen for finding in mine]
+    if status.observed_at is not None:
+        times.append(status.observed_at)
+    return Answered(
+        boot_id=status.boot_id,
+        sequence=max([read, *(finding.sequence for finding in mine)]),
+        last_seen=max(times, default=None),
+    )
+
+
+def went_on_after(finding: Finding, given: Collection[Answer]) -> datetime | None:
+    """The last answer to the open finding, which was shown again since; None for one that is news."""
+    return max((answer.at for answer in given if answer.knew(finding)), default=None)
+
+
+def as_news(finding: Finding, given: Collection[Answer]) -> Finding:
+    """As if it had begun when it was shown anew; by a clock that is behind, when it came to be news."""
+    again = went_on_after(finding, given)
+    if again is not None:
+        return msgspec.structs.replace(finding, first_seen=again + SETTLED)
+    since = max((answer.at for answer in given if answer.known is not None), default=None)
+    if since is None or not finding.sequence or finding.first_seen >= since:
+        return finding
+    return msgspec.structs.replace(finding, first_seen=since, last_seen=max(since, finding.last_seen))

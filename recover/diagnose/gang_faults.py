@@ -1,0 +1,260 @@
+"""Gangs that failed by themselves: no hardware finding explains it. Pure.
+
+An application is blamed only where the sources that could have shown a node's fault were covered; otherwise
+nobody is, and the restart avoids the node where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from detectors.wire.contract import Fault, Origin, Severity
+from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.apart import Apart, about_gang
+from recover.diagnose.coverage import looked_at, not_covered
+from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
+from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
+from recover.diagnose.first_step import first_step_due, steps_are_readable
+from recover.diagnose.mended import trains_on, trains_without
+from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
+from recover.diagnose.starts import departed, new_pods
+from recover.model import Gang, Pod, PodPhase, World
+from recover.policy.settings import Timing
+
+__all__ = ["GangState", "gang_faults", "gang_state"]
+
+_SUSPECTS_MAX = 8
+_OUTSIDE = {
+    "deleted": "its pod was taken away",
+    "node-gone": "its node is gone",
+    "evicted": "its kubelet has ended its pod",
+    "made-way": "its kubelet has ended its pod for the machine's shutdown, or for a pod of the node's own",
+    "not-admitted": "its kubelet has refused its pod",
+}
+"""Losses that are not the program's own."""
+_IN_PLACE = "restarted in place"
+_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
+"""Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
+
+
+class GangState(msgspec.Struct, frozen=True):
+    """What a gang's own pods say at this moment."""
+
+    gang: Gang
+    pods: tuple[Pod, ...]
+    losses: tuple[Loss, ...]
+    dead: bool
+    stalled_at: datetime | None
+    first_step_due: datetime | None = None
+    """Until when a gang may take for its first step, if all its ranks run and none has made one."""
+
+    @property
+    def suspicious(self) -> bool:
+        """Something is wrong, but time must tell whether the gang is dead: look again soon."""
+        return bool(self.losses) and not self.dead
+
+    @property
+    def troubled_at(self) -> datetime | None:
+        return min((loss.at for loss in self.losses), default=self.stalled_at)
+
+    @property
+    def born_at(self) -> datetime | None:
+        """Since when all pods that show the trouble exist; None if the API server does not say."""
+        created = [loss.created for loss in self.losses] or [pod.created for pod in self.pods]
+        known = [at for at in created if at is not None]
+        return min(known) if known and len(known) == len(created) else None
+
+    @property
+    def failed_at(self) -> datetime | None:
+        """The same, where it is certain: `at` is only a guess for a loss of which nobody tells the time."""
+        is_certain = all(loss.at == loss.told_at for loss in self.losses)
+        return self.troubled_at if is_certain else None
+
+
+def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
+    pods = new_pods(world, gang)
+    there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
+    lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
+    if trains_on(world, gang, pods, lost, timing) or trains_without(world, gang, pods, lost, now):
+        lost = []
+    stalled = stalled_at(world, pods) if not lost else None
+    due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None
+    is_silent = due is not None and now >= due and steps_are_readable(world, gang)
+    dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due)
+
+
+def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
+    has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
+    return gang.ends_by_success and has_succeeded and loss.code == "deleted"
+
+
+def gang_faults(
+    world: World,
+    states: Mapping[str, GangState],
+    explained: frozenset[str],
+    now: datetime,
+    apart: Apart,
+) -> Iterator[Diagnosis]:
+    """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
+    open_ones = {
+        i.spec.gang.uid: i
+        for i in sorted(world.incidents.values(), key=lambda i: i.spec.detected_at)
+        if i.spec.gang is not None and i.status.phase is IncidentPhase.OPEN
+    }
+    for uid, state in states.items():
+        if uid in explained or state.suspicious:
+            continue
+        found: Diagnosis | None = None
+        with apart(about_gang(state.gang)):
+            known = open_ones.get(uid)
+            own = _own_trouble(world, state, known, now)
+            if own is None:
+                continue
+            found = _as_before(own, known, since(world.history(uid)))
+        if found is not None:
+            yield found
+
+
+def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
+    if state.losses:
+        return _lost_ranks(world, state, known, now)
+    if state.stalled_at is not None:
+        return _hang(world, state, now)
+    due = state.first_step_due
+    return _no_first_step(state, due, now) if due is not None and now >= due else None
+
+
+def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
+    """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news.
+
+    A loss whose time nobody tells seems to happen now at each look; it is as old as its incident.
+    """
+    if incident is None or found.detected_at < incident.spec.detected_at:
+        return found
+    if incident.status.superseded_by or (began is not None and incident.spec.detected_at <= began):
+        return found
+    known = found.name == incident.metadata.name
+    said, is_the_same = (
+        incident.status.summary,
+        (found.fault, found.blame) == (incident.fault, incident.status.blame),
+    )
+    return msgspec.structs.replace(
+        found,
+        name=incident.metadata.name,
+        # Which rank was lost first is known by then.
+        summary=said if said and is_the_same else found.summary,
+        suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
+        detected_at=incident.spec.detected_at,
+        seen_at=incident.spec.detected_at if known else found.seen_at,
+    )
+
+
+def _lost_ranks(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis:
+    gang, first = state.gang, state.losses[0]
+    blind: dict[str, str] = {}
+    error = first.error or first.code
+    covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)
+    if first.code in _OUTSIDE:
+        fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
+        error = first.code  # what its log says is how it took its end
+    elif first.propagated:  # so are all others: the one that they lost has not been told of yet
+        fault, blame, why = Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first)
+    elif covered == "":
+        fault, blame = Fault.APPLICATION, Blame.APPLICATION
+        why = looked_at(world, first.node)
+    else:
+        fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
+        why = f"nobody is blamed: {covered}"
+        blind = {first.node: covered}
+    rank = f"{first.pod} on {first.node or 'no node'}"
+    return Diagnosis(
+        name=_name(gang, fault, first),
+        fault=fault,
+        severity=Severity.FATAL,
+        detected_at=first.at,
+        seen_at=first.at,
+        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}"[:512],
+        blame=blame,
+        settled=True,
+        gang=gang,
+        evidence=tuple(_evidence(loss) for loss in state.losses[:16]),
+        suspects=()
+        if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
+        else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
+        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
+        blind=blind,
+        error=error,
+    )
+
+
+def _name(gang: Gang, fault: Fault, first: Loss) -> str:
+    return incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code)
+
+
+def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
+    """Whether this loss was judged while its node was watched. The later end of its agent changes nothing."""
+    return (
+        known is not None
+        and known.metadata.name == _name(gang, Fault.APPLICATION, first)
+        and known.status.blame is Blame.APPLICATION
+    )
+
+
+def _evidence(loss: Loss) -> Evidence:
+    return Evidence(
+        at=loss.at,
+        origin=Origin.KUBELET if loss.code in _OUTSIDE else Origin.TENANT,
+        code=loss.code,
+        node=loss.node,
+        pod=loss.pod,
+        text="; ".join(filter(None, (_IN_PLACE if loss.in_place else "", told_by_log(loss)))),
+    )
+
+
+def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
+    """A hang if steps of the gang were read before; otherwise only a notice."""
+    gang = state.gang
+    why = (
+        "its steps were read before, so the job hangs"
+        if state.dead
+        else "either the job hangs, or its log shows no steps that Rekindle can read (see rekindle doctor)"
+    )
+    return Diagnosis(
+        name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, due.isoformat()),
+        fault=Fault.HANG,
+        severity=Severity.FATAL if state.dead else Severity.PENDING,
+        detected_at=due,
+        seen_at=due,
+        summary=f"{gang.ref}: all {gang.size} ranks run and none has made its first step yet; {why}",
+        blame=Blame.UNKNOWN,
+        settled=True,
+        gang=gang,
+        evidence=(Evidence(at=due, origin=Origin.TENANT, code="no-first-step"),),
+        harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
+    )
+
+
+def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
+    gang, at = state.gang, state.stalled_at or now
+    seen_at = min(at, now)  # a node's clock may run ahead
+    used = sorted({p.node for p in state.pods if p.node})
+    blind = [(node, why) for node in used if (why := not_covered(world, node, at, now))][:_SUSPECTS_MAX]
+    return Diagnosis(
+        name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
+        fault=Fault.HANG,
+        severity=Severity.FATAL,
+        detected_at=seen_at,
+        seen_at=seen_at,
+        summary=f"{gang.ref}: no rank has made a step since its time limit; no culprit can be named",
+        blame=Blame.UNKNOWN,
+        settled=True,
+        gang=gang,
+        evidence=(Evidence(at=at, origin=Origin.TENANT, code="stalled"),),
+        suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n, _ in blind),
+        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
+        blind=dict(blind),
+    )

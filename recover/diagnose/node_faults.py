@@ -1,0 +1,256 @@
+"""Node faults: findings of the agents, and nodes that are not ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.wire.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
+from detectors.wire.open_findings import is_open
+from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.diagnose.answered import Answer, answers, as_news, went_on_after
+from recover.diagnose.apart import Apart, about_node
+from recover.diagnose.awaited import Awaited, Awaiting
+from recover.diagnose.diagnosis import Diagnosis, Harm, incident_name
+from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, may_wait
+from recover.diagnose.goes_on import shown_at
+from recover.diagnose.holders import devices_by_pod, harming
+from recover.diagnose.ranks import is_down
+from recover.diagnose.starts import ranks
+from recover.diagnose.what_counts import incidents_by_node, open_findings, strength
+from recover.model import Gang, Node, World
+from recover.policy.settings import Timing
+
+__all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
+
+EVIDENCE_MAX = 16
+"""Of an Incident."""
+
+
+def node_faults(
+    world: World, dead: frozenset[str], timing: Timing, now: datetime, apart: Apart
+) -> Iterator[Diagnosis]:
+    """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
+    more: dead by themselves, or stopped by us."""
+    by_node = incidents_by_node(world)
+    saves = Awaiting(world)
+    for name, health in world.health.items():
+        node = world.nodes.get(name)
+        if node is None or not health.status.findings:
+            continue
+        found: Diagnosis | None = None
+        with apart(about_node(node)):
+            found = _of_node(world, node, health, by_node.get(name, []), dead, saves, timing, now)
+        if found is not None:
+            yield found
+
+
+def _of_node(
+    world: World,
+    node: Node,
+    health: NodeHealth,
+    incidents: list[Incident],
+    dead: frozenset[str],
+    saves: Awaiting,
+    timing: Timing,
+    now: datetime,
+) -> Diagnosis | None:
+    given = answers(node, incidents)
+    findings = [_classed(f) for f in open_findings(node, health, given, now)]
+    if not findings:
+        return None
+    return _diagnosis(world, node, findings, incidents, given, dead, saves, timing, now)
+
+
+def _classed(finding: Finding) -> Finding:
+    """Of class `host` is what Kubernetes says of a node that is not ready, and its Incident ends with that.
+    What an agent calls so, as by a row of people's own, is of no class that we know."""
+    if finding.fault is not Fault.HOST:
+        return finding
+    return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)
+
+
+def comes_due(world: World, now: datetime) -> Iterator[datetime]:
+    """When findings come of age that a clock ahead of ours has dated into the future. Until then a release,
+    or the close of an Incident, may hide them."""
+    for health in world.health.values():
+        for finding in health.status.findings:
+            if finding.last_seen > now and is_open(finding):
+                yield max(finding.first_seen, now) if finding.first_seen > now else finding.last_seen
+
+
+def _diagnosis(
+    world: World,
+    node: Node,
+    findings: list[Finding],
+    incidents: list[Incident],
+    given: Collection[Answer],
+    dead: frozenset[str],
+    saves: Awaiting,
+    timing: Timing,
+    now: datetime,
+) -> Diagnosis:
+    open_one = next((i for i in incidents if _same(i)), None)
+    known_since = open_one.metadata.creation_timestamp if open_one else None
+    went_on = {f.id: again for f in findings if (again := went_on_after(f, given)) is not None}
+    findings = [_not_later(as_news(f, given), now, known_since or now) for f in findings]
+    findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
+    first = first_of_the_worst(findings)
+    after = went_on.get(first.id)
+    is_final = any(f.final and strength(f) == strength(first) for f in findings)
+    settles_at = None if is_final else _settles_at(findings, timing)
+    settled = settles_at is None or now >= settles_at
+    hardware = is_hardware(first)
+    name = open_one.metadata.name if open_one else _name(node, first, incidents, after)
+    return Diagnosis(
+        name=name,
+        fault=first.fault,
+        severity=first.severity,
+        detected_at=open_one.spec.detected_at if open_one else first.first_seen,
+        seen_at=max(shown_at(f) for f in findings if strength(f) == strength(first)),
+        summary=_summary(node, first, findings, after),
+        blame=Blame.NODE if hardware else Blame.UNKNOWN,
+        settled=settled,
+        settles_at=settles_at,
+        node=node.name,
+        boot_id=first.boot_id,
+        finding=first.id,
+        struck_at=first.first_seen,
+        evidence=tuple(_evidence(node, f) for f in _shown(findings)),
+        suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
+        harms=tuple(
+            harm(gang, its, due, awaited, now, is_dead=is_dead)
+            for gang, is_dead, its in _victims(world, node, findings, dead)
+            for awaited in [saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
+            for due in [due_at(world, node, gang, its, awaited, known_since or now, settles_at, timing, now)]
+        ),
+        drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
+    )
+
+
+def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Finding:
+    """A node's clock may run ahead: what it saw in the future counts from when we first knew of it."""
+    if finding.first_seen <= now and finding.last_seen <= now:
+        return finding
+    first, last = (known_since if at > now else at for at in (finding.first_seen, finding.last_seen))
+    return msgspec.structs.replace(finding, first_seen=first, last_seen=last)
+
+
+def _same(incident: Incident) -> bool:
+    """A node has one open incident at a time; what comes later joins it."""
+    return incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
+
+
+def _name(node: Node, first: Finding, incidents: list[Incident], after: datetime | None) -> str:
+    """That of the Incident which it is out for already, if somebody has deleted that. A fault that went on
+    `after` its Incident was answered has another one, and so has one whose Incident is closed."""
+    note = node.quarantine
+    known = {incident.metadata.name for incident in incidents}
+    if note is not None and note.incident not in known and note.fault != Fault.HOST:
+        return note.incident
+    again = () if after is None else (after.isoformat(),)
+    name = incident_name(node.name, first.fault, first.boot_id, first.id, *again)
+    if name not in known:
+        return name
+    closed = max((i.status.closed_at for i in incidents if i.status.closed_at is not None), default=None)
+    return incident_name(node.name, first.fault, first.boot_id, first.id, str(closed))
+
+
+def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
+    last = max(f.last_seen for f in findings)
+    first = min(f.first_seen for f in findings)
+    return min(last + timedelta(seconds=timing.settle_s), first + timedelta(seconds=timing.settle_max_s))
+
+
+def _shown(findings: list[Finding]) -> list[Finding]:
+    """The findings that an Incident keeps: the strongest ones, in the order of their time."""
+    kept = sorted(findings, key=strength, reverse=True)[:EVIDENCE_MAX]
+    return [finding for finding in findings if finding in kept]
+
+
+def _victims(
+    world: World, node: Node, findings: list[Finding], dead: frozenset[str]
+) -> Iterator[tuple[Gang, bool, list[Finding]]]:
+    """Gangs with ranks there, whether each trains no more, and the findings that harm it. A gang that is
+    stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
+    held = devices_by_pod(world.health[node.name])
+    there = _gangs_there(world, node, dead)
+    for gang in there:
+        is_dead = gang.ref.uid in dead
+        its = harming(world, node, gang, findings, held, is_dead=is_dead)
+        if its:
+            yield gang, is_dead, its
+    for recovery in world.recoveries.values():
+        stopped = world.gangs.get(recovery.gang_uid)
+        if (
+            stopped is not None
+            and is_down(recovery, stopped)
+            and node.name in recovery.nodes
+            and stopped not in there
+        ):
+            yield stopped, True, findings
+
+
+def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
+    """Those with a living pod there. Of a dead gang the rank there may have been the first to end."""
+    gangs = {gang.ref.uid: gang for gang in world.victims_on(node.name)}
+    for uid in world.gangs_on.get(node.name, frozenset()) & dead:
+        gang = world.gangs[uid]
+        if any(rank.node == node.name for rank in ranks(world, gang)):
+            gangs[uid] = gang
+    return sorted(gangs.values(), key=lambda gang: str(gang.ref))
+
+
+def _evidence(node: Node, finding: Finding) -> Evidence:
+    followed = f", then {', '.join(finding.chain)}" if finding.chain else ""
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return Evidence(
+        at=finding.first_seen,
+        origin=finding.origin,
+        code=finding.code,
+        node=node.name,
+        text=f"{finding.evidence[:180]}{times}{followed}"[:256],
+    )
+
+
+def _summary(node: Node, first: Finding, findings: list[Finding], after: datetime | None) -> str:
+    device = first.subject.device or first.subject.pci
+    where = f"{node.name}, device {device}" if device else node.name
+    more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
+    again = f"; it went on after {after:%H:%M:%S}, when its last Incident ended" if after is not None else ""
+    return f"{first.code} on {where}: {first.fault}{more}{again}"[:512]
+
+
+def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
+    """Nodes that Kubernetes no longer hears of, while a gang has ranks there.
+
+    Kubernetes itself keeps new pods away. A gang that still trains is left alone: only the node's kubelet or
+    its network to us may be gone.
+    """
+    for node in world.nodes.values():
+        at = node.ready_since
+        if node.ready or at is None or not world.gangs_on.get(node.name):
+            continue
+        victims = ((gang, gang.ref.uid in dead) for gang in world.victims_on(node.name))
+        harms = tuple(
+            Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims
+        )
+        if not harms:
+            continue
+        yield Diagnosis(
+            name=incident_name(node.name, Fault.HOST, node.uid, at.isoformat()),
+            fault=Fault.HOST,
+            severity=Severity.FATAL,
+            detected_at=at,
+            seen_at=at,
+            summary=f"{node.name} is not ready: Kubernetes no longer hears from it",
+            blame=Blame.NODE,
+            settled=True,
+            node=node.name,
+            boot_id=node.boot_id,
+            evidence=(Evidence(at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
+            suspects=(Suspect(node=node.name, score=0.8, why="not ready"),),
+            harms=harms,
+        )

@@ -1,0 +1,129 @@
+"""Does this finding count, and for what? Pure. Triage, placement, spares and repair all ask here.
+
+    open         it shows a fault of this boot that no release, return or closed Incident has answered
+    a proof      open, fatal, of a class that takes its node out: it excludes the node for as long as it is
+                 open, whatever the age of the mode
+    a suspicion  open, and no proof: it makes other nodes preferable. It ends with time, and with steps that
+                 training made on that node after it
+
+Whether a proof may also cordon its node is decided by recover/triage/guard.py (mode, holds, budgets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+
+from detectors.wire.contract import Finding, NodeHealth, Remedy, Severity
+from detectors.wire.open_findings import is_open
+from recover.api import Incident
+from recover.diagnose.answered import Answer, answered, answers
+from recover.model import Node, World
+from recover.policy.faults import QuarantineLevel, quarantine_level
+
+__all__ = [
+    "incidents_by_node",
+    "is_proof",
+    "open_findings",
+    "proven",
+    "strength",
+    "suspected",
+    "trained_after",
+    "trained_over",
+]
+
+_TRAINED_S = 60.0
+"""Training that goes on for so long after a finding was shown last has outlived it: a fault shows its effect
+on a rank within this time."""
+
+
+def open_findings(
+    node: Node, health: NodeHealth | None, given: Collection[Answer], now: datetime
+) -> list[Finding]:
+    """The node's open findings of its present boot that none of the answers `given` has answered."""
+    if health is None:
+        return []
+    boot = node.boot_id or health.status.boot_id
+    return [
+        finding
+        for finding in health.status.findings
+        if is_open(finding)
+        and finding.boot_id == boot == health.status.boot_id
+        and not answered(finding, given, now)
+    ]
+
+
+def incidents_by_node(world: World) -> dict[str, list[Incident]]:
+    found: dict[str, list[Incident]] = {}
+    for incident in world.incidents.values():
+        if incident.spec.node:
+            found.setdefault(incident.spec.node, []).append(incident)
+    return found
+
+
+def is_proof(finding: Finding) -> bool:
+    """The open finding proves that new work on its node is lost, or its vendor forbids new work there."""
+    drain = finding.remedy is Remedy.DRAIN_AND_RESET
+    return quarantine_level(finding.fault, finding.severity, drain=drain) is QuarantineLevel.CORDON
+
+
+def strength(finding: Finding) -> int:
+    """How much an open finding demands by its class and severity: a fatal proof, a proof, a degraded device,
+    something fatal of a class for which nothing is done, anything else."""
+    if is_proof(finding):
+        return 4 if finding.severity is Severity.FATAL else 3
+    if quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE:
+        return 2
+    return 1 if finding.severity is Severity.FATAL else 0
+
+
+def proven(world: World, now: datetime) -> dict[str, str]:
+    """Nodes with a proof, and the code of the strongest one."""
+    return {name: found for name, found, is_proven in _worst(world, now) if is_proven}
+
+
+def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
+    """Nodes that only a suspicion makes less preferable, and its code. A suspicion older than `window_s`, or
+    one that training has outlived on that node, is none."""
+    since = now - timedelta(seconds=window_s)
+    found = {}
+    by_node = incidents_by_node(world)
+    for node, health in _reported(world):
+        fresh = [
+            finding
+            for finding in open_findings(node, health, answers(node, by_node.get(node.name, ())), now)
+            if finding.last_seen >= since and not trained_over(finding, health)
+        ]
+        if fresh and not any(map(is_proof, fresh)):
+            found[node.name] = max(fresh, key=strength).code
+    return found
+
+
+def trained_over(finding: Finding, health: NodeHealth) -> bool:
+    """Training on its node has made steps well after the finding was shown last."""
+    return trained_after(health, finding.last_seen)
+
+
+def trained_after(health: NodeHealth | None, at: datetime) -> bool:
+    """Training on that node has made steps well after this."""
+    after = at + timedelta(seconds=_TRAINED_S)
+    return health is not None and any(
+        pod.first_step is not None and pod.last_step_at is not None and pod.last_step_at > after
+        for pod in health.status.pods
+    )
+
+
+def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
+    by_node = incidents_by_node(world)
+    for node, health in _reported(world):
+        found = open_findings(node, health, answers(node, by_node.get(node.name, ())), now)
+        if found:
+            worst = max(found, key=strength)
+            yield node.name, worst.code, is_proof(worst)
+
+
+def _reported(world: World) -> Iterable[tuple[Node, NodeHealth]]:
+    for name, health in world.health.items():
+        node = world.nodes.get(name)
+        if node is not None and health.status.findings:
+            yield node, health

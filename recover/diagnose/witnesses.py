@@ -1,0 +1,54 @@
+"""The ranks that stand for a stopped gang: what their agents tell of them outlives their pods. Pure.
+
+Chosen while the pods are there (triage/plan.py, recovery/context.py), asked once they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detectors.wire.contract import PodProgress
+from recover.api import Witness
+from recover.diagnose.starts import ranks
+from recover.model import Gang, Pod, World
+
+__all__ = ["told", "witnesses"]
+
+_WITNESSES_MAX = 8
+
+
+def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str]) -> list[Witness]:
+    """The `lost` ranks first (names, in the order of their loss), then those on the blamed `nodes`, then the
+    others. Besides the first lost rank only those that an agent tells something of. If any tells of
+    checkpoints, one of those is among them."""
+    order = {name: index for index, name in reversed(list(enumerate(lost)))}
+    pods = ranks(world, gang)
+    tells = {pod.uid for pod in pods if world.containers(pod)}
+    found = sorted(
+        (pod for pod in pods if pod.uid in tells or pod.name in lost[:1] or _saves(world, pod)),
+        key=lambda pod: (
+            order.get(pod.name, len(lost)),
+            pod.node not in nodes,
+            pod.uid not in tells,
+            pod.name,
+        ),
+    )
+    kept, saving = found[:_WITNESSES_MAX], [pod for pod in found if _saves(world, pod)]
+    if saving and all(pod not in kept for pod in saving):
+        kept[-1] = saving[0]
+    return [Witness(pod=p.name, uid=p.uid, node=p.node) for p in kept if p.node]
+
+
+def _saves(world: World, pod: Pod) -> bool:
+    return any(told.last_save is not None for told in world.containers(pod))
+
+
+def told(world: World, stood: Sequence[Witness]) -> list[PodProgress]:
+    """What is known of each container of these ranks; of the rank that was lost first, first."""
+    return [
+        progress
+        for witness in stood
+        if (health := world.health.get(witness.node)) is not None
+        for progress in health.status.pods
+        if progress.uid == witness.uid
+    ]

@@ -1,0 +1,208 @@
+"""Whether agents stand on all nodes that need one, are ready, and see what they should. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from detectors.wire.contract import CoverageState, NodeHealth, Source
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import AGENT, Installation
+from recover.stories.groups import Group, grouped, largest
+from recover.stories.words import SOURCES, counted, some
+
+__all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "versions"]
+
+_UNSEEN = "faults of its GPUs and hung ranks are not seen there; only that pods end is"
+_BLIND: dict[Source, tuple[Severity, str]] = {
+    Source.KMSG: (Severity.FAILS, "GPU faults are not seen, and no node is blamed for lack of them"),
+    Source.NVML: (
+        Severity.RISKS,
+        "what only the driver tells is not seen: errors that it counts, a lost GPU",
+    ),
+    Source.PODS: (Severity.RISKS, "every GPU pod of the node counts as a holder of its broken device"),
+    Source.LOGS: (Severity.RISKS, "steps and errors of ranks are not read: a hang is not noticed"),
+}
+_SWITCHED_OFF = "switched off by the setting "
+"""As agents begin, and end with its name."""
+_SEE: dict[Source, str] = {
+    Source.KMSG: "agent.hostPaths.kmsg=FILE",
+    Source.NVML: "agent.runtimeClassName=nvidia",
+    Source.PODS: "agent.hostPaths.podResources=FOLDER",
+    Source.LOGS: "agent.hostPaths.podLogs=FOLDER",
+}
+"""The value of the chart that decides over it."""
+
+
+def everywhere(seen: Installation) -> Iterator[Finding]:
+    """On each node with accelerators a pod of the DaemonSet."""
+    bare = sorted({node.name for node in seen.accelerated} - {pod.node for pod in seen.pods_of("agent")})
+    where = f"DaemonSet {seen.namespace}/{AGENT}"
+    if seen.agents is None:
+        yield Finding(
+            name="no-agents",
+            severity=Severity.FAILS,
+            what=f"there is no DaemonSet {AGENT} in {seen.namespace}",
+            where=Place(where, "metadata.name"),
+            means=_UNSEEN,
+            fix=seen.upgrade("agent.enabled=true"),
+        )
+        return
+    unwanted = [name for name in bare if not seen.agents.wants(seen.nodes[name].labels)]
+    if unwanted:
+        listed = [r.key for term in seen.agents.asked for r in term if r.operator == "Exists"]
+        labels = seen.nodes[unwanted[0]].labels
+        own = next((k for k in sorted(labels) if "gpu" in k or "accelerator" in k), "LABEL")
+        yield Finding(
+            name="nodes-without-agent-label",
+            severity=Severity.FAILS,
+            what=f"{counted(len(unwanted), 'node')} with accelerators {_has(unwanted)} none of the labels "
+            f"that agents ask for: {some(unwanted, 4)}",
+            where=Place(where, "spec.template.spec.affinity", ", ".join(listed)),
+            means=_UNSEEN,
+            fix=seen.upgrade(f"'agent.nodeLabels={{{','.join([*listed, own])}}}'"),
+        )
+    missing = [name for name in bare if name not in unwanted]
+    if missing:
+        yield Finding(
+            name="nodes-without-agent",
+            severity=Severity.FAILS,
+            what=f"{counted(len(missing), 'node')} with accelerators {_has(missing)} no agent, though the "
+            f"DaemonSet wants one there: {some(missing, 4)}",
+            where=Place(
+                where, "status.desiredNumberScheduled", str(seen.agents.status.desired_number_scheduled)
+            ),
+            means=_UNSEEN,
+            fix=f"kubectl -n {seen.namespace} describe daemonset {AGENT}  # its events say what refuses them",
+        )
+
+
+def on_nodes(seen: Installation) -> Iterator[Finding]:
+    """There are accelerators at all: device plugins offer them as resources."""
+    if not seen.accelerated:
+        yield Finding(
+            name="no-accelerators",
+            severity=Severity.RISKS,
+            what=f"none of {counted(len(seen.nodes), 'node')} offers what counts as an accelerator",
+            where=Place("nodes", "status.allocatable"),
+            means="no NodeHealth is made, so no agent becomes ready, and no GPU is watched",
+            fix="kubectl get pods -A -o wide  # is the device plugin there? else set settings.controller",
+        )
+
+
+def _has(names: list[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def ready(seen: Installation) -> Iterator[Finding]:
+    """Those that are not, by their reason."""
+    lame = {pod.node or pod.metadata.name: pod for pod in seen.pods_of("agent") if not pod.ready}
+    for group in grouped((pod.trouble or _silent(seen, pod.node), name) for name, pod in lame.items()):
+        pod = lame[group.names[0]].metadata.name
+        count = counted(len(group.names), "agent is", "agents are")
+        yield Finding(
+            name="agents-not-ready",
+            severity=Severity.FAILS,
+            what=f"{count} not ready, on {group.who}: {group.why}",
+            where=Place(f"Pod {seen.namespace}/{pod}", "status.conditions[Ready]", "False"),
+            means=_UNSEEN,
+            fix=f"kubectl -n {seen.namespace} describe pod {pod}",
+        )
+
+
+def _silent(seen: Installation, node: str) -> str:
+    there = seen.nodes.get(node)
+    if there is not None and not there.ready:
+        return "the node is NotReady"
+    if there is not None and not there.is_accelerated:
+        return "the node offers no accelerators, so it is given no NodeHealth"
+    if there is not None and node not in seen.health:
+        return "its NodeHealth has not been made, which the controller does"
+    return "it runs, and its NodeHealth has not answered it; its log says why"
+
+
+def coverage(seen: Installation) -> Iterator[Finding]:
+    """Of the nodes whose agent has said something: what it does not read, by source and reason."""
+    for source in Source:
+        blind = [
+            (one.why, name)
+            for name, health in seen.health.items()
+            if name in seen.nodes
+            for one in health.status.coverage
+            if one.source is source and one.state is CoverageState.BLIND and not _is_let_go(health, source)
+        ]
+        for group in largest(blind):
+            yield _blind(seen, source, group)
+    crowded = [
+        (one.why, name)
+        for name, health in seen.health.items()
+        for one in health.status.coverage
+        if one.source is Source.LOGS and one.state is CoverageState.COVERED and one.why
+    ]
+    for group in largest(crowded):
+        yield Finding(
+            name="logs-left-out",
+            severity=Severity.RISKS,
+            what=f"not all logs of pods are read on {counted(len(group.names), 'node')}: {group.who}",
+            where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{Source.LOGS}]", group.why),
+            means="a hang of a pod whose log is left out is not noticed, and its error is not reported",
+            fix=seen.upgrade("settings.agent.logs.containers_max=NUMBER"),
+        )
+
+
+def _is_let_go(health: NodeHealth, source: Source) -> bool:
+    """A repair has the devices, as it should."""
+    return source is Source.NVML and bool(health.spec.hands_off)
+
+
+def _blind(seen: Installation, source: Source, group: Group) -> Finding:
+    severity, means = _BLIND[source]
+    nodes = counted(len(group.names), "node")
+    return Finding(
+        name=f"{source}-blind",
+        severity=severity,
+        what=f"{SOURCES[source]}: not read on {nodes} of {len(seen.health)}: {group.who}",
+        where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
+        means=means,
+        fix=seen.upgrade(_seeing(source, group.why)),
+    )
+
+
+def _seeing(source: Source, why: str) -> str:
+    if why.startswith(_SWITCHED_OFF):
+        return f"settings.agent.{why.removeprefix(_SWITCHED_OFF)}=true"
+    return _SEE[source]
+
+
+def catalogue(seen: Installation) -> Iterator[Finding]:
+    """Rows of people's own that agents do not use."""
+    told = ((why, name) for name, health in seen.health.items() for why in health.status.catalogue_problems)
+    for group in largest(told):
+        yield Finding(
+            name="catalogue-row-unused",
+            severity=Severity.RISKS,
+            what=f"{counted(len(group.names), 'agent does', 'agents do')} not use a row of your catalogue: "
+            f"{group.why}",
+            where=Place(f"NodeHealth {group.names[0]}", "status.catalogueProblems", group.why),
+            means="Rekindle's own rows judge in its place; the other rows of yours are used",
+            fix=f"{seen.upgrade()} -f VALUES  # with the row mended in their settings.catalogue",
+        )
+
+
+def versions(seen: Installation) -> Iterator[Finding]:
+    """Agents of another version than the controller."""
+    told = [(h.status.agent_version, name) for name, h in seen.health.items() if h.status.agent_version]
+    wanted = seen.release_version
+    by_version: dict[str, list[str]] = {}
+    for version, name in told:
+        if version != wanted:
+            by_version.setdefault(version, []).append(name)
+    for version, names in sorted(by_version.items()):
+        yield Finding(
+            name="agents-of-another-version",
+            severity=Severity.RISKS,
+            what=f"{counted(len(names), 'agent is', 'agents are')} of version {version}, and the release of "
+            f"{wanted}: {some(sorted(names), 4)}",
+            where=Place(f"NodeHealth {min(names)}", "status.agentVersion", version),
+            means="fields that only one of the two versions knows are not written, or not read",
+            fix=f"kubectl -n {seen.namespace} rollout status daemonset {AGENT}",
+        )

@@ -1,0 +1,276 @@
+"""Reads what an installation consists of and what stands around it, as an Installation. I/O only.
+
+What may not be read is named in the Installation, and the checks that need it are not made.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from detectors import __version__
+from detectors.client.kubeapi import KubeApi
+from detectors.text.strict import BadValueError, convert
+from detectors.wire.contract import GROUP, VERSION, NodeHealth
+from detectors.wire.resource import Resource
+from recover.api import Incident
+from recover.api.crds import manifests
+from recover.doctor.installation import shipped
+from recover.doctor.installation.installed import AGENT, CONTROLLER, SETTINGS, Installation, Part, State
+from recover.doctor.installation.reader import Reader
+from recover.doctor.installation.release_objects import (
+    ApiKinds,
+    DaemonSet,
+    Deployment,
+    LeaseObject,
+    Meta,
+    NetworkPolicy,
+    OwnPod,
+    Version,
+    Written,
+)
+from recover.doctor.installation.rules import definitions, denied, policies
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from recover.kube.lease import LEASE
+from recover.model import Gang, decode
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
+from recover.recipes.load import built_in
+from recover.recipes.objects import seen as seen_recipe
+from recover.recipes.objects import settle
+from recover.runtime.mode_keeper import STATE
+from recover.snapshot.read import CannotTell
+from recover.stories.words import some
+from recover.workloads import WORKLOADS
+
+__all__ = ["NotInstalled", "look"]
+
+_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+_DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+_NETWORK = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+_OURS = "app.kubernetes.io/name=rekindle"
+_API_SERVERS = "kubernetes.io/service-name=kubernetes"
+_CONTROLLERS = {
+    "jobset.x-k8s.io": ("JobSet", "jobset-controller-manager"),
+    "kubeflow.org": ("training-operator", "training-operator"),
+    "kueue.x-k8s.io": ("Kueue", "kueue-controller-manager"),
+}
+"""Of each group that others serve: what to call it, and the usual name of its controller's Deployment."""
+
+
+class NotInstalled(Exception):
+    """Nothing of Rekindle is in this cluster."""
+
+
+async def look(api: KubeApi, namespace: str = "") -> Installation:
+    """Of the release in that namespace, or wherever one is found. Raises CannotTell, NotInstalled."""
+    reader = Reader(api)
+    server, kinds = await _server(reader), await _kinds(reader)
+    where = await _found(reader, kinds, namespace)
+    settings, problem = await _settings(reader, where)
+    health = await reader.every(Part.HEALTH, NODEHEALTHS, _health) or []
+    accelerators = (settings or Settings()).accelerators
+    nodes = await reader.every(Part.NODES, NODES, lambda raw: decode.node(raw, accelerators))
+    namespaces = await reader.every(Part.NAMESPACES, NAMESPACES, decode.namespace)
+    recipes = await reader.every(Part.RECIPES, RECIPES, seen_recipe)
+    own_definitions = {body["metadata"]["name"]: body for body in manifests()}
+    return Installation(
+        namespace=where,
+        version=__version__,
+        server=server,
+        kinds=kinds,
+        own_definitions=own_definitions,
+        definitions=await definitions(reader, own_definitions),
+        controller=await reader.one(Part.CONTROLLER, _DEPLOYMENTS, CONTROLLER, Deployment, where),
+        agents=await reader.one(Part.AGENTS, _DAEMONSETS, AGENT, DaemonSet, where),
+        pods=tuple(await reader.every(Part.PODS, PODS, _pod, namespace=where, labels=_OURS) or ()),
+        lease=await reader.one(Part.LEASE, LEASES, LEASE, LeaseObject, where),
+        lease_kept_in=f"{where}/{LEASE}",
+        state=_state(await reader.one(Part.STATE, CONFIGMAPS, STATE, _ConfigMap, where)),
+        state_kept_in=f"{where}/{STATE}",
+        settings=settings,
+        settings_problem=problem,
+        denied=await denied(reader, where),
+        own_policies=shipped.policies(where, settings),
+        policies=await policies(reader, server),
+        nodes={node.name: node for node in nodes or ()},
+        health={one.metadata.name: one for one, _ in health},
+        clocks=tuple(written for _, written in health if written is not None),
+        incidents=tuple(await reader.every(Part.INCIDENTS, INCIDENTS, _incident) or ()),
+        recipes=settle(built_in(), recipes or []).judged,
+        namespaces={one.name: one for one in namespaces or ()},
+        gangs=await _gangs(reader),
+        others=await _others(reader, kinds),
+        network=tuple(await reader.every(Part.NETWORK, _NETWORK, _network, namespace=where) or ()),
+        api_ports=await _api_ports(reader),
+        unread=reader.unread,
+        now=reader.now(),
+    )
+
+
+# --- the API server, and where the release is -------------------------------------------------------------
+
+
+class _VersionInfo(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+async def _server(reader: Reader) -> Version:
+    told = await reader.answer("/version", _VersionInfo)
+    found = Version.of(told.git_version) if told is not None else None
+    if found is None:
+        raise CannotTell("the API server does not tell its version at /version: is it one?")
+    return found
+
+
+class _GroupVersion(msgspec.Struct):
+    version: str
+
+
+class _Group(msgspec.Struct):
+    versions: list[_GroupVersion] = []
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Named] = []
+
+
+async def _kinds(reader: Reader) -> dict[str, ApiKinds]:
+    """Of our group and of those that others serve; one that is not served is left out."""
+    found = {}
+    for group in (GROUP, *_CONTROLLERS):
+        told = await reader.answer(f"/apis/{group}", _Group)
+        if told is not None:
+            ours = await reader.answer(f"/apis/{GROUP}/{VERSION}", _Resources) if group == GROUP else None
+            plurals = [one.name for one in ours.resources] if ours is not None else []
+            found[group] = ApiKinds(tuple(one.version for one in told.versions), frozenset(plurals))
+    return found
+
+
+async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> str:
+    """The namespace of the release: the one that was asked for, unless it is in another; the default one
+    where that may not be asked of the whole cluster."""
+    listed = [
+        await reader.every(None, kind, lambda raw: _meta(raw).namespace, labels=_OURS)
+        for kind in (_DEPLOYMENTS, _DAEMONSETS)
+    ]
+    spaces = sorted({space for found in listed for space in found or ()})
+    if asked and spaces and asked not in spaces:
+        raise CannotTell(f"no release is in namespace {asked}; that of this cluster is in {some(spaces)}")
+    if len(spaces) > 1 and not asked:
+        raise CannotTell(f"there are releases in {some(spaces)}, and a cluster has one; name it with -n")
+    if not spaces and None not in listed:
+        left = "; only its definitions are there" if GROUP in kinds else ""
+        raise NotInstalled(f"Rekindle is not installed in this cluster{left}")
+    if asked:
+        return asked
+    return spaces[0] if spaces else Settings().namespace
+
+
+# --- the release ------------------------------------------------------------------------------------------
+
+
+class _Object(msgspec.Struct):
+    metadata: Meta
+
+
+def _meta(raw: bytes) -> Meta:
+    return msgspec.json.decode(raw, type=_Object).metadata
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+async def _settings(reader: Reader, namespace: str) -> tuple[Settings | None, str]:
+    """The controller's, or what is wrong with them; neither where there are none."""
+    found = await reader.one(Part.SETTINGS, CONFIGMAPS, SETTINGS, _ConfigMap, namespace)
+    if found is None:
+        return None, ""
+    try:
+        data = tomllib.loads(found.data.get("controller.toml", ""))
+        return convert(data, Settings, file="controller.toml"), ""
+    except tomllib.TOMLDecodeError as error:
+        return None, f"controller.toml: not valid TOML: {error}"
+    except BadValueError as error:
+        return None, str(error)
+
+
+def _state(found: _ConfigMap | None) -> State | None:
+    with suppress(KeyError, ValueError):
+        if found is not None:
+            return State(Mode(found.data["mode"]), datetime.fromisoformat(found.data["since"]))
+    return None
+
+
+def _pod(raw: bytes) -> OwnPod:
+    return msgspec.json.decode(raw, type=OwnPod)
+
+
+def _network(raw: bytes) -> NetworkPolicy:
+    return msgspec.json.decode(raw, type=NetworkPolicy)
+
+
+# --- what stands around it --------------------------------------------------------------------------------
+
+
+def _incident(raw: bytes) -> Incident:
+    return msgspec.json.decode(raw, type=Incident)
+
+
+def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:
+    """With the last write of its status, where the API server has noted its time."""
+    health, meta = msgspec.json.decode(raw, type=NodeHealth), _meta(raw)
+    times = [one.time for one in meta.managed_fields if one.subresource == "status" and one.time is not None]
+    theirs = health.status.observed_at
+    if theirs is None or not times:
+        return health, None
+    return health, Written(f"node {meta.name}", theirs, max(times))
+
+
+class _Port(msgspec.Struct):
+    port: int | None = None
+
+
+class _Slice(msgspec.Struct):
+    ports: list[_Port] = []
+
+
+async def _api_ports(reader: Reader) -> tuple[int, ...]:
+    """On which the API server listens, behind its Service."""
+
+    def ports(raw: bytes) -> Iterable[int]:
+        return [one.port for one in msgspec.json.decode(raw, type=_Slice).ports if one.port is not None]
+
+    slices = await reader.every(Part.NETWORK, _SLICES, ports, namespace="default", labels=_API_SERVERS)
+    return tuple(sorted({port for found in slices or () for port in found}))
+
+
+async def _gangs(reader: Reader) -> tuple[Gang, ...]:
+    lists = [await reader.every(Part.JOBS, w.resource, w.parse) for w in WORKLOADS]
+    return tuple(gang for gangs in lists for gang in gangs or () if not gang.part_of)
+
+
+class _Deployments(msgspec.Struct):
+    items: list[Deployment] = []
+
+
+async def _others(reader: Reader, kinds: Mapping[str, ApiKinds]) -> dict[str, str]:
+    """Of each framework that is served: the image of its controller; empty where that is not known."""
+    found = {}
+    for group, (name, deployment) in _CONTROLLERS.items():
+        if group in kinds:
+            asked = {"fieldSelector": f"metadata.name={deployment}"}
+            answer = await reader.answer(_DEPLOYMENTS.path(), _Deployments, params=asked)
+            images = [one.image for one in answer.items] if answer is not None else []
+            found[name] = images[0] if images else ""
+    return found

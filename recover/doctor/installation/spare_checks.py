@@ -1,0 +1,59 @@
+"""Whether nodes that are called spares stand by as they should. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.doctor.case import Finding, Place, Severity
+from recover.doctor.installation.installed import Installation
+from recover.model.modes import Mode
+from recover.stories.words import counted, some
+from recover.triage.spare_node import SPARE, Spare, spare_of
+
+__all__ = ["standing", "stood_by"]
+
+
+def standing(seen: Installation) -> str:
+    """What there is of spares, in a word; nothing where there are none."""
+    spares = _spares(seen)
+    reserve = [spare.name for spare in spares if spare.in_reserve]
+    parts = [f"{len(reserve)} of {len(spares)} in reserve"]
+    parts += [
+        f"{spare.name} in place of {spare.instead_of or 'a node'} for {spare.incident}"
+        for spare in spares
+        if spare.lent
+    ]
+    return ", ".join(parts) if spares else ""
+
+
+def _spares(seen: Installation) -> list[Spare]:
+    found = (spare_of(node) for node in seen.nodes.values())
+    return [spare for spare in found if spare is not None and spare.labelled]
+
+
+def stood_by(seen: Installation) -> Iterator[Finding]:
+    """Pods are kept out of each, but of one that stands in for a node that is out."""
+    spares = _spares(seen)
+    observing = seen.state is None or seen.state.mode is Mode.OBSERVE
+    fresh = [s.name for s in spares if s.taint is None and not s.incident and s.kept is None]
+    if fresh:
+        yield Finding(
+            name="spares-not-kept",
+            severity=Severity.RISKS,
+            what=f"{counted(len(fresh), 'spare is', 'spares are')} without the taint: {some(fresh, 4)}",
+            where=Place(f"Node {fresh[0]}", f"spec.taints[{SPARE}]"),
+            means="in mode observe nobody lays it: pods fill them as any other node"
+            if observing
+            else "pods fill them until the controller lays it, which it does at once when it runs",
+            fix=f"kubectl taint node {fresh[0]} {SPARE}=true:NoSchedule",
+        )
+    taken = [spare.name for spare in spares if spare.taken]
+    if taken:
+        yield Finding(
+            name="spares-in-service",
+            severity=Severity.ADVICE,
+            what=f"somebody has put {counted(len(taken), 'spare')} into service: {some(taken, 4)}",
+            where=Place(f"Node {taken[0]}", f"spec.taints[{SPARE}]"),
+            means="they stand in for nobody",
+            fix=f"kubectl taint node {taken[0]} {SPARE}=true:NoSchedule",
+        )

@@ -1,0 +1,209 @@
+"""Whether the job may be restarted at all: its people's words, the modes, holds, other owners. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.checkpoints.annotation import ANNOTATION
+from recover.doctor.case import Case, Finding, Part, Place, Severity
+from recover.model.modes import Mode
+from recover.policy.consent import (
+    AUTO_RECOVERY,
+    ON_TERMINAL,
+    OptIn,
+    held,
+    may_recreate,
+    opt_in,
+    within_mode,
+    word_of,
+)
+from recover.policy.settings import Budgets
+from recover.stories.annotations import misread_on_job
+
+__all__ = ["NOT_OPTED_IN", "ended", "hold", "lowered", "misread", "mode", "namespace", "opted_in", "owner"]
+
+NOT_OPTED_IN = "not-opted-in"
+
+_MEANS = {
+    OptIn.OBSERVE: "an Incident says what would be done, and nothing is done",
+    OptIn.DISABLED: "an Incident says what happened, and the job is left alone",
+}
+_TOLD_ELSEWHERE = (f"annotation {AUTO_RECOVERY}:", f"label {AUTO_RECOVERY}:", f"annotation {ANNOTATION}:")
+
+
+def opted_in(case: Case) -> Iterator[Finding]:
+    word = opt_in(case.gang, case.namespace)
+    if word is OptIn.ENABLED:
+        return
+    said = {"labels": case.gang.labels, "annotations": case.gang.annotations}
+    own = {field: words[AUTO_RECOVERY] for field, words in said.items() if AUTO_RECOVERY in words}
+    if not own:
+        unknown = Part.NAMESPACE in case.unread
+        yield Finding(
+            name=NOT_OPTED_IN,
+            severity=Severity.RISKS if unknown else Severity.FAILS,
+            what="the job does not ask to be restarted"
+            + (", and whether its namespace does is not known" if unknown else ", nor does its namespace"),
+            where=case.at(f"metadata.annotations[{AUTO_RECOVERY}]"),
+            means=f"unless its namespace does: {_MEANS[word]}" if unknown else _MEANS[word],
+            fix=case.set_annotation(AUTO_RECOVERY, "enabled"),
+        )
+    for field, value in own.items():
+        if value.strip().lower() != OptIn.ENABLED:
+            verb = "label" if field == "labels" else "annotate"
+            yield Finding(
+                name=NOT_OPTED_IN,
+                severity=Severity.FAILS,
+                what=_asked(value, word),
+                where=case.at(f"metadata.{field}[{AUTO_RECOVERY}]", value),
+                means=_MEANS[word],
+                fix=f"metadata.{field}: {{{AUTO_RECOVERY}: enabled}}"
+                if case.is_file
+                else f"kubectl {verb} {case.target} {AUTO_RECOVERY}=enabled --overwrite",
+            )
+
+
+def _asked(value: str, word: OptIn) -> str:
+    if value.strip().lower() in set(OptIn):
+        return f"the job asks not to be restarted; it counts as {word}"
+    return f"expected enabled, observe or disabled; the job counts as {word}"
+
+
+def mode(case: Case) -> Iterator[Finding]:
+    if case.mode is Mode.OBSERVE:
+        yield Finding(
+            name="mode-observe",
+            severity=Severity.FAILS,
+            what="the controller is in mode observe",
+            where=Place(f"ConfigMap {case.mode_kept_in}", "data.mode", case.mode),
+            means=_MEANS[OptIn.OBSERVE],
+            fix='in the controller\'s settings: mode = "recover"',
+        )
+
+
+def lowered(case: Case) -> Iterator[Finding]:
+    """By the controller's settings; a namespace's own word is told by itself. A pool is known by the label
+    that the settings name unless they are changed, and only of nodes where the job runs."""
+    if case.modes is None or case.mode is Mode.OBSERVE:
+        return
+    space, standing = case.gang.ref.namespace, case.modes.namespaces.get(case.gang.ref.namespace)
+    by_people = case.namespace is not None and word_of(case.namespace) is Mode.OBSERVE
+    if standing is not None and standing.mode is Mode.OBSERVE and not by_people:
+        yield _by_settings(case, f"namespace {space}", f"namespaces.{space}")
+    nodes = (case.nodes[pod.node] for pod in case.pods if pod.node in case.nodes)
+    for pool in sorted({node.labels.get(Budgets().pool_label, "") for node in nodes}):
+        if pool in case.modes.pools and case.modes.pools[pool].mode is Mode.OBSERVE:
+            yield _by_settings(case, f"pool {pool}, where it runs,", f"pools.{pool}")
+
+
+def _by_settings(case: Case, what: str, field: str) -> Finding:
+    return Finding(
+        name="lowered-to-observe",
+        severity=Severity.FAILS,
+        what=f"the {what} is in mode observe by the controller's settings",
+        where=Place(f"ConfigMap {case.mode_kept_in}", "data.modes", Mode.OBSERVE),
+        means=_MEANS[OptIn.OBSERVE],
+        fix=f"in the controller's settings: take modes.{field} out",
+    )
+
+
+def namespace(case: Case) -> Iterator[Finding]:
+    space = case.namespace
+    if space is None:
+        return
+    if within_mode(Mode.RECOVER, space) is Mode.OBSERVE:
+        yield Finding(
+            name="namespace-mode-observe",
+            severity=Severity.FAILS,
+            what="the namespace lowers the mode to observe",
+            where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/mode]", Mode.OBSERVE),
+            means=_MEANS[OptIn.OBSERVE],
+            fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
+        )
+    word = word_of(space)
+    if word is not None and case.modes is not None and word > case.mode:
+        yield Finding(
+            name="namespace-mode-higher",
+            severity=Severity.RISKS,
+            what=f"the namespace asks for a higher mode than the cluster's, which is {case.mode}",
+            where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/mode]", word),
+            means=f"mode {case.mode} holds: a namespace may lower the mode and not raise it",
+            fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
+        )
+    if held(space.annotations, case.now) is not None:
+        yield Finding(
+            name="namespace-held",
+            severity=Severity.FAILS,
+            what="the namespace is held",
+            where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/hold]"),
+            means="nothing is done to its jobs until the hold ends",
+            fix=f"kubectl annotate namespace {space.name} rekindle.dev/hold- rekindle.dev/hold-until-",
+        )
+
+
+def hold(case: Case) -> Iterator[Finding]:
+    found = held(case.gang.annotations, case.now)
+    if found is None:
+        return
+    end = f"until {found.until:%Y-%m-%d %H:%M} UTC" if found.until is not None else "without an end"
+    yield Finding(
+        name="held",
+        severity=Severity.FAILS,
+        what=f"the job is held {end}" + (f" ({found.reason})" if found.reason else ""),
+        where=case.at("metadata.annotations[rekindle.dev/hold]"),
+        means="nothing is done to it until the hold ends",
+        fix="remove the annotations rekindle.dev/hold and rekindle.dev/hold-until"
+        if case.is_file
+        else f"kubectl annotate {case.target} rekindle.dev/hold- rekindle.dev/hold-until-",
+    )
+
+
+def misread(case: Case) -> Iterator[Finding]:
+    """The words of consent and the checkpoints' place have checks of their own."""
+    for sentence in misread_on_job(case.gang, case.namespace):
+        if not sentence.startswith(_TOLD_ELSEWHERE):
+            yield Finding(
+                name="misread",
+                severity=Severity.RISKS,
+                what=sentence,
+                where=case.at("metadata"),
+                means="it does not do what it was meant to",
+                fix="write what is expected: docs/reference/labels.md lists every name and value",
+            )
+
+
+def owner(case: Case) -> Iterator[Finding]:
+    gang = case.gang
+    if gang.unsupported:
+        yield Finding(
+            name="unsupported",
+            severity=Severity.FAILS,
+            what=f"this {gang.ref.kind} is not restarted: {gang.unsupported}",
+            where=case.at("spec"),
+            means="it is left alone",
+            fix="spec.completions: the same number as spec.parallelism, if its pods are one training",
+        )
+    if gang.foreign_owner:
+        yield Finding(
+            name="foreign-owner",
+            severity=Severity.FAILS,
+            what=f"{gang.foreign_owner} decides when it runs",
+            where=case.at("metadata"),
+            means="a stop would be undone at once, so the job is left alone",
+            fix="let nobody else own the job: without the queue's label, the controlling ownerReference or "
+            "spec.managedBy, whichever it is",
+        )
+
+
+def ended(case: Case) -> Iterator[Finding]:
+    terminal = case.gang.terminal
+    if terminal is None or terminal.succeeded or may_recreate(case.gang.annotations):
+        return
+    yield Finding(
+        name="failed-for-good",
+        severity=Severity.FAILS,
+        what=f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
+        where=case.at("status.conditions", terminal.message),
+        means="it is not started again",
+        fix=f"create it again; with the annotation {ON_TERMINAL}: recreate that is done for you",
+    )

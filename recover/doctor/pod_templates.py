@@ -1,0 +1,58 @@
+"""What in the pod templates makes a stop or a start slow, or places pods in spite of us. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.doctor.case import Case, Finding, Severity
+from recover.doctor.job_spec import JobSetSpec, templates
+from recover.recovery.context import allowed_s
+
+__all__ = ["gates", "grace", "tolerations"]
+
+
+def tolerations(case: Case) -> Iterator[Finding]:
+    """Kept off a bad node by affinity all the same, but where a JobSet makes Jobs after its start."""
+    late = isinstance(case.spec, JobSetSpec) and any(one.depends_on for one in case.spec.replicated_jobs)
+    for field, template in templates(case.spec):
+        if any(one.operator == "Exists" and not one.key for one in template.spec.tolerations):
+            yield Finding(
+                name="tolerates-everything",
+                severity=Severity.RISKS if late else Severity.ADVICE,
+                what="its pods tolerate every taint, that of a bad node too",
+                where=case.at(f"{field}.spec.tolerations", "operator: Exists"),
+                means="Jobs that wait for others by dependsOn may be placed on a bad node"
+                if late
+                else "a restart keeps it off the node that failed it by affinity; off others it is not kept",
+                fix="tolerations: [{key: nvidia.com/gpu, operator: Exists}]: each taint by its key",
+            )
+
+
+def grace(case: Case) -> Iterator[Finding]:
+    within_s = allowed_s(case.gang, case.timing, case.timing.stop_deadline_s)
+    for field, template in templates(case.spec):
+        seconds = template.spec.termination_grace_period_seconds
+        if seconds >= within_s:
+            yield Finding(
+                name="grace-too-long",
+                severity=Severity.RISKS,
+                what=f"a pod may take {seconds} s to end",
+                where=case.at(f"{field}.spec.terminationGracePeriodSeconds", str(seconds)),
+                means=f"a rank that does not heed SIGTERM is not gone within {within_s:g} s "
+                "(timing.stop_deadline_s): the recovery stops there and calls a person",
+                fix=f"terminationGracePeriodSeconds: {int(within_s / 2)}",
+            )
+
+
+def gates(case: Case) -> Iterator[Finding]:
+    for field, template in templates(case.spec):
+        if template.spec.scheduling_gates:
+            names = ", ".join(gate.name for gate in template.spec.scheduling_gates)
+            yield Finding(
+                name="scheduling-gates",
+                severity=Severity.RISKS,
+                what="its pods are not scheduled before somebody lifts their gates",
+                where=case.at(f"{field}.spec.schedulingGates", names),
+                means=f"nor at a restart: after {case.timing.resume_deadline_s:g} s it is blocked",
+                fix="without schedulingGates, or with a controller that lifts them from every new pod",
+            )

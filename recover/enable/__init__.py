@@ -1,1 +1,0 @@
-"""`rekindle enable`: a job's manifest as it must be for Rekindle to restart it. No cluster is changed."""

@@ -1,0 +1,83 @@
+"""Our structs as API bodies, and references to objects for Events. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from detectors.wire.resource import Resource
+
+__all__ = ["body", "builtins", "merge_diff", "merged", "regarding", "shortened"]
+
+
+def builtins(value: msgspec.Struct) -> dict[str, Any]:
+    """JSON-ready dict; times become RFC 3339 strings."""
+    converted: dict[str, Any] = msgspec.to_builtins(value)
+    return converted
+
+
+def body(
+    resource: Resource,
+    name: str,
+    namespace: str = "",
+    *,
+    labels: dict[str, str] | None = None,
+    **parts: msgspec.Struct,
+) -> dict[str, Any]:
+    """A whole object to create: `body(RECOVERIES, name, namespace, spec=...)`."""
+    metadata: dict[str, Any] = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = labels
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": metadata,
+        **{part: builtins(value) for part, value in parts.items()},
+    }
+
+
+def regarding(api_version: str, kind: str, name: str, uid: str, namespace: str = "") -> dict[str, str]:
+    """The object that an Event is about."""
+    found = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
+    return {**found, "namespace": namespace} if namespace else found
+
+
+def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that turns `old` into `new`: what has gone becomes null, lists are replaced whole."""
+    patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(before, dict) and isinstance(value, dict):
+            inner = merge_diff(before, value)
+            if inner:
+                patch[name] = inner
+        elif name not in old or before != value:
+            patch[name] = value
+    return patch
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge patch (RFC 7386) makes of `target`."""
+    result = dict(target)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            before = result.get(name)
+            result[name] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
+def shortened(name: str, chars_max: int) -> str:
+    """The name where it fits, else its beginning and a hash of the whole: valid, and still its own."""
+    if len(name) <= chars_max:
+        return name
+    whole = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: chars_max - 9].rstrip('-.')}-{whole}"

@@ -1,0 +1,17 @@
+"""The clock that I/O asks, so that tests can lay their own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Protocol
+
+__all__ = ["Clock", "WallClock"]
+
+
+class Clock(Protocol):
+    def now(self) -> datetime: ...
+
+
+class WallClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)

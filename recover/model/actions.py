@@ -1,0 +1,157 @@
+"""What a plan may ask for: a closed union of writes, each with its precondition and its reason, and of the
+live reads that must come before some of them.
+
+Pure: building an action writes nothing; execute.py does. `what` names the act in logs, metrics and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from detectors.wire.resource import MergePatch, PatchType, Resource
+
+__all__ = [
+    "Action",
+    "Ask",
+    "ConfirmGone",
+    "ConfirmListed",
+    "Create",
+    "Delete",
+    "Emit",
+    "Ensure",
+    "Failure",
+    "Patch",
+    "Plan",
+]
+
+
+class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
+    """A duplicate (409 AlreadyExists) is success: names are deterministic, and that is the idempotence.
+
+    `status` follows as a patch of the status subresource, since a create drops it.
+    """
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
+    status: dict[str, Any] | None = None
+    strict: bool = False
+    """For what people wrote: a field that the API server does not know is refused, and not dropped."""
+
+
+class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
+    """Makes sure that the object, which is ours alone, exists with this content: merges the content into it,
+    or creates the object unless `creates` is False."""
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
+    creates: bool = True
+    foreign: Emit | None = None
+    """If given, keys of `data` that the body does not name are removed, and this Event says which, at the
+    beginning of its message."""
+
+
+class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
+    """Applies only to the object that was seen: its uid and, unless empty, its version are preconditions."""
+
+    what: str
+    resource: Resource
+    name: str
+    body: dict[str, Any]
+    namespace: str = ""
+    uid: str = ""
+    version: str = ""
+    subresource: str = ""
+    patch_type: PatchType = MergePatch
+
+
+class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
+    """Deletes only that very object, and unless empty that version; one that is gone already is success."""
+
+    what: str
+    resource: Resource
+    name: str
+    uid: str
+    namespace: str = ""
+    version: str = ""
+    grace_s: int | None = None
+    foreground: bool = False
+    """It stays, being deleted, until everything that it owns has gone."""
+
+
+class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
+    """A Kubernetes Event on an object; best effort, written after the writes of its plan succeeded."""
+
+    reason: str
+    message: str
+    regarding: dict[str, str]
+    """apiVersion, kind, namespace, name, uid."""
+    warning: bool = False
+    key: str = ""
+    """Makes the Event's name: the same key on the same object is the same Event."""
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
+    """A request to a machine outside, which takes the same `id` once however often it comes."""
+
+    what: str
+    id: str
+    body: dict[str, Any]
+
+
+class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True):
+    """A live read of an object that is not in the cache. Its chain goes on only if the API server has no
+    object of that name, or, where `uid` is given, none of that uid. An object that exists is put into the
+    cache."""
+
+    what: str
+    resource: Resource
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class ConfirmListed(msgspec.Struct, frozen=True, tag="confirm-listed", kw_only=True):
+    """A live list. Its chain goes on only if the cache shows each listed object as it is. Otherwise the cache
+    is brought up to date, and the decision is made again."""
+
+    what: str
+    resource: Resource
+    namespace: str
+    labels: str
+    """A selector, as in an API request."""
+
+
+Action = Create | Ensure | Patch | Delete | Emit | Ask | ConfirmGone | ConfirmListed
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One object about which nothing could be decided, by a defect of ours."""
+
+    about: Mapping[str, str]
+    """As in an Event: apiVersion, kind, namespace, name, uid."""
+    error: Exception
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to write now, and when to look again if nothing changes before.
+
+    Each chain is written in its order and ends at its first failure; chains do not wait for each other, so
+    one object that cannot be written never stops the rest.
+    """
+
+    chains: tuple[tuple[Action, ...], ...] = ()
+    look_again_s: float | None = None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(action for chain in self.chains for action in chain)

@@ -1,0 +1,54 @@
+"""What is read of a training container in a pod template. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from recover.k8s.quantities import parse_count
+
+__all__ = ["FIELDS", "TrainingContainer", "read_container", "requests_of", "training"]
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class TrainingContainer(msgspec.Struct, frozen=True):
+    image: str = ""
+    command: list[str] = []
+    args: list[str] = []
+    env: list[_Variable] = []
+    resources: _Resources = _Resources()
+
+
+FIELDS = frozenset(TrainingContainer.__struct_fields__)
+"""What is read of a container."""
+
+
+def training(containers: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The containers that ask for a device; where none does, the first one."""
+    devices = [one for one in containers if any("/" in name for name in requests_of(read_container(one)))]
+    return devices or list(containers[:1])
+
+
+def read_container(container: Mapping[str, object]) -> TrainingContainer:
+    """One that is not what the API server lets pass tells nothing."""
+    try:
+        return msgspec.convert(container, TrainingContainer)
+    except msgspec.ValidationError:
+        return TrainingContainer()
+
+
+def requests_of(container: TrainingContainer) -> dict[str, int]:
+    """What a container gets of each extended resource; limits stand for requests there."""
+    quantities = {**container.resources.requests, **container.resources.limits}
+    counts = {name: parse_count(str(quantity)) for name, quantity in quantities.items()}
+    return {name: count for name, count in counts.items() if count is not None}

@@ -1,0 +1,358 @@
+"""API bytes -> views of the model. Pure; reads only the fields that a decision needs.
+
+Other people's objects may hold anything: unknown fields are ignored, and an object that cannot be read raises
+msgspec.MsgspecError, which table.py reports and skips.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from detectors.wire.contract import ObjectMeta
+from recover.api import Answered, GangRef, Toleration
+from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
+from recover.k8s.kinds import JOBS
+from recover.k8s.pod_specs import OwnedMeta, Owner, PodSpec
+from recover.model import (
+    Container,
+    NamespaceView,
+    Node,
+    Outsider,
+    Pod,
+    PodPhase,
+    Quarantine,
+    Release,
+    Taint,
+    Waiting,
+)
+from recover.model.containers import FIELDS, training
+from recover.model.job_views import volumes_of
+
+__all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
+
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+"""Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
+"""Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
+the share of a card in per cent."""
+
+_OF_EVERY_POD = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _NodeSpec(msgspec.Struct):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class _NodeInfo(msgspec.Struct):
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class _NodeStatus(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] = []
+    allocatable: dict[str, str | int] = {}
+    capacity: dict[str, str | int] = {}
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
+class _Node(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
+    wire = msgspec.json.decode(raw, type=_Node)
+    meta = wire.metadata
+    ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
+    allocatable = _counts(wire.status.allocatable, accelerators)
+    capacity = _counts(wire.status.capacity, accelerators)
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        unschedulable=wire.spec.unschedulable,
+        taints=wire.spec.taints,
+        ready=ready is not None and ready.status == "True",
+        ready_since=ready.last_transition_time if ready else None,
+        boot_id=wire.status.node_info.boot_id,
+        is_accelerated=any(
+            _is_accelerator(name, accelerators)
+            for name in {**wire.status.allocatable, **wire.status.capacity}
+        ),
+        quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
+        released_at=_time(meta.annotations.get(RELEASED, "")),
+        answered=_answered(meta.annotations),
+        allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
+        capacity=capacity,
+        accelerators=_accelerators(wire.status.capacity, accelerators),
+    )
+
+
+def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
+    return resource in names or resource.startswith("nvidia.com/mig-")
+
+
+def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> int:
+    """How many accelerators these quantities mean. Part of one counts as one."""
+    counts = _counts(quantities, names).items()
+    return sum(-(-count // 100) if name in _HUNDREDTHS else count for name, count in counts)
+
+
+def _counts(quantities: dict[str, str | int], names: tuple[str, ...]) -> dict[str, int]:
+    """The accelerator resources among these; one that is no whole number is left out."""
+    found = {}
+    for name, quantity in quantities.items():
+        if _is_accelerator(name, names):
+            with suppress(ValueError):
+                found[name] = int(quantity)
+    return found
+
+
+def _quarantine(text: str) -> Quarantine | None:
+    """People may have garbled it; then the taint tells at least that it was us."""
+    try:
+        return msgspec.json.decode(text, type=Quarantine) if text else None
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _answered(annotations: Mapping[str, str]) -> Answered | None:
+    """Only where it is of the release that `released-at` tells of."""
+    try:
+        release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return release.findings if release.at == _time(annotations.get(RELEASED, "")) else None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class _State(msgspec.Struct):
+    running: dict[str, Any] | None = None
+    terminated: _Terminated | None = None
+    waiting: Waiting | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel"):
+    name: str
+    restart_count: int = 0
+    state: _State = msgspec.field(default_factory=_State)
+    last_state: _State = msgspec.field(default_factory=_State)
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: PodPhase = PodPhase.PENDING
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Condition] = []
+    container_statuses: list[_ContainerStatus] = []
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class _Reference(msgspec.Struct):
+    name: str = ""
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    config_map_ref: _Reference = msgspec.field(default_factory=_Reference)
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    env_from: list[_Source] = []
+
+    @property
+    def environments(self) -> set[str]:
+        return {source.config_map_ref.name for source in self.env_from} - {""}
+
+
+class _PodSpec(PodSpec, rename="camel", frozen=True):
+    node_name: str = ""
+    priority: int = 0
+    termination_grace_period_seconds: int = 30
+    scheduling_gates: list[dict[str, str]] = []
+
+
+class _Pod(msgspec.Struct):
+    metadata: OwnedMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
+    wire = msgspec.json.decode(raw, type=_Pod)
+    meta = wire.metadata
+    containers = msgspec.convert(wire.spec.containers, list[_Container])
+    beside = {c.name for c in containers} - {c.name for c in _training(containers, accelerators)}
+    unplaced = next(
+        (
+            c.message
+            for c in wire.status.conditions
+            if c.type == "PodScheduled" and c.reason == "Unschedulable"
+        ),
+        "",
+    )
+    return Pod(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=_gang_uid(meta),
+        owner_kind=meta.controller.kind if meta.controller is not None else "",
+        node=wire.spec.node_name,
+        phase=wire.status.phase,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        created=meta.creation_timestamp,
+        deleting_since=meta.deleting_since,
+        containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
+        accelerators=sum(
+            _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
+        ),
+        requests=_requested(containers, accelerators),
+        tolerations=_tolerations(wire.spec.tolerations),
+        priority=wire.spec.priority,
+        grace_s=max(0, wire.spec.termination_grace_period_seconds),
+        gated=bool(wire.spec.scheduling_gates),
+        unschedulable=unplaced,
+        failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
+        volumes=volumes_of(wire.spec),
+        environments=_environments(containers, accelerators),
+    )
+
+
+def _requested(containers: list[_Container], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    total: Counter[str] = Counter()
+    for container in containers:
+        total.update(_counts({**container.resources.requests, **container.resources.limits}, names))
+    return _shared(tuple(sorted(total.items())))
+
+
+@lru_cache(maxsize=1024)
+def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Of 100,000 pods most ask for the same: they share one tuple."""
+    return requests
+
+
+def _tolerations(raw: list[dict[str, Any]]) -> tuple[Toleration, ...]:
+    """Without those that every pod is given, of nodes that are not ready."""
+    return _shared_tolerations(
+        tuple(one for one in msgspec.convert(raw, list[Toleration]) if one.key not in _OF_EVERY_POD)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    return tolerations
+
+
+def outsider(raw: bytes) -> Outsider:
+    """Of a pod with accelerators that belongs to no gang; one without an owner is its own. So is one whose
+    owner cannot exist: the API server takes any words for it, and our objects bear its name."""
+    wire = msgspec.json.decode(raw, type=_Pod)
+    meta, owner = wire.metadata, wire.metadata.controller
+    owner = owner if owner is not None and _may_exist(owner) else None
+    ref = GangRef(
+        api_version=owner.api_version if owner else "v1",
+        kind=owner.kind if owner else "Pod",
+        namespace=meta.namespace,
+        name=owner.name if owner else meta.name,
+        uid=owner.uid if owner else meta.uid,
+    )
+    read = (
+        {name: value for name, value in container.items() if name in FIELDS}
+        for container in training(wire.spec.containers)
+    )
+    return Outsider(owner=ref, containers=tuple(read))
+
+
+def _may_exist(owner: Owner) -> bool:
+    is_short = len(owner.api_version) <= 127 and len(owner.kind) <= 63 and len(owner.uid) <= 64
+    return is_short and len(owner.name) <= 253 and _NAME.fullmatch(owner.name) is not None
+
+
+def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:
+    """What every training container reads; a container beside them need not."""
+    read = [container.environments for container in _training(containers, names)]
+    return tuple(sorted(set.intersection(*read))) if read else ()
+
+
+def _training(containers: list[_Container], names: tuple[str, ...]) -> list[_Container]:
+    """Those that ask for accelerators; where none does, all."""
+    found = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
+    return found or containers
+
+
+def _gang_uid(meta: OwnedMeta) -> str:
+    """The pod's gang: its owner, or the JobSet above that. Labels are no easier to forge than owners."""
+    owner = meta.controller
+    if owner is None:
+        return ""
+    return meta.labels.get(JOBSET_UID, owner.uid) if owner.kind == JOBS.kind else owner.uid
+
+
+def _told(at: datetime | None) -> datetime | None:
+    """A runtime's zero is 1970, and Go's the year 1: neither tells when a container ended."""
+    return at if at is not None and at.year > 1970 else None
+
+
+def _container(status: _ContainerStatus, beside: Collection[str]) -> Container:
+    ended = status.state.terminated or status.last_state.terminated
+    return Container(
+        name=status.name,
+        running=status.state.running is not None,
+        restarts=status.restart_count,
+        exit_code=ended.exit_code if ended else None,
+        reason=ended.reason if ended else "",
+        message=ended.message if ended else "",
+        finished_at=_told(ended.finished_at) if ended else None,
+        waiting=status.state.waiting,
+        beside=status.name in beside,
+    )
+
+
+class _Namespace(msgspec.Struct):
+    metadata: ObjectMeta
+
+
+def namespace(raw: bytes) -> NamespaceView:
+    meta = msgspec.json.decode(raw, type=_Namespace).metadata
+    return NamespaceView(meta.name, meta.labels, meta.annotations)

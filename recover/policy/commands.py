@@ -1,0 +1,74 @@
+"""The commands that stories propose: complete, with every name filled in. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from recover.api import GangRef
+from recover.k8s.kinds import PYTORCHJOBS
+from recover.model import Gang
+from recover.policy.consent import AUTO_RECOVERY, OptIn
+
+__all__ = [
+    "UNHOLD",
+    "annotate",
+    "cordon",
+    "enabled_by",
+    "name_of",
+    "started_by",
+    "target_of",
+    "why",
+    "why_node",
+]
+
+UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until-"
+
+
+def target_of(ref: GangRef) -> str:
+    """The job, for kubectl."""
+    return f"{ref.kind.lower()} -n {ref.namespace} {ref.name}"
+
+
+def name_of(ref: GangRef) -> str:
+    """The job, for `rekindle why` and `rekindle doctor`."""
+    return f"-n {ref.namespace} {ref.kind.lower()}/{ref.name}"
+
+
+def why(ref: GangRef) -> str:
+    return f"rekindle why {name_of(ref)}"
+
+
+def why_node(name: str) -> str:
+    return f"rekindle why node/{name}"
+
+
+def annotate(ref: GangRef, name: str, value: str) -> str:
+    return f"kubectl annotate {target_of(ref)} {shlex.quote(f'{name}={value}')} --overwrite"
+
+
+def cordon(node: str) -> str:
+    return f"kubectl cordon {node}"
+
+
+def started_by(ref: GangRef) -> str:
+    """Lifts the job's suspension."""
+    spec: dict[str, Any] = {"suspend": False}
+    if ref.api_version.startswith(f"{PYTORCHJOBS.group}/"):
+        spec = {"runPolicy": spec}
+    patch = msgspec.json.encode({"spec": spec}).decode()
+    return f"kubectl patch {target_of(ref)} --type merge -p '{patch}'"
+
+
+def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:
+    """Where label and annotation disagree the more careful one counts, so each that says otherwise is set."""
+    labels = gang.labels if gang is not None else {}
+    annotations = gang.annotations if gang is not None else {}
+    commands = [
+        f"kubectl {verb} {target_of(ref)} {AUTO_RECOVERY}=enabled --overwrite"
+        for verb, said in (("label", labels), ("annotate", annotations))
+        if AUTO_RECOVERY in said and said[AUTO_RECOVERY].strip().lower() != OptIn.ENABLED
+    ]
+    return tuple(commands) or (annotate(ref, AUTO_RECOVERY, OptIn.ENABLED),)

@@ -1,0 +1,194 @@
+"""May this gang, or this node, be touched? Pure: labels and annotations of the job and its namespace, the
+modes, holds.
+
+The job's word beats its namespace's. Where label and annotation of one object disagree, the more careful one
+counts. An unknown value counts as `observe`: it was meant to say something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from detectors.wire.contract import key
+from recover.model import Gang, NamespaceView, Node, World
+from recover.model.modes import InForce, Mode, Standing, lowest
+
+__all__ = [
+    "AUTO_RECOVERY",
+    "CHECKPOINT_ON_SIGTERM",
+    "MANAGED",
+    "MODE",
+    "ON_TERMINAL",
+    "WORDS",
+    "Hold",
+    "OptIn",
+    "frozen",
+    "frozen_gang",
+    "held",
+    "in_force_for",
+    "in_force_on",
+    "may_recreate",
+    "may_write",
+    "opt_in",
+    "saves_on_sigterm",
+    "within_mode",
+    "word_of",
+]
+
+AUTO_RECOVERY = key("auto-recovery")
+MODE = key("mode")
+ON_TERMINAL = key("on-terminal")
+CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
+MANAGED = key("managed")
+_HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
+WORDS = frozenset({AUTO_RECOVERY, _HOLD, _HOLD_UNTIL, _HOLD_REASON})
+"""What is read here of a job's labels and annotations, whatever its framework."""
+
+
+class OptIn(StrEnum):
+    ENABLED = "enabled"
+    OBSERVE = "observe"
+    DISABLED = "disabled"
+
+
+_CAREFUL_FIRST = (OptIn.DISABLED, OptIn.OBSERVE, OptIn.ENABLED)
+
+
+def opt_in(gang: Gang, namespace: NamespaceView | None) -> OptIn:
+    """What the job's people want. Nothing said anywhere means disabled."""
+    own = _word(gang.labels, gang.annotations)
+    if own is not None:
+        return own
+    if namespace is not None:
+        return _word(namespace.labels, namespace.annotations) or OptIn.DISABLED
+    return OptIn.DISABLED
+
+
+def _word(labels: Mapping[str, str], annotations: Mapping[str, str]) -> OptIn | None:
+    said = {_parse(source[AUTO_RECOVERY]) for source in (labels, annotations) if AUTO_RECOVERY in source}
+    return next((word for word in _CAREFUL_FIRST if word in said), None)
+
+
+def _parse(value: str) -> OptIn:
+    try:
+        return OptIn(value.strip().lower())
+    except ValueError:
+        return OptIn.OBSERVE
+
+
+def may_recreate(annotations: Mapping[str, str]) -> bool:
+    """The job may be deleted and made anew where its framework would not start it again. Only by its own
+    annotation: a new uid is something that its owners must be ready for."""
+    return annotations.get(ON_TERMINAL, "").strip().lower() == "recreate"
+
+
+def saves_on_sigterm(annotations: Mapping[str, str]) -> bool:
+    """Whether its training saves a checkpoint when it receives SIGTERM, so that its stop requests one. The
+    job says so by an annotation, since Rekindle cannot see it."""
+    return annotations.get(CHECKPOINT_ON_SIGTERM, "").strip().lower() == "true"
+
+
+def within_mode(mode: Mode, namespace: NamespaceView | None) -> Mode:
+    """The namespace may lower the cluster's mode, never raise it."""
+    said = word_of(namespace) if namespace is not None else None
+    return mode if said is None else min(mode, said)
+
+
+def word_of(namespace: NamespaceView) -> Mode | None:
+    """What its people allow at most. A value that is no mode lowers nothing, and they are told."""
+    return next((mode for mode in Mode if mode == namespace.annotations.get(MODE)), None)
+
+
+def in_force_on(world: World, node: Node) -> InForce:
+    """The cluster's mode, lowered by the node's pool."""
+    return lowest(world.modes.cluster, _pools(world, [node]))
+
+
+def in_force_for(world: World, gang: Gang) -> InForce:
+    """The cluster's mode, lowered by the gang's namespace and by the pool of each node where a rank of it
+    stands: where nodes are not to be touched yet, what runs on them is not stopped either."""
+    lowering = list(_namespace(world, gang.ref.namespace))
+    if world.modes.pools:
+        names = sorted({pod.node for pod in world.pods(gang.ref.uid)} & world.nodes.keys())
+        lowering += _pools(world, [world.nodes[name] for name in names])
+    return lowest(world.modes.cluster, lowering)
+
+
+def _pools(world: World, nodes: Iterable[Node]) -> Iterator[tuple[str, Standing]]:
+    pools = {node.labels.get(world.pool_label) for node in nodes} & world.modes.pools.keys()
+    for pool in sorted(pools, key=str):
+        yield f"pool {pool}", world.modes.pools[str(pool)]
+
+
+def _namespace(world: World, name: str) -> Iterator[tuple[str, Standing]]:
+    """Its word counts from the moment when it is there; that it is gone, from when that was kept."""
+    standing, view = world.modes.namespaces.get(name), world.namespaces.get(name)
+    if standing is not None:
+        yield f"namespace {name}", standing
+    said = word_of(view) if view is not None else None
+    if said is not None:
+        yield f"namespace {name}", Standing(said)
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A person has frozen an object."""
+
+    until: datetime | None
+    reason: str
+
+    def of(self, what: str) -> str:
+        """Plain words; `what` is the object's name."""
+        end = f" until {self.until:%Y-%m-%d %H:%M}" if self.until else ""
+        return f"a person froze {what}{end}" + (f": {self.reason}" if self.reason else "")
+
+
+def frozen(node: Node, now: datetime) -> str:
+    """What keeps everybody from touching the node, in words; empty where nothing does."""
+    if node.labels.get(MANAGED) == "false":
+        return f"{node.name} has the label {MANAGED}=false"
+    hold = held(node.annotations, now)
+    return hold.of(node.name) if hold is not None else ""
+
+
+def frozen_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> str:
+    """The same of a gang; a hold on its namespace holds it too."""
+    for what, notes in (
+        (str(gang.ref), gang.annotations),
+        (f"namespace {gang.ref.namespace}", namespace.annotations if namespace else {}),
+    ):
+        if (hold := held(notes, now)) is not None:
+            return hold.of(what)
+    return ""
+
+
+def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
+    """The hold in force on an object with these annotations, if any.
+
+    `hold` with any value but `false` holds; `hold-until` (RFC 3339) ends it. An unreadable time, or one
+    without a zone, holds on: freezing longer is the safe mistake.
+    """
+    if annotations.get(_HOLD, "false").strip().lower() == "false" and _HOLD_UNTIL not in annotations:
+        return None
+    until: datetime | None = None
+    if _HOLD_UNTIL in annotations:
+        try:
+            until = datetime.fromisoformat(annotations[_HOLD_UNTIL])
+        except ValueError:
+            until = None
+        if until is not None and until.tzinfo is None:
+            until = None
+        if until is not None and until <= now:
+            return None
+    return Hold(until, annotations.get(_HOLD_REASON, ""))
+
+
+def may_write(gang: Gang, world: World, now: datetime) -> bool:
+    """A job that has ended, or that its people have taken out of our hands since, is left as it is."""
+    namespace = world.namespaces.get(gang.ref.namespace)
+    is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
+    is_over = gang.deleting or gang.terminal is not None
+    return is_ours and not is_over and not frozen_gang(gang, namespace, now)

@@ -1,0 +1,123 @@
+"""What the API objects tell of a failed gang, as Evidence for the recipes. Pure; for phases/ and match.py.
+
+All of it is of origin tenant: logs, exit codes, what the job's own template asks for. It may move and change
+that tenant's gang, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from detectors.wire.contract import PodProgress, key
+from recover.api import Recovery
+from recover.api.recipe_spec import Framework
+from recover.diagnose.witnesses import told
+from recover.model import Gang, Node, World
+from recover.model.containers import TrainingContainer, read_container, requests_of, training
+from recover.recipes.match import Evidence, LogLine
+
+__all__ = ["CUDA_RUNTIME", "VGPU_BASELINE", "evidences", "lines_of", "of_container"]
+
+VGPU_BASELINE = key("vgpu-baseline")
+"""Label on a node: the CUDA version that its GPU-sharing layer was built for."""
+CUDA_RUNTIME = key("cuda-runtime")
+"""Annotation on a job: the CUDA version of its image, where the template does not tell it."""
+
+_OOM_KILLED = "oom-killed"
+_KINDS = {
+    "PaddleJob": Framework.PADDLE,
+    "PyTorchJob": Framework.PYTORCH,
+    "TFJob": Framework.TENSORFLOW,
+    "JAXJob": Framework.JAX,
+}
+_WORDS = (
+    ("vllm", Framework.VLLM),
+    ("paddle", Framework.PADDLE),
+    ("mindspore", Framework.MINDSPORE),
+    ("tensorflow", Framework.TENSORFLOW),
+    ("torch", Framework.PYTORCH),
+    ("jax", Framework.JAX),
+)
+"""In a container's image, command or arguments; a framework's own name before that of one it builds on."""
+
+
+def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
+    """What is known of this attempt's failure, once for each different training container of the gang's
+    templates: a recipe fits if it fits one of them."""
+    progress = told(world, recovery.witnesses)
+    witness = next(iter(recovery.witnesses), None)
+    node = world.nodes.get(witness.node) if witness is not None else None
+    attempt = recovery.status.attempt
+    causes = [cause for cause in recovery.status.causes if cause.attempt == attempt]
+    # An attempt without an incident of its own, as after a silent start, goes on under an earlier one.
+    before = {cause.incident for cause in recovery.status.causes if cause.attempt < attempt}
+    incidents = [world.incidents.get(cause.incident) for cause in causes if cause.incident not in before]
+    codes = [seen.code for incident in incidents if incident for seen in incident.status.evidence]
+    seen = Evidence(
+        lines=tuple(lines_of(progress)),
+        exit_codes=frozenset(_exit_codes(codes)),
+        faults=frozenset(cause.fault for cause in causes),
+        signals=frozenset([*codes, *(p.first_error.code for p in progress if p.first_error)]),
+    )
+    free = next((p.free_device_bytes for p in progress if p.free_device_bytes is not None), None)
+    containers = {
+        msgspec.json.encode(found): found
+        for template in gang.templates.values()
+        for found in training(template.containers)
+    }
+    return [
+        of_container(found, seen, node, kind=gang.ref.kind, annotations=gang.annotations, free_bytes=free)
+        for found in containers.values()
+    ]
+
+
+def lines_of(progress: Iterable[PodProgress]) -> Iterator[LogLine]:
+    """What agents have published of these containers' logs."""
+    for container in progress:
+        for line in container.known_lines:
+            yield LogLine(text=line.text, file=container.name)
+
+
+def of_container(
+    container: Mapping[str, object],
+    seen: Evidence,
+    node: Node | None,
+    *,
+    kind: str = "",
+    annotations: Mapping[str, str] = {},
+    free_bytes: int | None = None,
+) -> Evidence:
+    """`seen` with what one container of a pod template and its node tell."""
+    found = read_container(container)
+    env = {variable.name: variable.value for variable in found.env}
+    labels = dict(node.labels) if node is not None else {}
+    facts = {
+        "cuda.runtime": annotations.get(CUDA_RUNTIME, "") or env.get("CUDA_VERSION", ""),
+        "vgpu.baseline": labels.get(VGPU_BASELINE, ""),
+        "gpu.memory.free": f"{free_bytes}B" if free_bytes is not None else "",
+    }
+    return msgspec.structs.replace(
+        seen,
+        framework=_framework(found, kind),
+        requests=requests_of(found),
+        env=env,
+        labels=labels,
+        facts={name: value for name, value in facts.items() if value},
+    )
+
+
+def _framework(container: TrainingContainer, kind: str) -> Framework | None:
+    words = " ".join([container.image, *container.command, *container.args]).lower()
+    named = next((framework for word, framework in _WORDS if word in words), None)
+    return named or _KINDS.get(kind)
+
+
+def _exit_codes(codes: Iterable[str]) -> Iterator[int]:
+    for code in codes:
+        number = code.removeprefix("exit-")
+        if code == _OOM_KILLED:
+            yield 137
+        elif number != code and number.isdecimal():
+            yield int(number)

@@ -1,0 +1,45 @@
+"""What a recipe changes, in plain words: for Recoveries, advice, and the recipe's own story. Pure."""
+
+from __future__ import annotations
+
+from recover.api.recipe_spec import (
+    Change,
+    Hold,
+    LabelRule,
+)
+from recover.recipes.templates import fill
+
+__all__ = ["changed", "one_of", "rule_words"]
+
+
+def changed(change: Change, captured: dict[str, str]) -> tuple[str, ...]:
+    """What is done and what is advised, in this order."""
+    texts = [f"set {name}={value} in the new containers" for name, value in change.env.items()]
+    if change.placement is not None:
+        if change.placement.avoid_node:
+            texts.append("not on the node where it failed")
+        rules = (("only", change.placement.require), ("not", change.placement.forbid))
+        texts += [f"{word} on nodes where {rule_words(one, captured)}" for word, of in rules for one in of]
+    match change.hold:
+        case Hold.ALWAYS:
+            texts.append("held: no restart until its owner has changed it")
+        case Hold.UNLESS_PLACED:
+            texts.append("held, if there is no such node")
+        case Hold.NEVER:
+            pass
+    if change.advise:
+        texts.append(f"advice to the owner: {fill(change.advise, captured)}")
+    return tuple(texts)
+
+
+def one_of(templates: list[str]) -> str:
+    """`'this' or 'that'`."""
+    return " or ".join(map(repr, templates))
+
+
+def rule_words(rule: LabelRule, captured: dict[str, str]) -> str:
+    if rule.values:
+        return f"label {rule.name} is {' or '.join(rule.values)}"
+    if rule.at_least:
+        return f"label {rule.name} is at least {fill(rule.at_least, captured)}"
+    return f"there is a label {rule.name}"

@@ -1,0 +1,71 @@
+"""What a failure cost: lost steps and GPU-seconds. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from detectors.wire.contract import LastSave, PodProgress
+from recover.api import Recovery, RecoverySpec, Totals
+from recover.diagnose.witnesses import told
+from recover.model import World
+
+__all__ = ["last_save", "last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
+
+
+def last_step(world: World, recovery: Recovery) -> int | None:
+    """The last step that a witness of the gang is known to have made before the stop. A number that one line
+    alone has told is not known to be a step, and one that counts within an epoch is compared with nothing."""
+    steps = [
+        p.last_step
+        for p in told(world, recovery.witnesses)
+        if p.last_step is not None and p.first_step is not None and not p.step_of_epoch
+    ]
+    return max(steps, default=None)
+
+
+def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] | None:
+    """The witness whose log tells of the latest complete checkpoint, and that checkpoint. Of a container
+    counts the newest instance: the earlier ones may have saved what was given up since."""
+    by_age = sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
+    newest = {(p.uid, p.container): p for p in by_age}
+    saved = [(p, p.last_save) for p in newest.values() if p.last_save is not None]
+    numbered = [found for found in saved if found[1].step is not None]
+    return max(numbered, key=lambda found: found[1].step or 0, default=None)
+
+
+def lost_steps(last: int | None, first_new: int) -> int | None:
+    """Steps that are made a second time: from the first new one to the last old one."""
+    return None if last is None else max(0, last - first_new + 1)
+
+
+def trained_until(world: World, recovery: Recovery) -> datetime:
+    """From when nothing new was made: the first evidence, or a witness' last step where the gang trained on
+    after that, as with a fault that waits for the next checkpoint."""
+    steps = [
+        p.last_step_at
+        for p in told(world, recovery.witnesses)
+        if p.last_step_at is not None and p.first_step is not None
+    ]
+    return max([recovery.spec.detected_at, *steps])
+
+
+def lost_gpu_s(
+    spec: RecoverySpec, since: datetime, resumed_at: datetime, steps: int | None, step_s: float | None
+) -> float:
+    """GPU-seconds from `since` to the first new step, and those of the steps made twice."""
+    waited = max(0.0, (resumed_at - since).total_seconds())
+    repeated = (steps or 0) * (step_s or 0.0)
+    return round((waited + repeated) * spec.gpus, 3)
+
+
+def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s: float) -> Totals:
+    """The job's running totals with this recovery; the last earlier one that has totals carries the rest."""
+    before = Totals()
+    for earlier in history:
+        if earlier.spec.number < recovery.spec.number and earlier.status.totals is not None:
+            before = earlier.status.totals
+    return Totals(
+        recoveries=before.recoveries + 1,
+        lost_steps=before.lost_steps + (steps or 0),
+        lost_gpu_s=round(before.lost_gpu_s + gpu_s, 3),
+    )

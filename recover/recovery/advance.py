@@ -1,0 +1,182 @@
+"""Recovery of a gang: a state machine with a deadline on each state. Pure.
+
+    Planned -> Stopping -> Fencing -> Choosing -> Resuming -> Verifying -> Succeeded
+                                                             else Escalated | Failed | Blocked
+
+`advance` is one look at one recovery. The phase is always written before its acts are issued, and each act
+leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from recover.api import ACTIVE_PHASES, Cause, Phase, Recovery
+from recover.api.reasons import EventReason, Reason
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
+from recover.model import Terminal, World
+from recover.model.actions import Action, Plan
+from recover.policy.consent import may_recreate, may_write
+from recover.policy.settings import Settings
+from recover.recovery import scan_pod
+from recover.recovery.again import has_run
+from recover.recovery.avoid import shown
+from recover.recovery.causes import are_placed, corrected_causes, first_cause, fresh_causes, harming
+from recover.recovery.choose import choosing
+from recover.recovery.context import Context, Step, bounded, moved, next_attempt, status_patch
+from recover.recovery.failed_log import with_failed_log
+from recover.recovery.fence import fencing
+from recover.recovery.handover import may_read_old, taken_back
+from recover.recovery.recreate import made_anew_or_gone
+from recover.recovery.refused import unless_refused
+from recover.recovery.resume import resuming
+from recover.recovery.stop import planned, stopping, unstuck
+from recover.recovery.verify import verifying
+from recover.workloads import workload_of
+
+__all__ = ["advance"]
+
+_PHASES: Mapping[Phase, Callable[[Context], Step]] = {
+    Phase.PLANNED: planned,
+    Phase.STOPPING: stopping,
+    Phase.FENCING: fencing,
+    Phase.CHOOSING: choosing,
+    Phase.RESUMING: resuming,
+    Phase.VERIFYING: verifying,
+}
+_BLOCKED: Mapping[str, Callable[[Context], Step]] = {
+    Reason.NEEDS_FENCING_PROOF: fencing,
+    Reason.NO_CAPACITY: resuming,
+    Reason.RANKS_NOT_STARTED: resuming,
+    Reason.FRAMEWORK_SILENT: resuming,
+    Reason.HELD: resuming,
+    Reason.PODS_STUCK: unstuck,
+}
+"""A blocked recovery is planned again by the phase that it waits in."""
+
+
+def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
+    """What to write for this recovery now. Its own status comes first, but for what must be undone before the
+    status says that all is over."""
+    if not recovery.active:
+        removals = ((removal,) for removal in _cleanup(recovery, world))
+        return Plan(chains=(*removals, _lifted(recovery, world, now)))
+    gang = world.gangs.get(recovery.gang_uid)
+    if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
+        step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
+    else:
+        ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
+        step = unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
+        step = with_failed_log(ctx, _with_what_is_avoided(ctx, step))
+    patch = status_patch(recovery, step.status) if step.status is not None else None
+    status: tuple[Action, ...] = (patch,) if patch else ()
+    chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
+    return Plan(chains=(chain,), look_again_s=step.look_again_s)
+
+
+def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
+    """Each status of a gang that is stopped, or about to be, shows it as it is now."""
+    status = step.status
+    if status is None or status.phase not in ACTIVE_PHASES or status.phase is Phase.VERIFYING:
+        return step
+    return msgspec.structs.replace(step, status=shown(ctx, status))
+
+
+def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
+    """The checkpoint is taken back before the recovery is over, however it ends: a crash in between repeats
+    that. One that the API server refuses to take back holds nothing up."""
+    if step.status is None or step.status.phase in ACTIVE_PHASES:
+        return ()
+    entered = recovery.status.phases[-1].at if recovery.status.phases else None
+    undone = taken_back(recovery)
+    refused = (world.refused.get(f"{action.namespace}/{action.name}") for action in undone)
+    is_refused = any(one is not None and entered is not None and one.at >= entered for one in refused)
+    return () if is_refused else undone
+
+
+def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ...]:
+    """Takes back what an ended recovery's last start has put into its job. Asked at each look, whenever it
+    ended, until nothing is left; the next recovery's marks are its own."""
+    gang = world.gangs.get(recovery.gang_uid)
+    if gang is None or gang.mark is None or gang.mark.recovery != recovery.metadata.name:
+        return ()
+    if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
+        return ()
+    lifts = tuple(workload_of(gang).lift(gang)) if may_write(gang, world, now) else ()
+    # A version that took no checkpoint back may have ended it; with the mark it is known to be so no more.
+    return (*lifts, *taken_back(recovery)) if lifts and may_read_old(world, gang) else lifts
+
+
+def _phase(ctx: Context) -> Callable[[Context], Step]:
+    if ctx.status.phase is Phase.BLOCKED:
+        return _BLOCKED.get(ctx.status.reason, _left_alone)
+    return _PHASES[ctx.status.phase]
+
+
+def _left_alone(_: Context) -> Step:
+    """Blocked for a reason that this version does not know."""
+    return Step()
+
+
+def _joined(ctx: Context) -> Step | None:
+    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next. What
+    corrects an earlier one, or is about a node that the start has left, does not stop the gang again."""
+    fresh, known = fresh_causes(ctx), corrected_causes(ctx)
+    if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
+        return None
+    if not ctx.has("resumed"):
+        return Step(status=msgspec.structs.replace(ctx.status, causes=bounded([*known, *fresh])))
+    acting = harming(ctx, fresh)
+    if not acting:
+        causes = bounded([*known, *fresh]) if are_placed(ctx) else known
+        is_news = causes != ctx.status.causes
+        return Step(status=msgspec.structs.replace(ctx.status, causes=causes)) if is_news else None
+    summary = "; ".join(cause.summary for cause in acting)
+    # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
+    words = f"stopping all ranks once more: {summary}"
+    return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))
+
+
+def _ended(ctx: Context) -> Step | None:
+    """A job that its framework has ended for good needs, or takes, nothing more, unless it is made anew."""
+    terminal = ctx.gang.terminal
+    if terminal is None or (ctx.status.phase is Phase.VERIFYING and terminal.succeeded):
+        return None
+    if not terminal.succeeded and may_recreate(ctx.gang.annotations):
+        return _failed_again(ctx, terminal)
+    if terminal.succeeded:
+        message = f"{ctx.gang.ref} has completed"
+        return Step(status=moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED))
+    message = f"{ctx.gang.ref} was failed for good by its framework: {terminal.reason} {terminal.message}"
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
+    """Another attempt for a job that was failed for good after its start, as by its own deadline. Where a
+    rank was lost, triage tells of it, and that begins the attempt."""
+    if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
+        return None
+    why = f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+    cause = Cause(
+        incident=ctx.spec.incident,
+        fault=ctx.spec.fault,
+        attempt=ctx.status.attempt,
+        at=ctx.now,
+        summary=why[:512],
+        finding=first_cause(ctx).finding,
+    )
+    words = f"{why}; clearing what is left of it"
+    return Step(status=next_attempt(ctx, [cause], words, counts=has_run(ctx)))
+
+
+def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:
+    """Scan pods that their recovery no longer needs."""
+    found = scan_pod.of_attempt(world, recovery)
+    return tuple(scan_pod.remove(scan) for scan in found if scan.deleting_since is None)

@@ -1,0 +1,113 @@
+"""A gang whose ranks never all ran has not failed: it is placed again when there is a better place. Pure.
+
+Pods that wait keep the affinity of their start. Where what that excludes is broken no more, or a place proves
+to be bad, the gang is stopped and started once more. That counts for no limit but its own, and never happens
+while a rank makes steps, or may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from recover.api import Phase, RecoveryStatus
+from recover.diagnose.first_step import shows_no_step, steps_were_read
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
+from recover.model import Pod, PodPhase
+from recover.recovery import known_issues
+from recover.recovery.avoid import Avoidance, avoidance, host_of
+from recover.recovery.context import Context, Step, all_ran, next_attempt
+from recover.triage.capacity import room
+
+__all__ = ["has_run", "pause_s", "placed_again"]
+
+AT_ONCE_S = 120.0
+"""A program that fails so soon after its start has not waited for a peer: that takes minutes to time out."""
+
+
+def has_run(ctx: Context) -> bool:
+    """This attempt tells something: all ranks ran at one time, or one failed at once by itself while no rank
+    was waiting for room."""
+    if all_ran(ctx) or not ctx.has("resumed"):
+        return True
+    pods = ranks(ctx.world, ctx.gang)
+    lost = losses(ctx.world, pods, ctx.now)
+    began = _started_at(ctx.status, ctx.status.attempt)
+    is_at_once = bool(lost) and began is not None and lost[0].at - began < timedelta(seconds=AT_ONCE_S)
+    return is_at_once and not any(pod.unschedulable for pod in pods)
+
+
+def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
+    """For a started gang that waits for ranks; `pods` are those that live."""
+    settings = ctx.settings.placement
+    if any(_may_train(ctx, pod) for pod in pods) or len(ctx.status.uncounted) >= settings.again_starts_max:
+        return None
+    found = avoidance(ctx, ctx.status)
+    why = _bad_place(found, pods) or _needless(ctx, found, pods)
+    if not why:
+        return None
+    wait_s = pause_s(ctx, ctx.status.attempt)
+    if wait_s > 0:
+        return Step(look_again_s=wait_s)
+    return Step(status=next_attempt(ctx, [], f"placing all ranks again: {why}", counts=False))
+
+
+def pause_s(ctx: Context, attempt: int) -> float:
+    """Seconds until the gang may be started again that this attempt has started: more of them each time."""
+    began, settings = _started_at(ctx.status, attempt), ctx.settings.placement
+    if began is None:
+        return 0.0
+    times = sum(1 for one in ctx.status.uncounted if one < attempt)
+    wait_s = min(settings.again_s * 2 ** min(times, 20), settings.again_max_s)
+    return (began + timedelta(seconds=wait_s) - ctx.now).total_seconds()
+
+
+def _started_at(status: RecoveryStatus, attempt: int) -> datetime | None:
+    begun = (
+        one.at for one in reversed(status.phases) if one.phase is Phase.RESUMING and one.attempt == attempt
+    )
+    return next(begun, None)
+
+
+def _may_train(ctx: Context, pod: Pod) -> bool:
+    """It makes steps, or it runs and would make them unread: an elastic training goes on without some ranks.
+    An agent publishes nothing of a log without steps, so its coverage tells that the log is read."""
+    progress = ctx.world.progress(pod)
+    if progress is not None and progress.first_step is not None:
+        return True
+    if pod.phase is not PodPhase.RUNNING:
+        return False
+    return not (steps_were_read(ctx.world, ctx.gang) and shows_no_step(ctx.world, pod, ctx.now))
+
+
+def _bad_place(found: Avoidance, pods: list[Pod]) -> str:
+    bad = next((pod for pod in pods if pod.node in found.broken), None)
+    return f"{bad.name} is on {bad.node}, where {found.broken[bad.node]}" if bad is not None else ""
+
+
+def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:
+    """A rank waits, what keeps it off a node is not so any more, and without that all ranks would fit."""
+    mark = ctx.gang.mark
+    if mark is None or not any(pod.unschedulable for pod in pods):
+        return ""
+    required = {host_of(ctx.world, name) for name in found.required}
+    free = [host for host in mark.avoided if host not in required and _is_there(ctx, host)]
+    return f"{', '.join(free[:5])} may be used again" if free and _fits(ctx, found.required) else ""
+
+
+def _is_there(ctx: Context, host: str) -> bool:
+    return any(node.ready and host_of(ctx.world, node.name) == host for node in ctx.world.nodes.values())
+
+
+def _fits(ctx: Context, without: Mapping[str, str]) -> bool:
+    placed, status = known_issues.placed(ctx), ctx.status
+    return room(
+        ctx.world,
+        ctx.gang,
+        ctx.now,
+        without=without,
+        placed=placed,
+        priority=status.priority,
+        tolerations=status.tolerations,
+    ).fits

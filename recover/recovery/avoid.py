@@ -1,0 +1,133 @@
+"""Which nodes a gang is kept off, and which it only prefers to leave, by the facts of this moment. Pure.
+
+A proven fault keeps the gang off its node for as long as it is open, whatever the age of the mode. A
+suspicion only makes other nodes preferable. Neither is remembered: both are computed again at every start,
+and while the gang waits for places. The status shows them; the job's mark says what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+
+import msgspec
+
+from recover.api import Blame, Cause, RecoveryStatus
+from recover.diagnose.what_counts import proven, suspected, trained_after
+from recover.k8s.pod_specs import HOSTNAME
+from recover.model import Gang, World
+from recover.model.tolerations import tolerates_all
+from recover.recovery import known_issues
+from recover.recovery.context import AVOIDED_MAX, Context
+from recover.triage.guard import is_out_of_service
+from recover.triage.quarantine import out_words
+
+__all__ = ["Avoidance", "avoidance", "host_of", "shown", "to_avoid"]
+
+HOSTS_MAX, SUSPECTS_MAX = 1024, 64
+NOT_READY = "not ready"
+
+
+class Avoidance(msgspec.Struct, frozen=True):
+    required: Mapping[str, str]
+    """Nodes that the gang must not use now, each with the reason."""
+    broken: Mapping[str, str]
+    """Those of them with a proven fault."""
+    suspected: Mapping[str, str]
+    """Nodes that it should rather not use."""
+    hosts: tuple[str, ...]
+    """What the affinity must keep out: host names, of those that no taint keeps the gang from."""
+    suspected_hosts: tuple[str, ...]
+
+
+def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
+    world, gang = ctx.world, ctx.gang
+    broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
+    is_tolerant, closed = tolerates_all(gang), _closed(world, gang)
+    silent = {node.name: NOT_READY for node in world.nodes.values() if not node.ready and node.is_accelerated}
+    required = {**silent, **{name: _why_out(world, name, why) for name, why in broken.items()}}
+    # Kubernetes itself keeps a gang off a node that is not ready, unless it tolerates everything.
+    hosts = [n for n in sorted(required) if n not in closed and (n in broken or is_tolerant)]
+    doubtful = {n: why for n, why in _suspects(ctx, status).items() if n not in required and n not in closed}
+    suspects = dict(islice(doubtful.items(), SUSPECTS_MAX))
+    by_people = _excluded_by_people(gang)
+    return Avoidance(
+        required=required,
+        broken=broken,
+        suspected=suspects,
+        hosts=tuple(h for h in (host_of(world, n) for n in hosts) if h not in by_people)[:HOSTS_MAX],
+        suspected_hosts=tuple(host_of(world, name) for name in suspects),
+    )
+
+
+def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """The status with what is avoided now: of the broken nodes those that concern this gang."""
+    found = avoidance(ctx, status)
+    about = {cause.node for cause in status.causes} | {*ctx.recovery.nodes, *ctx.spec.nodes}
+    in_force = set(found.hosts)
+    names = sorted(n for n in found.required if n in about or host_of(ctx.world, n) in in_force)
+    return msgspec.structs.replace(status, avoid_nodes=names[:AVOIDED_MAX], suspects=sorted(found.suspected))
+
+
+def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
+    """Host names of broken nodes that nothing else keeps a pod like the gang's from: for the scan pod."""
+    closed = _closed(world, gang)
+    return tuple(host_of(world, n) for n in sorted(proven(world, now)) if n not in closed)[:HOSTS_MAX]
+
+
+def _closed(world: World, gang: Gang) -> set[str]:
+    """The nodes that our own quarantine keeps the gang off. It ends with a person's word or a repair, and the
+    affinity of pods that wait would not."""
+    if tolerates_all(gang):
+        return set()
+    out = (n for n in world.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
+    return {node.name for node in out if node.unschedulable}
+
+
+# --- suspicions -------------------------------------------------------------------------------------------
+
+
+def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
+    """The nodes of its causes first; then those that a known issue makes it leave, and others in doubt."""
+    found = {cause.node: cause.summary for cause in status.causes if _is_suspicious(ctx, cause)}
+    for name in sorted(known_issues.left_nodes(ctx, status)):
+        found.setdefault(name, "a known issue occurred there")
+    for name, code in sorted(suspected(ctx.world, ctx.now, ctx.settings.placement.suspicion_s).items()):
+        found.setdefault(name, code)
+    return found
+
+
+def _is_suspicious(ctx: Context, cause: Cause) -> bool:
+    """Nothing since has shown that the node is well: no person or repair, no time, no training there. After a
+    reboot its proof is gone, and the suspicion stays."""
+    if cause.blame is not Blame.NODE and cause.attempt - 1 in ctx.status.uncounted:
+        return False  # its ranks have only waited for others in vain
+    node = ctx.world.nodes.get(cause.node)
+    if node is None or cause.at < ctx.now - timedelta(seconds=ctx.settings.placement.suspicion_s):
+        return False
+    if node.released_at is not None and node.released_at > cause.at:
+        return False
+    return not trained_after(ctx.world.health.get(node.name), cause.at)
+
+
+# --- host names -------------------------------------------------------------------------------------------
+
+
+def host_of(world: World, name: str) -> str:
+    """A node's label need not say what the Node is called."""
+    node = world.nodes.get(name)
+    return (node.labels.get(HOSTNAME) if node is not None else None) or name
+
+
+def _why_out(world: World, name: str, why: str) -> str:
+    """A quarantined node is told as such, with the command that ends that."""
+    node = world.nodes[name]
+    return out_words(node, why) if is_out_of_service(node) else why
+
+
+def _excluded_by_people(gang: Gang) -> set[str]:
+    """Hosts that every template keeps out without us; what is theirs must not become ours to undo."""
+    excluded = [set(template.avoided) for template in gang.templates.values()]
+    everywhere = set.intersection(*excluded) if excluded else set()
+    return everywhere - set(gang.mark.avoided if gang.mark else ())

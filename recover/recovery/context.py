@@ -1,0 +1,320 @@
+"""What every phase of a recovery is given, and what it answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.api import (
+    Cause,
+    Condition,
+    Phase,
+    PhaseTime,
+    Recovery,
+    RecoverySpec,
+    RecoveryStatus,
+    Requirement,
+)
+from recover.api.reasons import EventReason, Reason
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import leftover, ranks
+from recover.diagnose.witnesses import witnesses
+from recover.k8s.bodies import builtins, merge_diff, regarding
+from recover.k8s.kinds import RECOVERIES
+from recover.model import REFUSED_AGAIN_S, Gang, Mark, Node, Pod, PodPhase, Refusal, World
+from recover.model.actions import Action, ConfirmGone, Emit, Patch
+from recover.policy.settings import Settings, Timing
+from recover.recovery import scan_pod
+from recover.recovery.loading import may_be_the_checkpoint
+from recover.workloads import workload_of
+
+__all__ = [
+    "AVOIDED_MAX",
+    "CAUSES_MAX",
+    "REFUSED_AGAIN_S",
+    "Context",
+    "Step",
+    "all_ran",
+    "allowed_s",
+    "bounded",
+    "condition",
+    "moved",
+    "next_attempt",
+    "remove_scans",
+    "status_patch",
+    "taken",
+]
+
+AVOIDED_MAX, CAUSES_MAX, PHASES_MAX, UNCOUNTED_MAX = 256, 64, 64, 128
+GRACE_MARGIN_S = 60.0
+"""After a pod's grace its kubelet kills it, and reports that."""
+REFUSAL_CHARS_MAX = 360
+"""A message has room for it, whatever the job is called."""
+
+
+class Context(msgspec.Struct, frozen=True):
+    """One recovery and the world around it."""
+
+    recovery: Recovery
+    gang: Gang
+    world: World
+    settings: Settings
+    now: datetime
+
+    @property
+    def spec(self) -> RecoverySpec:
+        return self.recovery.spec
+
+    @property
+    def status(self) -> RecoveryStatus:
+        return self.recovery.status
+
+    @property
+    def timing(self) -> Timing:
+        return self.settings.timing
+
+    def has(self, did: str) -> bool:
+        """This attempt has stopped, or resumed, the gang: the job itself says so."""
+        mark = self.gang.mark
+        now = (self.recovery.metadata.name, self.status.attempt, did)
+        return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
+
+    def mark(
+        self,
+        did: str,
+        avoided: tuple[str, ...],
+        placed: tuple[Requirement, ...] = (),
+        suspected: tuple[str, ...] = (),
+    ) -> Mark:
+        name, attempt = self.recovery.metadata.name, self.status.attempt
+        return Mark(
+            recovery=name, attempt=attempt, did=did, avoided=avoided, placed=placed, suspected=suspected
+        )
+
+    def living(self) -> list[Pod]:
+        """Pods of the gang of which something still runs, or may."""
+        pods = self.world.pods(self.gang.ref.uid)
+        return sorted((p for p in pods if not p.ended), key=lambda p: p.name)
+
+    def remaining(self) -> list[Pod]:
+        """Old pods that must be gone before the gang may start: besides those that live, all whose names the
+        new ones take. An operator counts an ended pod of that name as the new rank's own failure."""
+        if not workload_of(self.gang).reuses_names or self.gang.terminal is not None:
+            return self.living()
+        return sorted(self.world.pods(self.gang.ref.uid), key=lambda p: p.name)
+
+    def leftovers(self) -> list[str]:
+        """Ended pods that the job may keep: what befell them is not the next start's concern."""
+        pods = self.world.pods(self.gang.ref.uid)
+        return sorted(leftover(pod) for pod in pods if pod.ended)[:4096]
+
+    def node_of(self, pod: Pod) -> Node | None:
+        return self.world.nodes.get(pod.node)
+
+    def is_lost(self, pod: Pod) -> bool:
+        """Nobody on that pod's node can end it: the node is gone or no longer heard of."""
+        node = self.node_of(pod)
+        is_silent = node is not None and not node.ready
+        return bool(pod.node) and (is_silent or self.world.has_no_node(pod.node))
+
+    def somebody(self) -> str:
+        """Who else wrote the job's suspend field."""
+        return self.gang.suspend_writer or "somebody else"
+
+    def undone(self) -> Reason:
+        """Why a recovery ends whose stop or start somebody flipped back. A person may do so and let us act at
+        the next fault; a controller would do it again."""
+        is_person = self.gang.suspend_writer.startswith("kubectl")
+        return Reason.HELD if is_person else Reason.FOREIGN_OWNER
+
+    def allowed_s(self, deadline_s: float) -> float:
+        return allowed_s(self.gang, self.timing, deadline_s)
+
+    def stop_s(self) -> float:
+        """How long the pods may take to end: as long as their own specs let them, if that is longer."""
+        longest = max((pod.grace_s for pod in self.world.pods(self.gang.ref.uid)), default=0)
+        margin_s = min(GRACE_MARGIN_S, self.timing.stop_deadline_s)
+        return max(self.allowed_s(self.timing.stop_deadline_s), longest + margin_s)
+
+    def expired(self) -> bool:
+        deadline = self.status.deadline
+        return deadline is not None and self.now >= deadline
+
+    def left_s(self) -> float | None:
+        """Until the phase's deadline, after which to look again; None where it has none."""
+        deadline = self.status.deadline
+        return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
+
+    def refusal(self, *names: str) -> Refusal | None:
+        """What the API server has said last, since this phase began, to our writes to these objects of the
+        gang's namespace."""
+        entered = self.status.phases[-1].at
+        found = [self.world.refused.get(f"{self.gang.ref.namespace}/{name}") for name in names]
+        said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
+        return max(said, key=lambda refusal: refusal.at, default=None)
+
+    def is_told(self, refusal: Refusal | None) -> bool:
+        """There is none, or people read of it already."""
+        return refusal is None or self.words_of(refusal) in self.status.message
+
+    def words_of(self, refusal: Refusal) -> str:
+        return refusal.words[:REFUSAL_CHARS_MAX]
+
+    def pause_s(self, refusal: Refusal | None) -> float:
+        """Until what was refused is tried again."""
+        return refusal.pause_s(self.now) if refusal is not None else 0.0
+
+    def about_gang(self) -> dict[str, str]:
+        ref = self.gang.ref
+        return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
+
+    def event(self, reason: EventReason, message: str, *, warning: bool = False, key: str = "") -> Emit:
+        """On the job; once for each attempt, and each key if one is given."""
+        return Emit(
+            reason=reason,
+            message=f"{message}. Recovery {self.recovery.metadata.name}, attempt {self.status.attempt}",
+            regarding=self.about_gang(),
+            warning=warning,
+            key=f"{self.recovery.metadata.name}-{self.status.attempt}-{reason}{key}",
+        )
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One look at a recovery: either a new status, or writes to others. Never both with meaning: a phase's
+    writes are issued only after the phase itself has been written."""
+
+    status: RecoveryStatus | None = None
+    writes: tuple[Action, ...] = ()
+    look_again_s: float | None = None
+    reads: tuple[ConfirmGone, ...] = ()
+    """Live reads that must agree before anything is written."""
+
+
+def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:
+    """The deadline, or longer where a framework needs longer for a gang of this size."""
+    return max(deadline_s, gang.size * timing.per_rank_s)
+
+
+def moved(
+    ctx: Context,
+    phase: Phase,
+    message: str,
+    *,
+    reason: Reason | str = "",
+    within_s: float | None = None,
+    status: RecoveryStatus | None = None,
+) -> RecoveryStatus:
+    """The status in its next phase, with the time of the change and the new phase's deadline."""
+    base = status or ctx.status
+    begins = base.checkpoint.step if phase is Phase.RESUMING and base.checkpoint is not None else None
+    entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now, step=begins)
+    return msgspec.structs.replace(
+        base,
+        phase=phase,
+        reason=str(reason),
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
+        phases=[*base.phases, entered][-PHASES_MAX:],
+    )
+
+
+def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
+    """A stop or start that was refused is through after all: its ranks have the whole time from now."""
+    return msgspec.structs.replace(
+        ctx.status,
+        reason="",
+        message=message,
+        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(within_s)),
+    )
+
+
+def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts: bool) -> RecoveryStatus:
+    """Back to the stop, for a fresh cause or for better places. What `counts` not is the attempt that ends
+    here: never all of its ranks ran."""
+    attempt = ctx.status.attempt + 1
+    added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
+    lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
+    status = msgspec.structs.replace(
+        ctx.status,
+        attempt=attempt,
+        causes=bounded([*ctx.status.causes, *added]),
+        nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
+        witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
+        fruitless=[*ctx.status.fruitless, *(_suspected(ctx, added) if counts else ())][-16:],
+        uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))][-UNCOUNTED_MAX:],
+        resumed_step=None,
+    )
+    return moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status)
+
+
+def all_ran(ctx: Context) -> bool:
+    """All ranks of this attempt ran at one time."""
+    if any(p.phase is Phase.VERIFYING and p.attempt == ctx.status.attempt for p in ctx.status.phases):
+        return True
+    pods = ranks(ctx.world, ctx.gang)
+    return sum(1 for pod in pods if pod.phase is not PodPhase.PENDING) >= ctx.gang.size
+
+
+def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
+    """The step that this attempt began from, where all ranks ran and that may be why it ended."""
+    step = ctx.status.checkpoint.step if ctx.status.checkpoint else None
+    return [step] if step is not None and all_ran(ctx) and any(map(may_be_the_checkpoint, causes)) else []
+
+
+def bounded(causes: list[Cause]) -> list[Cause]:
+    """As many as a recovery keeps: the first, and of the others those of nodes go before the gang's own."""
+    surplus = len(causes) - CAUSES_MAX
+    of_nodes = [cause for cause in causes[1:] if cause.node][: max(0, surplus)]
+    return [cause for cause in causes if cause not in of_nodes][-CAUSES_MAX:]
+
+
+def condition(
+    ctx: Context,
+    type_: str,
+    *,
+    good: bool,
+    reason: str,
+    message: str,
+    among: list[Condition] | None = None,
+) -> list[Condition]:
+    """The status' conditions, or those given, with this one set."""
+    before = ctx.status.conditions if among is None else among
+    others = [c for c in before if c.type != type_]
+    return [
+        *others,
+        Condition(
+            type=type_,
+            status="True" if good else "False",
+            reason=reason,
+            message=message[:1024],
+            last_transition_time=ctx.now,
+        ),
+    ]
+
+
+def remove_scans(ctx: Context) -> tuple[Action, ...]:
+    """The scan pods of this attempt, once their answer is written."""
+    return tuple(
+        scan_pod.remove(scan)
+        for scan in scan_pod.of_attempt(ctx.world, ctx.recovery)
+        if scan.deleting_since is None
+    )
+
+
+def status_patch(recovery: Recovery, status: RecoveryStatus) -> Patch | None:
+    """The write of a new status, on exactly the recovery that was seen; None if nothing differs."""
+    change = merge_diff(builtins(recovery.status), builtins(status))
+    if not change:
+        return None
+    return Patch(
+        what=f"recovery-{status.phase.lower()}",
+        resource=RECOVERIES,
+        name=recovery.metadata.name,
+        namespace=recovery.metadata.namespace,
+        uid=recovery.metadata.uid,
+        version=recovery.metadata.resource_version,
+        subresource="status",
+        body={"status": change},
+    )

@@ -1,0 +1,56 @@
+"""The log of the rank that was lost first, kept in the Recovery, since its pod will be gone. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from detectors.wire.contract import PodProgress
+from recover.api import FailedLog, Phase
+from recover.diagnose.witnesses import told
+from recover.recovery.context import Context, Step
+
+__all__ = ["failed_log", "with_failed_log"]
+
+_BEFORE_THE_START = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.BLOCKED})
+"""Until then choosing still takes the log itself."""
+
+
+def failed_log(ctx: Context) -> FailedLog | None:
+    """The first error and the end of the first witness' log: witnesses begin with the lost rank. What a rank
+    prints of our own stop, as torchrun does, is no error of the gang."""
+    stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
+    for witness in ctx.recovery.witnesses:
+        ended = max((one for one in told(ctx.world, [witness]) if one.tail), key=_telling, default=None)
+        if ended is not None:
+            error = ended.first_error
+            is_ours = error is not None and bool(stops) and error.at > stops[-1]
+            return FailedLog(
+                pod=witness.pod,
+                node=witness.node,
+                first_error=error.text if error is not None and not is_ours else "",
+                tail=ended.tail,
+            )
+    return None
+
+
+def _telling(progress: PodProgress) -> tuple[bool, bool, datetime, int]:
+    """Of the containers of one pod that of the training, as far as their logs show it. A pod's containers end
+    at one moment."""
+    error, steps = progress.first_error is not None, progress.first_step is not None
+    return steps, error, progress.at, len(progress.tail)
+
+
+def with_failed_log(ctx: Context, step: Step) -> Step:
+    """An agent may tell of the log only after the checkpoint was chosen. Then the next status that is written
+    anyway takes it."""
+    status = step.status
+    if status is None or status.failed_log is not None or status.phase in _BEFORE_THE_START:
+        return step
+    late = failed_log(ctx)
+    return (
+        step
+        if late is None
+        else msgspec.structs.replace(step, status=msgspec.structs.replace(status, failed_log=late))
+    )

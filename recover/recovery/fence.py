@@ -1,0 +1,158 @@
+"""Fencing: frees the pods of dead nodes, each on a proof that nothing of it can still run or write. Pure.
+
+A proof is another boot, the out-of-service taint, or the pod's end. That a node is silent, or that its Node
+object is gone, proves nothing by itself: only a pod whose volumes no other node could write to is given up
+after a while.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from recover.api import Phase
+from recover.api.reasons import EventReason, Reason
+from recover.k8s.kinds import NODES, PODS
+from recover.model import Pod, PodPhase, VolumeKind
+from recover.model.actions import Action, ConfirmGone, Patch
+from recover.recovery.context import Context, Step, moved
+from recover.recovery.stop import given_up, old_pods_ended, removed
+
+__all__ = ["fencing"]
+
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_SAFE_VOLUMES = frozenset(
+    {
+        VolumeKind.NFS,
+        VolumeKind.HOST_PATH,
+        VolumeKind.EMPTY_DIR,
+        VolumeKind.CONFIG_MAP,
+        VolumeKind.SECRET,
+        VolumeKind.PROJECTED,
+        VolumeKind.DOWNWARD_API,
+    }
+)
+"""A second writer on these harms nothing that another node could write."""
+
+
+def fencing(ctx: Context) -> Step:
+    """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
+    if not ctx.gang.suspended and ctx.gang.terminal is None:
+        message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
+        return Step(status=given_up(ctx, message, ctx.undone()))
+    living = ctx.remaining()
+    if not living:
+        return Step(status=old_pods_ended(ctx))
+    writes: list[Action] = []
+    unproven: list[Pod] = []
+    for pod in living:
+        if ctx.is_lost(pod) and (pod.ended or _proof(ctx, pod)):
+            writes += [*_still_gone(ctx, pod), *_freed(pod)]
+        else:
+            unproven.append(pod)
+    if writes:
+        return Step(writes=tuple(writes))
+    look_again_s = _look_again_s(ctx, unproven)
+    if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
+        return Step(look_again_s=look_again_s)
+    message = _words(ctx, unproven)
+    return Step(
+        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
+        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+        look_again_s=look_again_s,
+    )
+
+
+def _look_again_s(ctx: Context, unproven: list[Pod]) -> float | None:
+    """At the deadline, and when time alone becomes a proof."""
+    moments = [_given_up_at(ctx, pod) for pod in unproven if ctx.is_lost(pod) and _harms_nobody(pod)]
+    waits = [(moment - ctx.now).total_seconds() for moment in moments if moment > ctx.now]
+    left_s = ctx.left_s()
+    return min([*waits, *([left_s] if left_s is not None else [])], default=None)
+
+
+def _words(ctx: Context, unproven: list[Pod]) -> str:
+    nodes = ", ".join(sorted({pod.node for pod in unproven}))
+    words = f"{nodes}: no proof that the machine is off, and its pods may still write to their volumes. "
+    gone = next((pod for pod in unproven if ctx.world.has_no_node(pod.node)), None)
+    if gone is None:
+        return f"{words}Power it off, then taint it {_OUT_OF_SERVICE}=nodeshutdown:NoExecute"
+    return (
+        f"{words}A Node object that is gone proves nothing. Make sure that the machine is off, then: "
+        f"kubectl -n {gone.namespace} delete pod {gone.name} --force"
+    )
+
+
+def _proof(ctx: Context, pod: Pod) -> str:
+    """Why nothing of that pod can still run; empty where nothing proves it."""
+    node = ctx.node_of(pod)
+    if node is None:
+        return _proof_without_node(ctx, pod)
+    if any(taint.key == _OUT_OF_SERVICE for taint in node.taints):
+        return "its node is marked out of service"
+    boots = {
+        incident.spec.boot_id
+        for cause in ctx.status.causes
+        if (incident := ctx.world.incidents.get(cause.incident)) is not None
+        and incident.spec.node == pod.node
+        and pod.created is not None
+        and incident.spec.detected_at >= pod.created  # an older incident may tell of a boot before the pod's
+    }
+    if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
+        return "its node has booted again"
+    if _harms_nobody(pod) and ctx.now >= _given_up_at(ctx, pod):
+        return f"its node has been silent for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
+    return ""
+
+
+def _proof_without_node(ctx: Context, pod: Pod) -> str:
+    """A Node object that is gone proves no more than one that is not ready: anybody may delete it, and the
+    kubelet and its containers live on."""
+    if not ctx.world.has_no_node(pod.node) or not _harms_nobody(pod) or ctx.now < _given_up_at(ctx, pod):
+        return ""
+    return (
+        f"its Node object has been gone for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
+    )
+
+
+def _harms_nobody(pod: Pod) -> bool:
+    return all(volume.kind in _SAFE_VOLUMES for volume in pod.volumes)
+
+
+def _given_up_at(ctx: Context, pod: Pod) -> datetime:
+    """When silence alone suffices for a pod that harms nobody. Of a node that is gone nobody knows when it
+    went: it counts from the begin of this phase."""
+    node = ctx.node_of(pod)
+    begun = next((one.at for one in reversed(ctx.status.phases) if one.phase is Phase.FENCING), ctx.now)
+    silent_since = node.ready_since if node is not None and node.ready_since is not None else begun
+    return silent_since + timedelta(seconds=ctx.timing.fence_wait_s)
+
+
+def _still_gone(ctx: Context, pod: Pod) -> list[Action]:
+    """Where the absence of the Node is the proof, it is read once more: the machine may be back."""
+    if not ctx.world.has_no_node(pod.node):
+        return []
+    return [ConfirmGone(what="confirm-node-gone", resource=NODES, name=pod.node)]
+
+
+def _freed(pod: Pod) -> list[Action]:
+    """Failed first, then removed: a Job would count a pod that vanishes while it runs as still running."""
+    actions: list[Action] = []
+    if pod.phase is not PodPhase.FAILED:
+        actions.append(
+            Patch(
+                what="fail-pod",
+                resource=PODS,
+                name=pod.name,
+                namespace=pod.namespace,
+                uid=pod.uid,
+                subresource="status",
+                body={
+                    "status": {
+                        "phase": "Failed",
+                        "reason": "NodeLost",
+                        "message": "its node is proven to be off",
+                    }
+                },
+            )
+        )
+    return [*actions, removed(pod, grace_s=0)]

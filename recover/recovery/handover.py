@@ -1,0 +1,88 @@
+"""What the ranks read at their start: the ConfigMap beside the job, and how it is taken back. Pure.
+
+REKINDLE_RESUME_FROM and _STEP stand there from the start of the gang until the recovery leaves its active
+phases, however it leaves: a container that its framework starts weeks later would go back to that checkpoint.
+"""
+
+from __future__ import annotations
+
+from recover.api import Phase, Recovery
+from recover.api.reasons import EventReason
+from recover.k8s.kinds import CONFIGMAPS
+from recover.model import Gang, World
+from recover.model.actions import Ensure
+from recover.policy.consent import may_recreate
+from recover.recovery import known_issues
+from recover.recovery.context import Context
+from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
+from recover.workloads.resume_variables import CHECKPOINT_VARIABLES, without_checkpoint
+
+__all__ = ["handed_over", "may_read_old", "names", "taken_back"]
+
+
+def names(ctx: Context) -> list[str]:
+    """The ConfigMaps that the gang's ranks read. A job from before the kind was part of the name may read the
+    old one; where another job of that name could read it too, it is not served."""
+    ref = ctx.gang.ref
+    place = (ref.namespace, ref.name)
+    is_shared = any(
+        (other.ref.namespace, other.ref.name) == place and other.ref.uid != ref.uid
+        for other in ctx.world.gangs.values()
+    )
+    old = reads_old_environment(ctx.gang) and not is_shared
+    return [environment_of(ref), *([old_environment_of(ref)] if old else [])]
+
+
+def may_read_old(world: World, gang: Gang) -> bool:
+    """Its template, or a pod of it, reads the ConfigMap of the old name: admission gave that to pods, too."""
+    old = old_environment_of(gang.ref)
+    return reads_old_environment(gang) or any(old in pod.environments for pod in world.pods(gang.ref.uid))
+
+
+def handed_over(ctx: Context) -> tuple[Ensure, ...]:
+    """REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and what known issues need."""
+    choice = ctx.status.checkpoint
+    verified = choice is not None and choice.verified
+    path, step = (choice.path, str(choice.step)) if choice is not None and verified else (None, None)
+    data = known_issues.handed_over(ctx) | {"REKINDLE_RECOVERY": ctx.recovery.metadata.name}
+    data |= dict(zip(CHECKPOINT_VARIABLES, (path, step), strict=True))
+    return tuple(_written(ctx, name, data) for name in names(ctx))
+
+
+def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
+    """Once the recovery is over."""
+    has_started = any(entered.phase is Phase.RESUMING for entered in recovery.status.phases)
+    return without_checkpoint(recovery.spec.gang) if has_started else ()
+
+
+def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
+    """Whoever may write ConfigMaps could put variables there that run code in the ranks, as LD_PRELOAD, so
+    only ours are left."""
+    namespace = ctx.gang.ref.namespace
+    told = (
+        f"somebody else had put these variables into ConfigMap {name}, from which the containers of "
+        f"{ctx.gang.ref} read theirs. Rekindle removed them before the start. Find out who may write "
+        f"ConfigMaps in namespace {namespace}, and put variables of your own into the job's template"
+    )
+    return Ensure(
+        what="write-environment",
+        resource=CONFIGMAPS,
+        name=name,
+        namespace=namespace,
+        body={
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": _owners(ctx.gang)},
+            "data": data,
+        },
+        foreign=ctx.event(EventReason.VARIABLES_REMOVED, told, warning=True, key=name),
+    )
+
+
+def _owners(gang: Gang) -> list[dict[str, str]] | None:
+    """It goes with its job: a new one of that name would begin where this one was resumed. Only a job that
+    may be made anew leaves it behind, since its successor's pods read it as they start."""
+    if may_recreate(gang.annotations):
+        return None
+    ref = gang.ref
+    return [{"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}]

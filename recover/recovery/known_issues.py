@@ -1,0 +1,111 @@
+"""Known issues in a recovery: recognised at the choice, handed over at the start, verified by the new ranks.
+
+Pure. What a recipe says is in recipes/; here it meets the gang, its history, and its next start.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
+from recover.api.reasons import EventReason, Reason
+from recover.recipes.decide import decide, environment, proof, requirements
+from recover.recipes.gang_evidence import evidences
+from recover.recovery.context import Context, Step, condition, moved
+from recover.workloads.patches import asked_by_people
+
+__all__ = ["handed_over", "held", "left_nodes", "not_tried", "placed", "recognised", "verified"]
+
+_USES_MAX = 8
+
+
+def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """The status with the recipes that fit what this attempt has shown."""
+    known = evidences(ctx.world, ctx.gang, ctx.recovery)
+    uses = decide(
+        ctx.world.recipes, known, _history(ctx), ctx.world.nodes.values(), attempt=ctx.status.attempt
+    )
+    if not uses:
+        return status
+    return msgspec.structs.replace(status, recipes=[*status.recipes, *uses][-_USES_MAX:])
+
+
+def held(ctx: Context, status: RecoveryStatus) -> Step | None:
+    """The end of the loop, where only the job's owner can change what made it fail."""
+    holding = [use for use in _of_attempt(ctx, status) if use.outcome is RecipeOutcome.HELD]
+    if not holding:
+        return None
+    words = "; ".join(f"{use.message}. {use.advice}" for use in holding)
+    message = f"{ctx.gang.ref} stays suspended: {words}"
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message, reason=Reason.KNOWN_ISSUE, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message[:900], warning=True),),
+    )
+
+
+def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
+    """The status of a gang that is not started again: what was to be changed is advice, and no try counts."""
+    uses = [
+        msgspec.structs.replace(
+            use,
+            outcome=RecipeOutcome.ADVISED,
+            env={},
+            placed=[],
+            message=f"not done, since the gang stays suspended: {use.message}"[:512],
+        )
+        if use.attempt == ctx.status.attempt and use.outcome is RecipeOutcome.APPLIED
+        else use
+        for use in status.recipes
+    ]
+    return msgspec.structs.replace(status, recipes=uses)
+
+
+def handed_over(ctx: Context) -> dict[str, str | None]:
+    """The variables that recipes have set for this gang and that stand; None for those taken back."""
+    return environment(_history(ctx))
+
+
+def placed(ctx: Context) -> tuple[Requirement, ...]:
+    """What recipes ask of the gang's nodes. What its people ask already is theirs, and not ours to undo."""
+    people = asked_by_people(ctx.gang)
+    return tuple(one for one in requirements(_history(ctx)) if one not in people)
+
+
+def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
+    """The node of the rank that was lost first, where a recipe of this attempt wants another one."""
+    uses = _of_attempt(ctx, status)
+    applied = [
+        ctx.world.recipes[use.name]
+        for use in uses
+        if use.outcome is RecipeOutcome.APPLIED and use.name in ctx.world.recipes
+    ]
+    wanted = any(r.change.placement is not None and r.change.placement.avoid_node for r in applied)
+    return {witness.node for witness in ctx.recovery.witnesses[:1]} if wanted else set()
+
+
+def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
+    """The status' conditions with the word on whether the changes of this attempt have helped."""
+    applied = [use for use in _of_attempt(ctx, ctx.status) if use.outcome is RecipeOutcome.APPLIED]
+    recipes = [ctx.world.recipes[use.name] for use in applied if use.name in ctx.world.recipes]
+    if not recipes:
+        return ctx.status.conditions
+    running = [told for pod in ctx.living() for told in ctx.world.containers(pod)]
+    proofs = [proof(recipe, running, stepped=stepped) for recipe in recipes]
+    reasons = {"log": "SeenInLog", "steps": "SeenBySteps", "": "NotSeen"}
+    weakest = min(proofs, key=lambda found: ("", "steps", "log").index(found.by))
+    return condition(
+        ctx,
+        "RecipeVerified",
+        good=bool(weakest.by),
+        reason=reasons[weakest.by],
+        message="; ".join(found.words for found in proofs),
+    )
+
+
+def _history(ctx: Context) -> list[RecipeUse]:
+    """All uses for this gang, oldest first, those of this recovery included."""
+    return [use for recovery in ctx.world.history(ctx.gang.ref.uid) for use in recovery.status.recipes]
+
+
+def _of_attempt(ctx: Context, status: RecoveryStatus) -> list[RecipeUse]:
+    return [use for use in status.recipes if use.attempt == ctx.status.attempt]

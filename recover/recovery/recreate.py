@@ -1,0 +1,293 @@
+"""A job that its framework would not start again as a whole: deleted and made anew, where it consents. Pure.
+
+Part of Resuming. The definition is in the Recovery before the job is deleted, so a crash at any instant loses
+nothing: the job that is gone is made from there, and carries the mark by which it is known again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
+from recover.api.reasons import EventReason, Reason
+from recover.model import Gang, Mark, PodPhase, Refusal, World
+from recover.model.actions import Action, ConfirmGone, Create, Delete
+from recover.policy.consent import ON_TERMINAL, may_recreate
+from recover.policy.settings import Timing
+from recover.recovery.context import Context, Step, allowed_s, moved
+from recover.workloads import resource_if_known, resource_of, workload_of
+
+__all__ = [
+    "FENCE",
+    "delay_s",
+    "instead_of_start",
+    "made_anew_or_gone",
+    "obstacle",
+    "start_delay_s",
+    "will_be_made_anew",
+]
+
+FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
+FENCE = "rekindle-fence-anew"
+"""The chart's admission policy of what may be made anew, as the API server names it where it refuses."""
+DELAY_MIN_S = 1.0
+"""A shorter wait is not worth a new job."""
+
+
+def delay_s(ctx: Context) -> float:
+    """How long the framework still waits, for the failures that it has counted, before it makes new pods.
+
+    The Job controller counts from the end of the last failed pod, suspended or not (measured, 1.36.3).
+    """
+    wait_s = start_delay_s(_failures(ctx))
+    if not wait_s:
+        return 0.0
+    ended = [
+        container.finished_at
+        for pod in ctx.world.pods(ctx.gang.ref.uid)
+        if pod.phase is PodPhase.FAILED
+        for container in pod.containers
+        if container.finished_at is not None
+    ]
+    waited_s = (ctx.now - max(ended)).total_seconds() if ended else 0.0
+    left_s = wait_s - max(0.0, waited_s)
+    return left_s if left_s >= DELAY_MIN_S else 0.0
+
+
+def start_delay_s(failures: int) -> float:
+    """Of the Job controller, from the end of the last failed pod: twice as long after each further one."""
+    return min(FIRST_FAILURE_S * 2 ** min(failures - 1, 6), DELAY_MAX_S) if failures else 0.0
+
+
+def _failures(ctx: Context) -> int:
+    """Failed pods that the framework has counted or will: it may do so a second later, and a stop is quicker.
+    Those that a stop has ended are deleted, and not counted."""
+    if not workload_of(ctx.gang).delays_starts:
+        return 0
+    pods = ctx.world.pods(ctx.gang.ref.uid)
+    kept = sum(1 for pod in pods if pod.phase is PodPhase.FAILED and pod.deleting_since is None)
+    return max(ctx.gang.failures, kept)
+
+
+def obstacle(ctx: Context) -> str:
+    """Why lifting the stop would not bring back the whole gang at once; empty where it would."""
+    gang, terminal = ctx.gang, ctx.gang.terminal
+    if terminal is not None and not terminal.succeeded:
+        return f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+    if gang.done_ranks:
+        return f"its framework counts rank(s) {gang.done_ranks} as ended and never makes them again"
+    left_s = delay_s(ctx)
+    if left_s:
+        return (
+            f"its framework counts {_failures(ctx)} failed pod(s) and waits another {left_s:.0f} s "
+            "before it makes new ones"
+        )
+    return ""
+
+
+def will_be_made_anew(ctx: Context) -> bool:
+    return bool(ctx.gang.definition) and may_recreate(ctx.gang.annotations) and bool(obstacle(ctx))
+
+
+def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) -> Step | None:
+    """What is done in place of a start; None where a start does.
+
+    A definition that is kept is carried out although the obstacle may have passed: after a start instead, a
+    person's deletion would look like ours. It is kept once more where the job or the nodes to avoid have
+    changed, and dropped where consent was taken back.
+    """
+    gang, kept = ctx.gang, _kept(ctx.status)
+    why = kept.why if kept is not None else obstacle(ctx)
+    if not why:
+        return None
+    fenced = _fenced(ctx)
+    if fenced is not None:
+        return _started_instead(ctx, fenced) if kept is not None else None
+    definition, too_large = _definition(gang, mark)
+    if kept is not None and definition == kept.definition:
+        return Step(writes=(*environment, _delete(gang)))
+    if definition:
+        return Step(status=_keeping(ctx, why, definition))
+    if kept is not None:
+        return Step(status=msgspec.structs.replace(ctx.status, recreation=None))
+    if not gang.done_ranks and gang.terminal is None:  # it only waits
+        return None
+    message = f"{gang.ref} stays stopped: {why}{too_large}"
+    reason = Reason.TERMINAL_JOB if gang.terminal is not None else Reason.RANKS_ENDED
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message, reason=reason),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+def _fenced(ctx: Context) -> Refusal | None:
+    """The chart's policy lets this job not be made anew. That leaves a gang stopped only if nothing else can
+    start it: one that its framework merely delays is started."""
+    refusal = ctx.refusal(ctx.gang.ref.name)
+    only_waits = ctx.gang.terminal is None and not ctx.gang.done_ranks
+    return refusal if refusal is not None and only_waits and FENCE in refusal.words else None
+
+
+def _started_instead(ctx: Context, refusal: Refusal) -> Step:
+    wait_s = delay_s(ctx)
+    message = (
+        f"{ctx.gang.ref} is not deleted and created again, but started: its framework waits another "
+        f"{wait_s:.0f} s before it makes new pods, and an admission policy refuses the deletion: "
+        f"{ctx.words_of(refusal)}"
+    )
+    status = msgspec.structs.replace(
+        ctx.status,
+        recreation=None,
+        reason=Reason.FRAMEWORK_BACKOFF,
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s) + wait_s),
+    )
+    return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+
+
+def _kept(status: RecoveryStatus) -> Recreation | None:
+    """What this attempt makes anew and has not made yet."""
+    kept = status.recreation
+    return kept if kept is not None and kept.definition and kept.attempt == status.attempt else None
+
+
+def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
+    """The job to make in its place; empty without consent, or with the words why it cannot be."""
+    if not gang.definition or not may_recreate(gang.annotations):
+        return "", ""
+    definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
+    if len(definition) <= DEFINITION_CHARS_MAX:
+        return definition, ""
+    return "", (
+        f"; Rekindle cannot create it again: its definition has {len(definition)} characters, "
+        f"and a Recovery keeps {DEFINITION_CHARS_MAX} at most"
+    )
+
+
+def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
+    recreation = Recreation(attempt=ctx.status.attempt, why=why[:512], definition=definition)
+    message = (
+        f"{ctx.gang.ref} is deleted and created again ({ON_TERMINAL}: recreate), since {why}. Until it "
+        "runs, its definition is in status.recreation"
+    )
+    status = msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
+    if status.phase is Phase.RESUMING:
+        return status
+    within_s = ctx.allowed_s(
+        ctx.timing.resume_deadline_s
+    )  # it was blocked; only in Resuming a job is made again
+    return moved(ctx, Phase.RESUMING, message, within_s=within_s, status=status)
+
+
+def _delete(gang: Gang) -> Delete:
+    """In the foreground: pods of fixed names must be gone before the new job makes its own. Only the version
+    whose definition is kept: what people have changed since would be lost."""
+    return Delete(
+        what="delete-job",
+        resource=gang.resource,
+        name=gang.ref.name,
+        namespace=gang.ref.namespace,
+        uid=gang.ref.uid,
+        version=gang.version,
+        foreground=True,
+    )
+
+
+def made_anew_or_gone(
+    recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
+) -> Step:
+    """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
+    kept, status = _kept(recovery.status), recovery.status
+    if gang is None and _cannot_be_read(recovery, world):
+        return Step()
+    if kept is None or status.phase is not Phase.RESUMING:
+        message = f"{recovery.spec.gang} was deleted"
+        ended = _ended(recovery, Phase.FAILED, Reason.JOB_GONE, message, now)
+        return Step(status=ended, reads=(_if_gone(recovery),) if gang is None else ())
+    if gang is not None:
+        return _waiting(recovery, now)
+    successor = _successor(recovery, world)
+    if successor is None:
+        return Step(writes=(_create(recovery, kept),), look_again_s=5.0)
+    mark = successor.mark
+    if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
+        message = (
+            f"{successor.ref} was created by somebody else after Rekindle had deleted it to create it again"
+        )
+        return Step(status=_ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
+    made = msgspec.structs.replace(
+        status,
+        gang_uid=successor.ref.uid,
+        recreation=msgspec.structs.replace(kept, definition=""),
+        reason="",
+        deadline=now + timedelta(seconds=allowed_s(successor, timing, timing.resume_deadline_s)),
+        message=f"{successor.ref} was created again; waiting until all {successor.size} ranks run",
+    )
+    return Step(status=made)
+
+
+def _cannot_be_read(recovery: Recovery, world: World) -> bool:
+    """The job exists and is in no view, perhaps written by a newer version of its framework."""
+    ref = recovery.spec.gang
+    resource = resource_if_known(ref)
+    return resource is None or world.is_unread(resource, recovery.metadata.namespace, ref.name)
+
+
+def _if_gone(recovery: Recovery) -> ConfirmGone:
+    """A watch may be late or broken: the recovery ends only if a live read finds no such job."""
+    ref = recovery.spec.gang
+    return ConfirmGone(
+        what="confirm-job-gone",
+        resource=resource_of(ref),
+        name=ref.name,
+        namespace=recovery.metadata.namespace,
+        uid=recovery.gang_uid,
+    )
+
+
+def _waiting(recovery: Recovery, now: datetime) -> Step:
+    """A finalizer may hold the job's deletion for as long as it likes; the recovery says so and waits on."""
+    status = recovery.status
+    if status.deadline is None:
+        return Step()
+    if now < status.deadline:
+        return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
+    message = f"a finalizer holds {recovery.spec.gang}, which is being deleted to be created again"
+    held = msgspec.structs.replace(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
+    return Step(status=held)
+
+
+def _successor(recovery: Recovery, world: World) -> Gang | None:
+    """The job of that name as it is now, under another uid."""
+    ref = recovery.spec.gang
+    place = (ref.api_version, ref.kind, ref.namespace, ref.name)
+    found = (g for g in world.gangs.values() if g.ref.uid != recovery.gang_uid)
+    return next(
+        (g for g in found if (g.ref.api_version, g.ref.kind, g.ref.namespace, g.ref.name) == place), None
+    )
+
+
+def _create(recovery: Recovery, kept: Recreation) -> Create:
+    ref = recovery.spec.gang
+    return Create(
+        what="recreate-job",
+        resource=resource_of(ref),
+        name=ref.name,
+        namespace=recovery.metadata.namespace,
+        body=msgspec.json.decode(kept.definition),
+    )
+
+
+def _ended(recovery: Recovery, phase: Phase, reason: Reason, message: str, now: datetime) -> RecoveryStatus:
+    status = recovery.status
+    entered = PhaseTime(phase=phase, attempt=status.attempt, at=now)
+    return msgspec.structs.replace(
+        status,
+        phase=phase,
+        reason=reason,
+        message=message,
+        deadline=None,
+        phases=[*status.phases, entered][-64:],
+    )

@@ -1,0 +1,42 @@
+"""Removals that the API server refuses, as an admission policy may make it do: people read it. Pure.
+
+The stop and the start of a gang say so by themselves (stop.py, resume.py). The removal of its old pods, and
+of the job that is to be created again, comes through here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from recover.api import Phase
+from recover.api.reasons import EventReason, Reason
+from recover.model.actions import Delete, Patch
+from recover.model.world import REFUSED_AGAIN_S
+from recover.recovery.context import Context, Step
+
+__all__ = ["unless_refused"]
+
+
+def unless_refused(ctx: Context, step: Step) -> Step:
+    """The step; where one of its removals was refused a moment ago, first the word of that, then a pause."""
+    removals = [a for a in step.writes if isinstance(a, Delete | Patch) and _removes(a)]
+    refusal = ctx.refusal(*(action.name for action in removals)) if removals else None
+    if refusal is None or step.status is not None:
+        return step
+    if not ctx.is_told(refusal):
+        what = ", ".join(f"{action.resource.kind} {action.name}" for action in removals[:3])
+        message = (
+            f"the removal of what is left of {ctx.gang.ref} ({what}) is refused, and is tried again every "
+            f"{REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
+        )
+        waits = ctx.status.phase is Phase.BLOCKED  # by its reason it is known what it waits for
+        reason = ctx.status.reason if waits else Reason.WRITE_REFUSED
+        status = msgspec.structs.replace(ctx.status, reason=reason, message=message[:1024])
+        return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+    if pause_s := ctx.pause_s(refusal):
+        return Step(look_again_s=pause_s)
+    return msgspec.structs.replace(step, look_again_s=REFUSED_AGAIN_S)
+
+
+def _removes(action: Delete | Patch) -> bool:
+    return action.what in ("fail-pod", "free-pod", "delete-job")

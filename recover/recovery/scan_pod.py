@@ -1,0 +1,190 @@
+"""The pod that looks for the last complete checkpoint, where the gang's own ranks would look. Pure.
+
+It runs in the job's namespace with only the volume that holds the checkpoints (scan_spec.py). It only reads,
+unless the job allows a repair. It is created when the gang is stopped, held by a scheduling gate, and
+released the moment the old pods have ended; without gates, created only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from recover.api import CheckpointChoice, Recovery
+from recover.api.marks import AVOIDED, EXCLUDED, SCAN_OF
+from recover.checkpoints.annotation import REPAIR, parse_repair
+from recover.checkpoints.scan_result import Repair
+from recover.k8s.bodies import shortened
+from recover.k8s.kinds import PODS
+from recover.k8s.pod_specs import HOSTNAME
+from recover.model import Gang, Pod, World
+from recover.model.actions import Create, Delete, Patch
+from recover.policy.settings import Settings
+from recover.recovery.loading import unloadable
+from recover.recovery.scan_place import Unscannable, location
+from recover.recovery.scan_spec import command_of, spec_of
+
+__all__ = [
+    "create",
+    "create_later",
+    "is_outdated",
+    "knew_too_little",
+    "later_name",
+    "may_write",
+    "of_attempt",
+    "release",
+    "remove",
+    "scan_label",
+    "scan_name",
+]
+
+_GATE = "rekindle.dev/old-pods-ended"
+_NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
+_NO_MESH = {"linkerd.io/inject": "disabled"}
+"""The scan asks nobody anything, never ends beside a sidecar that goes on, and with one more container the
+policy of the chart refuses it."""
+
+
+def scan_name(recovery: Recovery) -> str:
+    return f"{recovery.metadata.name}-scan-{recovery.status.attempt}"
+
+
+def later_name(recovery: Recovery) -> str:
+    """Of the scan after the resume, where only a newer checkpoint can prove progress."""
+    return f"{scan_name(recovery)}-later"
+
+
+def of_attempt(world: World, recovery: Recovery) -> list[Pod]:
+    """The scan pods of the recovery's present attempt that are there."""
+    names = (scan_name(recovery), later_name(recovery))
+    found = (world.scans.get(f"{recovery.metadata.namespace}/{name}") for name in names)
+    return [pod for pod in found if pod is not None]
+
+
+def scan_label(recovery: Recovery) -> str:
+    """Which recovery a scan pod works for, as the value of a label."""
+    return shortened(recovery.metadata.name, 63)
+
+
+def create(
+    recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> Create | None:
+    """The scan pod of this attempt, gated where the API server can; None where nothing can be scanned.
+    `avoided`: hosts of broken nodes."""
+    gates = [{"name": _GATE}] if settings.scheduling_gates else []
+    allowed = _allowed(gang)
+    name = scan_name(recovery)
+    return _create(name, recovery, gang, world, settings, avoided, gates=gates, allowed=allowed)
+
+
+def create_later(
+    recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> Create | None:
+    """A scan beside the running gang, where nothing is changed; None where nothing can be scanned."""
+    return _create(later_name(recovery), recovery, gang, world, settings, avoided, gates=[], allowed=[])
+
+
+def _create(
+    name: str,
+    recovery: Recovery,
+    gang: Gang,
+    world: World,
+    settings: Settings,
+    avoided: Sequence[str],
+    *,
+    gates: list[dict[str, str]],
+    allowed: list[Repair],
+) -> Create | None:
+    try:
+        place = location(gang)
+    except Unscannable:
+        return None
+    exclude = unloadable(recovery, gang, world, settings)
+    command = command_of(place, recovery, exclude, allowed, settings.timing.scan_deadline_s)
+    notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
+    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_off(avoided)}
+    return Create(
+        what="create-scan",
+        resource=PODS,
+        name=name,
+        namespace=gang.ref.namespace,
+        body={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": gang.ref.namespace,
+                "labels": {SCAN_OF: scan_label(recovery), **_NO_MESH_LABELS},
+                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_MESH},
+            },
+            "spec": {**spec, "schedulingGates": gates},
+        },
+    )
+
+
+def _off(avoided: Sequence[str]) -> dict[str, Any]:
+    """The affinity that excludes broken nodes; empty if there are none."""
+    if not avoided:
+        return {}
+    others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def is_outdated(
+    pod: Pod, recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
+) -> bool:
+    """Whether the waiting scan pod must be replaced: since its creation an agent has reported that a
+    checkpoint did not load, or that a further node is broken."""
+    excluded = pod.annotations.get(EXCLUDED, "") != _told(unloadable(recovery, gang, world, settings))
+    known = set(pod.annotations.get(AVOIDED, "").split(","))
+    return pod.gated and (excluded or not known.issuperset(avoided))
+
+
+def knew_too_little(pod: Pod, choice: CheckpointChoice) -> bool:
+    """Whether the scan chose a checkpoint of which an agent has told only since then that it did not load."""
+    told = pod.annotations.get(EXCLUDED, "").split(",")
+    return choice.step in choice.excluded and str(choice.step) not in told
+
+
+def _told(steps: list[int]) -> str:
+    return ",".join(str(step) for step in steps)
+
+
+def _allowed(gang: Gang) -> list[Repair]:
+    """A word that nobody knows allows nothing; `rekindle why` tells of it."""
+    try:
+        return sorted(parse_repair(gang.annotations.get(REPAIR, "")))
+    except ValueError:
+        return []
+
+
+def release(pod: Pod) -> Patch:
+    """Lifts the gate: the old pods have ended."""
+    return Patch(
+        what="release-scan",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        body={"spec": {"schedulingGates": None}},
+    )
+
+
+def may_write(pod: Pod) -> bool:
+    """It was made to change what lies there, and has not ended: nothing else may begin to write there. Its
+    gate proves nothing: our view of it may be older than our own release."""
+    return REPAIR in pod.annotations and not pod.ended
+
+
+def remove(pod: Pod) -> Delete:
+    """One that may write stays until its kubelet has said that it has ended."""
+    grace_s = None if may_write(pod) else 0
+    return Delete(
+        what="remove-scan",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        grace_s=grace_s,
+    )

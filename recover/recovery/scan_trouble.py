@@ -1,0 +1,72 @@
+"""Why a scan has given no answer, in the words of whoever keeps it from one. Pure; for choose.py.
+
+The gang's accelerators stand free meanwhile, so what will not pass by itself ends the wait at once.
+"""
+
+from __future__ import annotations
+
+from recover.model import Container, Pod, Refusal
+from recover.recovery.scan_spec import MEMORY_LIMIT
+
+__all__ = ["LOOK_AGAIN_S", "of_ended", "of_waiting", "refused", "unread"]
+
+LOOK_AGAIN_S = 1.0
+QUOTA_S = 5.0
+"""A quota counts the gang's old pods until its controller has seen them end."""
+AGAIN_S = 5.0
+"""A pull that has failed once may have met a registry that was busy for a moment."""
+
+_NEVER_STARTS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
+_FAILED_ONCE = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError"})
+_NO_MOUNT = (
+    "its volume may not be mounted (with ReadWriteOnce it may still be attached to another node), or its "
+    "sandbox does not start; kubectl events -n {0.namespace} --for pod/{0.name} tells which"
+)
+
+
+def refused(refusal: Refusal, waited_s: float) -> str | None:
+    """Why no scan can be created; None where it is worth another try."""
+    if refusal.may_pass or ("exceeded quota" in refusal.words and waited_s < QUOTA_S):
+        return None
+    return f"the scan pod was refused: {refusal.words}"
+
+
+def of_waiting(scan: Pod, waited_s: float) -> str | None:
+    """Why this scan will not begin; None where it may yet."""
+    for container in scan.containers:
+        reason = container.waiting.reason if container.waiting else ""
+        if reason in _NEVER_STARTS or (reason in _FAILED_ONCE and waited_s >= AGAIN_S):
+            return f"the scan pod cannot start: {_words(container)}"
+    return None
+
+
+def of_ended(scan: Pod) -> str:
+    """Why a scan that has ended left no message."""
+    for container in scan.containers:
+        if container.reason == "OOMKilled":
+            return f"the scan was killed: it needed more memory than its limit of {MEMORY_LIMIT} (OOMKilled)"
+        if container.exit_code is not None:
+            why = f", {container.reason}" if container.reason not in ("", "Error", "Completed") else ""
+            return f"the scan ended with exit status {container.exit_code}{why} and said nothing"
+    return f"the scan pod was ended before its container: {scan.failure or 'no reason was given'}"
+
+
+def unread(scan: Pod | None, refusal: Refusal | None) -> str:
+    """What is known of a scan at its deadline."""
+    if scan is None:
+        return f"its pod was refused: {refusal.words}" if refusal else "its pod was never seen"
+    if scan.gated:
+        return "its pod was never released: the scheduling gate is still there"
+    if not scan.node:
+        return f"its pod found no node: {scan.unschedulable or 'no scheduler has looked at it'}"
+    waiting = next((c for c in scan.containers if c.waiting is not None), None)
+    if waiting is not None and waiting.waiting is not None and waiting.waiting.reason != "ContainerCreating":
+        return f"its pod on {scan.node} waits: {_words(waiting)}"
+    if any(container.running for container in scan.containers):
+        return f"it was still reading on {scan.node}"
+    return f"its pod on {scan.node} has not started: {_NO_MOUNT.format(scan)}"
+
+
+def _words(container: Container) -> str:
+    assert container.waiting is not None
+    return ": ".join(part for part in (container.waiting.reason, container.waiting.message) if part)

@@ -1,0 +1,149 @@
+"""What a scan has said, as the choice that a recovery keeps. Pure; for choose.py.
+
+The scan pod lies in the tenant's namespace and may say anything: its answer is looked at before it is used.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import PurePosixPath
+
+import msgspec
+
+from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
+from recover.checkpoints.annotation import REPAIR
+from recover.checkpoints.scan_result import Checkpoint, ScanMessage, decode_message
+from recover.model import Pod
+from recover.recovery import scan_trouble
+from recover.recovery.accounting import last_save
+from recover.recovery.context import Context
+from recover.recovery.loading import unloadable
+from recover.recovery.scan_spec import CONTAINER
+
+__all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
+
+STEP_END = 2**53
+"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
+
+REASON_CHARS_MAX = 512
+_NUMBERED_APART = 1
+
+
+def choice_of(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
+    """Of a scan that has ended. `root` is the annotation's path."""
+    text = next((c.message for c in scan.containers if c.name == CONTAINER and c.message), "")
+    if not text:
+        return unverified(ctx, scan_trouble.of_ended(scan), scan_s=waited_s(ctx))
+    try:
+        message = decode_message(text)
+    except ValueError as error:
+        return unverified(ctx, str(error), scan_s=waited_s(ctx))
+    return _choice(ctx, message, root)
+
+
+def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
+    if message.error:
+        return unverified(ctx, message.error, scan_s=waited_s(ctx))
+    rejected = [
+        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256])
+        for c in message.rejected[:8]
+        if 0 <= c.step < STEP_END
+    ]
+    if message.chosen is None:
+        none = unverified(ctx, _none_complete(message), scan_s=waited_s(ctx))
+        return msgspec.structs.replace(none, rejected=rejected, unfound=_unfound(ctx, None, root))
+    path = str(PurePosixPath(root) / message.chosen.path)
+    unusable = _unusable(message.chosen, path)
+    if unusable:
+        none = unverified(ctx, unusable, scan_s=waited_s(ctx))
+        return msgspec.structs.replace(none, rejected=rejected)
+    return CheckpointChoice(
+        attempt=ctx.status.attempt,
+        verified=True,
+        step=message.chosen.step,
+        path=path,
+        format=message.chosen.format,
+        reason=_one_line(message.chosen.reason),
+        rejected=rejected,
+        scan_s=waited_s(ctx),
+        idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
+        excluded=_excluded(ctx),
+        repaired=[_one_line(line) for line in message.repaired[:16]],
+        tracker=_one_line(message.tracker),
+        digests=_one_line(message.digests),
+        unfound=_unfound(ctx, message.chosen.step, root),
+    )
+
+
+def _unusable(chosen: Checkpoint, path: str) -> str:
+    """Why the scan's choice is none."""
+    if not 0 <= chosen.step < STEP_END:
+        return f"the scan chose step {chosen.step}, which is not a step"
+    parts = PurePosixPath(chosen.path).parts
+    if chosen.path.startswith("/") or ".." in parts or len(path) > 512 or len(chosen.format) > 63:
+        return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
+    return ""
+
+
+def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
+    """That the log tells of a later checkpoint than was found. Frameworks differ by one in how they number
+    steps, and a checkpoint that is passed over was found."""
+    found = last_save(ctx.world, ctx.recovery)
+    if found is None or (step := found[1].step) is None:
+        return ""
+    if step in _excluded(ctx) or (chosen is not None and step <= chosen + _NUMBERED_APART):
+        return ""
+    saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
+    return _one_line(
+        f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
+        f"was found in {root}: it lies elsewhere, or its upload was under way",
+        REASON_CHARS_MAX,
+    )
+
+
+def _none_complete(message: ScanMessage) -> str:
+    if message.found:
+        return f"none of the {message.found} checkpoints is complete"
+    return "there is no checkpoint yet"
+
+
+def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> CheckpointChoice:
+    """The framework's own logic decides. `scan_s` is how long a scan was waited for, if one was."""
+    return CheckpointChoice(
+        attempt=ctx.status.attempt,
+        verified=False,
+        reason=_one_line(why, REASON_CHARS_MAX),
+        scan_s=scan_s,
+        idle_gpu_s=_idle_gpu_s(ctx, scan_s),
+        excluded=_excluded(ctx),
+    )
+
+
+def _excluded(ctx: Context) -> list[int]:
+    return unloadable(ctx.recovery, ctx.gang, ctx.world, ctx.settings)[:16]
+
+
+def begins_from(choice: CheckpointChoice) -> str:
+    """From where the gang begins, and what its own logic would do otherwise."""
+    if not choice.verified:
+        return "the framework's own choice"
+    found = f"checkpoint {choice.path} (step {choice.step})"
+    advice = f"{REPAIR}: tracker on the job lets Rekindle rewrite it"
+    return f"{found} ({choice.tracker}; {advice})" if choice.tracker else found
+
+
+def _one_line(text: str, limit: int = 256) -> str:
+    return " ".join(text.split())[:limit]
+
+
+def entered(ctx: Context) -> datetime:
+    """When the old pods had ended, and the gang began to wait for the scan alone."""
+    return next((t.at for t in reversed(ctx.status.phases) if t.phase is Phase.CHOOSING), ctx.now)
+
+
+def waited_s(ctx: Context) -> float:
+    return round((ctx.now - entered(ctx)).total_seconds(), 3)
+
+
+def _idle_gpu_s(ctx: Context, scan_s: float | None) -> float | None:
+    return round(scan_s * ctx.spec.gpus, 3) if scan_s is not None else None

@@ -1,0 +1,186 @@
+"""Planned, Stopping: until nothing of the old attempt runs any more; fence.py sees to dead nodes. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from recover.api import Phase, RecoveryStatus
+from recover.api.reasons import EventReason, Reason
+from recover.k8s.kinds import PODS
+from recover.model import Pod
+from recover.model.actions import Action, Delete
+from recover.model.tolerations import of_pods
+from recover.model.world import REFUSED_AGAIN_S
+from recover.recovery import scan_pod
+from recover.recovery.avoid import to_avoid
+from recover.recovery.causes import are_gone, first_cause
+from recover.recovery.context import Context, Step, moved, remove_scans, taken
+from recover.triage.capacity import priority_of
+from recover.triage.guard import Denied, may_touch
+from recover.workloads import workload_of
+
+__all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
+
+GRACE_MARGIN_S = 60.0
+"""After a pod's grace its kubelet kills it and tells so."""
+
+
+def planned(ctx: Context) -> Step:
+    """Asks once more whether the gang may be touched: people may have said no since."""
+    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    if isinstance(verdict, Denied):
+        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    if gone := are_gone(ctx):
+        return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
+    cause = first_cause(ctx)
+    status = msgspec.structs.replace(
+        ctx.status,
+        causes=[cause],
+        priority=priority_of(ctx.world, ctx.gang),
+        tolerations=of_pods(ctx.world, ctx.gang),
+    )
+    message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
+    return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))
+
+
+def stopping(ctx: Context) -> Step:
+    """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
+    gang, workload = ctx.gang, workload_of(ctx.gang)
+    if gang.terminal is not None:
+        return _cleared(ctx)
+    if not ctx.has("stopped"):
+        if gang.suspended:
+            return Step(
+                status=moved(
+                    ctx, Phase.FAILED, f"{gang.ref} was suspended by {ctx.somebody()}", reason=Reason.HELD
+                )
+            )
+        verdict = may_touch(ctx.world, gang, ctx.now)
+        if isinstance(verdict, Denied):
+            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+        if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
+            return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
+        refusal = ctx.refusal(gang.ref.name)
+        if ctx.expired() or not ctx.is_told(refusal):
+            return _not_taken(ctx)
+        if pause_s := ctx.pause_s(refusal):
+            return Step(look_again_s=pause_s)
+        before = gang.mark
+        mark = ctx.mark("stopped", ())
+        if before is not None:
+            mark = ctx.mark("stopped", before.avoided, before.placed, before.suspected)
+        writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
+        return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
+    if not gang.suspended:
+        message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
+        return Step(status=given_up(ctx, message, ctx.undone()))
+    rest = workload.unfinished(gang)
+    if rest and ctx.expired():
+        return _not_taken(ctx)
+    if rest:
+        return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
+    if ctx.status.reason and ctx.status.phase is Phase.STOPPING:
+        message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
+        return Step(status=taken(ctx, message, within_s=ctx.stop_s()))
+    return _waited(ctx)
+
+
+def _beside(ctx: Context) -> tuple[Action, ...]:
+    """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
+    gated = ctx.settings.scheduling_gates
+    off = to_avoid(ctx.gang, ctx.world, ctx.now)
+    scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off) if gated else None
+    told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
+    return (*((scan,) if scan else ()), told)
+
+
+def _not_taken(ctx: Context) -> Step:
+    """The stop is refused, or nobody answers, as a webhook whose server is gone; it is tried on and on."""
+    within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal(ctx.gang.ref.name)
+    if refusal is not None:
+        reason = Reason.STOP_REFUSED
+        message = f"the stop of {ctx.gang.ref} is refused, and is tried again: {ctx.words_of(refusal)}"
+    else:
+        reason = Reason.FRAMEWORK_SILENT
+        message = (
+            f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
+            "framework's controller run, which answers for its webhooks too?"
+        )
+    status = msgspec.structs.replace(
+        ctx.status,
+        reason=reason,
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=within_s),
+    )
+    return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
+
+
+def _cleared(ctx: Context) -> Step:
+    """Its framework has failed the job for good, and heeds no stop: what is left of it is removed."""
+    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    if isinstance(verdict, Denied):
+        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    left = [pod for pod in ctx.living() if pod.deleting_since is None]
+    if left:
+        return Step(writes=tuple(removed(pod) for pod in left))
+    return _waited(ctx)
+
+
+def _waited(ctx: Context) -> Step:
+    living = ctx.remaining()
+    if not living:
+        return Step(status=old_pods_ended(ctx))
+    if all(ctx.is_lost(pod) for pod in living):
+        nodes = ", ".join(sorted({pod.node for pod in living}))
+        message = f"{len(living)} pod(s) remain on {nodes}, which nobody hears from"
+        return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
+    is_told = ctx.status.phase is Phase.BLOCKED
+    if not is_told and not ctx.expired():
+        return Step(look_again_s=ctx.left_s())
+    message = stuck_words(ctx, living)
+    if is_told and ctx.status.message == message:
+        return Step()
+    if is_told:
+        return Step(status=msgspec.structs.replace(ctx.status, message=message))
+    return Step(
+        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
+        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
+    )
+
+
+def stuck_words(ctx: Context, living: list[Pod]) -> str:
+    names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
+    return (
+        f"{len(living)} old pod(s) have not ended in time: {names}. {ctx.gang.ref} stays suspended; it goes "
+        "on by itself once they have ended"
+    )
+
+
+def unstuck(ctx: Context) -> Step:
+    """Blocked for old pods, or for a scan that may write: it goes on as soon as none of them lives."""
+    writing = [scan for scan in scan_pod.of_attempt(ctx.world, ctx.recovery) if scan_pod.may_write(scan)]
+    return Step(writes=remove_scans(ctx)) if writing else stopping(ctx)
+
+
+def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
+    """The gang is stopped, and a person starts it, or has: the pods of before are no news then."""
+    status = msgspec.structs.replace(ctx.status, leftovers=ctx.leftovers())
+    return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
+
+
+def old_pods_ended(ctx: Context) -> RecoveryStatus:
+    message = "all old pods have ended; choosing the checkpoint"
+    return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
+
+
+def removed(pod: Pod, grace_s: int | None = None) -> Delete:
+    return Delete(
+        what="free-pod",
+        resource=PODS,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+        grace_s=grace_s,
+    )

@@ -1,0 +1,277 @@
+"""Verifying: only the gang's own new steps prove that it trains again, and tell from where. Pure.
+
+Where nobody can read its steps, a newer checkpoint proves it; without one the recovery says so.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.wire.contract import Fault, PodProgress
+from recover.api import Cause, Condition, Phase, RecoveryStatus
+from recover.api.reasons import EventReason, Reason
+from recover.diagnose.first_step import limit_of, shows_no_step
+from recover.model import PodPhase
+from recover.model.actions import Action
+from recover.recovery import known_issues, scan_pod
+from recover.recovery.accounting import last_step, lost_gpu_s, lost_steps, totals, trained_until
+from recover.recovery.avoid import to_avoid
+from recover.recovery.causes import first_cause
+from recover.recovery.context import Context, Step, condition, moved, next_attempt, remove_scans
+from recover.recovery.handover import names
+from recover.recovery.scan_place import Unscannable, location
+from recover.recovery.scanned import choice_of
+from recover.triage.attempts import attempts_limit
+from recover.workloads.patches import environment_name
+
+__all__ = ["verifying"]
+
+_HOW = (
+    "A job's template reads it by an optional envFrom: rekindle enable -f JOB.yaml writes that before the "
+    "job is submitted"
+)
+
+
+def verifying(ctx: Context) -> Step:
+    """The first step that any new rank prints proves the resume, and tells from where it began."""
+    terminal = ctx.gang.terminal
+    if terminal is not None and terminal.succeeded:
+        return Step(status=_succeeded(ctx, None))
+    if ctx.gang.suspended:
+        message = f"{ctx.somebody()} has suspended {ctx.gang.ref} before its first new step"
+        return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
+    first = _first_step(ctx)
+    if first is not None:
+        unknown_s = _last_step_unknown(ctx, first)
+        if unknown_s is not None:
+            return Step(look_again_s=unknown_s)
+        return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
+    if ctx.expired():
+        patience_s = _second_line_s(ctx)
+        return Step(writes=remove_scans(ctx), look_again_s=patience_s) if patience_s > 0 else _no_steps(ctx)
+    return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
+
+
+def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
+    """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
+    it is known, or will not come."""
+    if _last_step(ctx) is not None or not ctx.recovery.witnesses:
+        return None
+    left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
+    return left if left > 0 else None
+
+
+def _last_step(ctx: Context) -> int | None:
+    known = (ctx.status.last_step, last_step(ctx.world, ctx.recovery))
+    return max((step for step in known if step is not None), default=None)
+
+
+def _first_step(ctx: Context) -> PodProgress | None:
+    """Of a living rank: all old ones had ended before the start, so no clock is needed to tell them apart."""
+    made = [
+        progress
+        for pod in ctx.living()
+        if (progress := ctx.world.progress(pod)) is not None
+        and progress.first_step is not None
+        and not progress.tail
+    ]
+    return min(made, key=lambda p: (p.first_step_at or p.at, p.name), default=None)
+
+
+def _second_line_s(ctx: Context) -> float:
+    """Seconds to wait for a second line with a step, where a rank has printed one: as long again as for the
+    first. A job may tell of its steps once in half an hour, and one line proves nothing."""
+    heard = [
+        told.last_step_at
+        for pod in ctx.living()
+        for told in ctx.world.containers(pod)
+        if told.first_step is None and told.last_step_at is not None and not told.tail
+    ]
+    latest = max(heard, default=None)
+    if latest is None:
+        return 0.0
+    limit_s = limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
+    return limit_s - (ctx.now - latest).total_seconds()
+
+
+def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
+    if first is None or first.first_step is None:
+        message = f"{ctx.gang.ref} has completed before its first new step was seen"
+        return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
+    at = first.first_step_at or first.at
+    last = _last_step(ctx)
+    steps = None if first.step_of_epoch else lost_steps(last, first.first_step)
+    since = trained_until(ctx.world, ctx.recovery)
+    gpu_s = lost_gpu_s(ctx.spec, since, at, steps, first.median_step_s)
+    reason, words = _judged(ctx, first)
+    changed = _delivered(ctx, known_issues.verified(ctx, stepped=True))
+    status = msgspec.structs.replace(
+        ctx.status,
+        last_step=last,
+        resumed_step=first.first_step,
+        lost_steps=steps,
+        lost_gpu_s=gpu_s,
+        totals=totals(ctx.world.history(ctx.gang.ref.uid), ctx.recovery, steps, gpu_s),
+        conditions=condition(ctx, "ProgressVerified", good=True, reason=reason, message=words, among=changed),
+    )
+    return moved(ctx, Phase.SUCCEEDED, words, reason=reason if reason != "Resumed" else "", status=status)
+
+
+def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
+    """With the word on whether the new ranks read what they are told, where they are told something."""
+    choice, served = ctx.status.checkpoint, set(names(ctx))
+    told = known_issues.handed_over(ctx) or (choice is not None and choice.verified)
+    pods = [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
+    if not told or not pods:
+        return conditions
+    deaf = [pod.name for pod in pods if served.isdisjoint(pod.environments)]
+    name = environment_name(ctx.gang)
+    if not deaf:
+        reason, message = "Read", f"the ranks read ConfigMap {name}"
+    else:
+        reason = "NotRead"
+        message = (
+            f"{len(deaf)} of {len(pods)} ranks do not read ConfigMap {name}, so what it says has not reached "
+            f"them ({deaf[0]}). {_HOW}"
+        )
+    return condition(
+        ctx, "EnvironmentDelivered", good=not deaf, reason=reason, message=message, among=conditions
+    )
+
+
+def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
+    """By the first new step: the checkpoint's or the next one is right; lower is older, or from scratch.
+    Where no checkpoint was verified, the last step that was seen before the stop tells. A number that begins
+    again with each epoch tells that it trains, and not from where."""
+    assert progress.first_step is not None
+    choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
+    seen = f"{ctx.gang.ref} trains again: first new step {first}"
+    if progress.step_of_epoch:
+        return "Resumed", f"{seen} of an epoch; its log does not tell the step of the whole run"
+    if choice is not None and choice.step is not None:
+        if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
+            return "Resumed", seen
+        if first <= 1 < choice.step:
+            return (
+                Reason.RESUMED_FROM_SCRATCH,
+                f"{seen}; it did not load {choice.path} and began from scratch",
+            )
+        return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
+    if last is None or first > last:
+        return "Resumed", seen
+    lost = f"{seen}, and it had reached step {last}"
+    if first <= 1 < last:
+        return Reason.RESUMED_FROM_SCRATCH, f"{lost}: it loaded no checkpoint and began from scratch"
+    return Reason.RESUMED_OLDER, f"{lost}. No checkpoint was verified, so nobody knows if one was newer"
+
+
+def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
+    _, words = _judged(ctx, first)
+    return (ctx.event(EventReason.RECOVERY_SUCCEEDED, words),)
+
+
+def _no_steps(ctx: Context) -> Step:
+    """Another attempt where steps could be read before, and could be now; where not, or where its people
+    want no limit, a newer checkpoint tells: on a node without an agent a gang may train unseen."""
+    limit_s = limit_of(ctx.gang, ctx.timing)
+    is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())
+    if limit_s is None or _last_step(ctx) is None or not is_read:
+        return _by_checkpoint(ctx)
+    limit = attempts_limit(ctx.gang, ctx.settings.budgets)
+    waited = f"no step within {limit_s:g} s of the start"
+    tries = 1 + sum(1 for cause in ctx.status.causes if cause.attempt > 1 and cause.fault is Fault.HANG)
+    if tries < limit:
+        cause = Cause(
+            incident=ctx.spec.incident,
+            fault=Fault.HANG,
+            attempt=ctx.status.attempt,
+            at=ctx.now,
+            summary=waited,
+            finding=first_cause(ctx).finding,
+        )
+        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more", counts=True))
+    message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),
+    )
+    return Step(
+        status=moved(ctx, Phase.ESCALATED, message, reason=Reason.NO_STEPS, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
+    )
+
+
+# --- a gang whose steps nobody can read -------------------------------------------------------------------
+
+
+def _by_checkpoint(ctx: Context) -> Step:
+    """All ranks run and none prints a step: a checkpoint newer than the chosen one proves progress."""
+    try:
+        place = location(ctx.gang)
+    except Unscannable as why:
+        return _unproven(ctx, str(why))
+    before = ctx.status.checkpoint
+    if before is None or before.step is None:
+        return _unproven(ctx, "no checkpoint was verified before the resume, so none can be told to be newer")
+    scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.later_name(ctx.recovery)}")
+    if scan is not None and scan.ended:
+        found = choice_of(ctx, scan, place.at.path)
+        if found.step is not None and found.step > before.step:
+            return _proven(ctx, f"{found.path} (step {found.step}) is newer than step {before.step}")
+        seen = f"the newest is of step {found.step}" if found.step is not None else found.reason
+        return _unproven(ctx, f"no checkpoint is newer than step {before.step}: {seen}")
+    if _scan_left_s(ctx) <= 0:
+        return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
+    if scan is not None:
+        return Step(look_again_s=_scan_left_s(ctx))
+    off = to_avoid(ctx.gang, ctx.world, ctx.now)
+    made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
+    return Step(writes=(made,) if made else (), look_again_s=_scan_left_s(ctx))
+
+
+def _scan_left_s(ctx: Context) -> float:
+    """The scan begins at the deadline of the phase."""
+    assert ctx.status.deadline is not None, "Verifying has a deadline"
+    end = ctx.status.deadline + timedelta(seconds=ctx.timing.scan_deadline_s)
+    return (end - ctx.now).total_seconds()
+
+
+def _proven(ctx: Context, why: str) -> Step:
+    message = f"{ctx.gang.ref} trains again: its log shows no steps, but {why}"
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(
+            ctx,
+            "ProgressVerified",
+            good=True,
+            reason="NewerCheckpoint",
+            message=message,
+            among=known_issues.verified(ctx, stepped=True),
+        ),
+    )
+    return Step(
+        status=moved(ctx, Phase.SUCCEEDED, message, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message),),
+    )
+
+
+def _unproven(ctx: Context, why: str) -> Step:
+    message = f"all {ctx.gang.size} ranks run and nobody can read their steps; {why}"
+    reason = Reason.SUCCEEDED_UNVERIFIED
+    status = msgspec.structs.replace(
+        ctx.status,
+        conditions=condition(
+            ctx,
+            "ProgressVerified",
+            good=False,
+            reason=reason,
+            message=message,
+            among=known_issues.verified(ctx, stepped=False),
+        ),
+    )
+    return Step(
+        status=moved(ctx, Phase.SUCCEEDED, message, reason=reason, status=status),
+        writes=(ctx.event(EventReason.RECOVERY_SUCCEEDED, message, warning=True),),
+    )

@@ -1,0 +1,282 @@
+"""World -> what to write now about nodes under repair, and why not more. Pure; run by its own WholeWorld
+loop.
+
+A repair begins with the Incident of a quarantined node, in mode repair, and only for what was seen since that
+mode holds there. Its state is `Incident.status.repair`; every write of it carries the version that was seen.
+The order of its writes: the state first, then the act; so whoever begins anew knows what may have been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from detectors.wire.contract import Fault, Origin
+from recover.api import ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
+from recover.api.marks import REPAIR_OF
+from recover.api.reasons import Reason
+from recover.api.repair_state import PHASES_MAX, Repair, RepairPhase, RepairPhaseTime, StepOutcome
+from recover.diagnose.answered import known_of
+from recover.diagnose.goes_on import shown_at
+from recover.k8s.kinds import INCIDENTS
+from recover.model import World
+from recover.model.actions import Action, Plan
+from recover.model.modes import Mode
+from recover.policy.consent import frozen, in_force_on
+from recover.policy.settings import Settings
+from recover.repair import outside, silent, step_jobs
+from recover.repair.device_count import devices_expected
+from recover.repair.for_people import then_release
+from recover.repair.ladder import (
+    broken_devices,
+    earlier_repairs,
+    first_rung,
+)
+from recover.repair.limits import Limits
+from recover.repair.outside import Means
+from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over
+from recover.repair.waiting import needs_person, wait
+from recover.repair.working import is_begun, work
+from recover.triage import quarantine
+from recover.triage.guard import QUARANTINE_NODE, Guard
+from recover.triage.incidents import merged_records, update
+
+__all__ = ["REPAIR_NODE", "repair"]
+
+REPAIR_NODE = "repair-node"
+
+
+def repair(world: World, settings: Settings, means: Means, now: datetime) -> Plan:
+    """Everything that repairs want written now, and when to look again if nothing changes before."""
+    chains: list[tuple[Action, ...]] = [(removal,) for removal in _leftovers(world)]
+    waits: list[float] = []
+    concerned = _concerned(world)
+    if not concerned:
+        return Plan(chains=tuple(chains))
+    guard = Guard(world, [], settings, now)
+    limits = Limits(world, settings.repair, now)
+    for incident in concerned:
+        node = world.nodes.get(incident.spec.node)
+        if node is None:
+            if world.has_no_node(incident.spec.node):
+                chains.append(tuple(_without_node(incident, means, now)))
+            continue
+        ctx = Context(
+            incident=incident,
+            repair=incident.status.repair or Repair(),
+            node=node,
+            mode=in_force_on(world, node),
+            world=world,
+            settings=settings,
+            means=means,
+            limits=limits,
+            guard=guard,
+            now=now,
+        )
+        look = _look(ctx)
+        chains += [*look.apart, (*look.writes, *_written(ctx, look))]
+        if look.look_again_s is not None:
+            waits.append(look.look_again_s)
+    return Plan(chains=tuple(chain for chain in chains if chain), look_again_s=min(waits, default=None))
+
+
+def _concerned(world: World) -> list[Incident]:
+    """Whose node is quarantined, or under repair, or silent; in the order of their faults."""
+    found: dict[str, Incident] = {}
+    for node in world.nodes.values():
+        if node.quarantine is not None and node.quarantine.incident in world.incidents:
+            found[node.quarantine.incident] = world.incidents[node.quarantine.incident]
+    for name, incident in world.incidents.items():
+        repair = incident.status.repair
+        is_active = repair is not None and repair.active
+        is_silent = incident.spec.fault is Fault.HOST and incident.status.phase is IncidentPhase.OPEN
+        if incident.spec.node and (is_active or (is_silent and repair is None)):
+            found[name] = incident
+    return sorted(found.values(), key=lambda i: (i.spec.detected_at, i.metadata.name))
+
+
+def _look(ctx: Context) -> Look:
+    if ctx.incident.status.repair is None:
+        return _begin(ctx)
+    match ctx.repair.phase:
+        case RepairPhase.HANDED_OVER:
+            return Look()
+        case RepairPhase.RETURNED:
+            return _give_back(ctx)
+        case RepairPhase.WAITING:
+            return _stepped_in(ctx) or silent.before_quarantine(ctx) or wait(ctx)
+        case RepairPhase.RESETTING | RepairPhase.REBOOTING | RepairPhase.VALIDATING:
+            return _stepped_in(ctx) or work(ctx)
+
+
+def _written(ctx: Context, look: Look) -> Iterator[Action]:
+    """The Incident as the look leaves it, if anything in it changes; before it, what nobody waits for
+    goes."""
+    status = ctx.incident.status
+    asked = outside.take_back(ctx.repair, look.repair, ctx.means) if look.repair is not None else None
+    if asked is not None:
+        yield asked
+    # Once it has begun, what kept it from beginning is no reason any more.
+    before = [a for a in status.actions if look.repair is None or a.action != REPAIR_NODE]
+    changed = msgspec.structs.replace(
+        status,
+        repair=look.repair or status.repair,
+        actions=merged_records(before, list(look.records)),
+        cordoned_at=status.cordoned_at or _cordoned_at(look),
+        phase=IncidentPhase.CLOSED if look.closes else status.phase,
+        closed_at=ctx.now if look.closes else status.closed_at,
+        answered=known_of(ctx.node, ctx.health) if look.closes else status.answered,
+    )
+    yield from _update(ctx.incident, changed)
+
+
+def _cordoned_at(look: Look) -> datetime | None:
+    """A silent node is taken out only now, by its repair."""
+    return next(
+        (r.at for r in look.records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None
+    )
+
+
+def _update(incident: Incident, status: IncidentStatus) -> Iterator[Action]:
+    what = status.repair.phase.lower() if status.repair is not None else "refused"
+    return update(incident, status, f"repair-{what}")
+
+
+# --- begin and end ----------------------------------------------------------------------------------------
+
+
+def _begin(ctx: Context) -> Look:
+    """Only in mode repair, and only for what was seen since; else the Incident says so."""
+    if ctx.incident.status.phase is not IncidentPhase.OPEN or not silent.is_its_turn(ctx):
+        return Look()
+    since = ctx.mode.began(Mode.REPAIR)
+    if since is None:
+        return Look(records=_not_in_mode(ctx))
+    if (last := _last_seen(ctx)) < since:
+        message = f"seen at {last:%Y-%m-%d %H:%M:%S}, before repair mode began{ctx.mode.because}"
+        return Look(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
+    limits = ctx.settings.repair
+    earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
+    rung = first_rung(ctx.incident, ctx.found, again=bool(earlier))
+    begun = Repair(
+        rung=rung,
+        devices=broken_devices(ctx.found),
+        devices_expected=devices_expected(ctx.node, ctx.health),
+        message=f"{ctx.node.name} is to be repaired",
+        phases=[RepairPhaseTime(phase=RepairPhase.WAITING, at=ctx.now)],
+        deadline=ctx.now + timedelta(seconds=limits.wait_for_others_s),
+    )
+    ctx = msgspec.structs.replace(ctx, repair=begun)
+    if len(earlier) >= limits.repairs_per_node_max:
+        days = limits.repairs_window_s / 86400
+        why = f"{ctx.node.name} was repaired {len(earlier)} times in {days:g} days and has failed again"
+        return handed_over(ctx, Reason.KEEPS_FAILING, why, then_release(ctx.incident.fault, ctx.node))
+    return needs_person(ctx) if rung is None else Look(repair=begun)
+
+
+def _last_seen(ctx: Context) -> datetime:
+    """When the node showed it last: what comes later joins the open Incident, and what goes on its
+    evidence."""
+    seen = [e.at for e in ctx.incident.status.evidence if e.origin is not Origin.TENANT]
+    went_on = [shown_at(finding) for finding in ctx.found]
+    return max([ctx.incident.spec.detected_at, *seen, *(at for at in went_on if at <= ctx.now)])
+
+
+def _not_in_mode(ctx: Context) -> tuple[ActionRecord, ...]:
+    """Where the whole cluster is in a lower mode, nobody expects a repair, and nothing is said."""
+    if ctx.world.modes.cluster.mode is not Mode.REPAIR:
+        return ()
+    return (
+        _refused(
+            ctx, Reason.NOT_IN_REPAIR_MODE, f"would repair {ctx.node.name}{ctx.mode.because}", would=True
+        ),
+    )
+
+
+def _refused(ctx: Context, reason: Reason, message: str, *, would: bool = False) -> ActionRecord:
+    return ActionRecord(
+        at=ctx.now,
+        action=REPAIR_NODE,
+        target=ctx.node.name,
+        outcome=Outcome.WOULD if would else Outcome.REFUSED,
+        reason=reason,
+        message=message[:512],
+    )
+
+
+def _stepped_in(ctx: Context) -> Look | None:
+    """People win at any time: a release ends the repair, and so does a lower mode once no step is under
+    way."""
+    name, step = ctx.node.name, ctx.repair.step
+    taken = ctx.node.quarantine
+    is_ours = taken is not None and taken.incident == ctx.incident.metadata.name
+    if taken is not None and not is_ours:
+        why = f"{name} is out for another Incident now: {taken.incident}"
+        return handed_over(ctx, Reason.NEEDS_PERSON, why, "What is to be done stands there")
+    if not silent.is_watched(ctx) and (not is_ours or quarantine.is_released(ctx.node)):
+        return handed_over(
+            ctx,
+            Reason.RELEASED_BY_PERSON,
+            f"A person released {name} during its repair",
+            "Nothing more is done to it for this Incident",
+        )
+    if ctx.mode.mode < Mode.REPAIR and (step is None or not is_begun(ctx, step)):
+        return handed_over(
+            ctx,
+            Reason.NOT_IN_REPAIR_MODE,
+            f"The mode is {ctx.mode.mode}{ctx.mode.because} since the repair of {name} began",
+            then_release(ctx.incident.fault, ctx.node),
+        )
+    return None
+
+
+def _give_back(ctx: Context) -> Look:
+    """Not disruptive, so neither brake nor caps keep it back; a hold does."""
+    taken = ctx.node.quarantine
+    if taken is None or taken.incident != ctx.incident.metadata.name:
+        return Look()
+    if frozen(ctx.node, ctx.now):
+        return Look(look_again_s=HELD_LOOK_S)
+    message = f"{ctx.repair.message}. Incident {ctx.incident.metadata.name}"
+    return Look(
+        writes=quarantine.give_back(ctx.node, message, ctx.repair.phases[-1].at, ctx.incident.status.answered)
+    )
+
+
+def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[Action]:
+    """The Node object is gone, and with it what was ours on it."""
+    repair = incident.status.repair
+    if repair is None or not repair.active:
+        return
+    withdrawn = partial(msgspec.structs.replace, ended_at=now, outcome=StepOutcome.WITHDRAWN)
+    ended = msgspec.structs.replace(
+        repair,
+        phase=RepairPhase.HANDED_OVER,
+        reason=str(Reason.NODE_GONE),
+        message=f"The Node {incident.spec.node} was deleted during its repair. Nothing more is done",
+        deadline=None,
+        phases=[*repair.phases, RepairPhaseTime(phase=RepairPhase.HANDED_OVER, at=now)][-PHASES_MAX:],
+        steps=[withdrawn(step) if step.outcome is None else step for step in repair.steps],
+    )
+    asked = outside.take_back(repair, ended, means)
+    if asked is not None:
+        yield asked
+    yield from _update(incident, msgspec.structs.replace(incident.status, repair=ended))
+
+
+def _leftovers(world: World) -> Iterator[Action]:
+    """Jobs that still run for a step that is over: they are never let act late. Ended ones stay a while, for
+    their logs, and those of an Incident that cannot be read, until it can."""
+    under_way = {
+        repair.step.job
+        for incident in world.incidents.values()
+        if (repair := incident.status.repair) is not None and repair.active and repair.step is not None
+    }
+    unread = {step_jobs.label_of(name) for name in world.unread.get(INCIDENTS, ())}
+    for name, job in world.repair_jobs.items():
+        is_kept = name in under_way or job.labels.get(REPAIR_OF) in unread
+        if job.terminal is None and not job.deleting and not is_kept:
+            yield step_jobs.remove(job)

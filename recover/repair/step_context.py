@@ -1,0 +1,188 @@
+"""What every phase of a repair is given, and what it answers. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from detectors.wire.contract import Finding, NodeHealth
+from recover.api import ActionRecord, Incident
+from recover.api.reasons import EventReason, Reason
+from recover.api.repair_state import (
+    PHASES_MAX,
+    STEPS_MAX,
+    Repair,
+    RepairPhase,
+    RepairPhaseTime,
+    RepairStep,
+    StepKind,
+    StepOutcome,
+)
+from recover.diagnose.answered import answers
+from recover.diagnose.what_counts import open_findings
+from recover.k8s.bodies import regarding
+from recover.model import Node, World
+from recover.model.actions import Action, Emit
+from recover.model.modes import InForce
+from recover.policy.settings import Repairs, Settings
+from recover.repair import outside, step_jobs
+from recover.repair.limits import Limits
+from recover.repair.outside import Means
+from recover.triage.guard import Guard
+
+__all__ = [
+    "HELD_LOOK_S",
+    "PHASE_OF",
+    "Context",
+    "Look",
+    "begun",
+    "ended",
+    "handed_over",
+    "moved",
+    "waiting",
+]
+
+HELD_LOOK_S = 60.0
+"""A hold may end by time alone, and what a person lets go of is seen at once."""
+
+PHASE_OF = {
+    StepKind.RESET: RepairPhase.RESETTING,
+    StepKind.REBOOT: RepairPhase.REBOOTING,
+    StepKind.VALIDATE: RepairPhase.VALIDATING,
+}
+
+
+class Context(msgspec.Struct, frozen=True):
+    """One repair and the world around it."""
+
+    incident: Incident
+    repair: Repair
+    node: Node
+    mode: InForce
+    world: World
+    settings: Settings
+    means: Means
+    limits: Limits
+    guard: Guard
+    now: datetime
+
+    @property
+    def rules(self) -> Repairs:
+        return self.settings.repair
+
+    @property
+    def health(self) -> NodeHealth | None:
+        return self.world.health.get(self.node.name)
+
+    @property
+    def found(self) -> list[Finding]:
+        """What is broken now, in this boot, and no release has answered."""
+        return open_findings(self.node, self.health, answers(self.node), self.now)
+
+    @property
+    def reboots_from_outside(self) -> bool:
+        """Then a node that no longer answers can be rebooted, too."""
+        return outside.is_set(self.rules, self.means)
+
+    def allowed_s(self, kind: StepKind) -> float:
+        """From the begin of such a step to its end."""
+        return {
+            StepKind.RESET: self.rules.reset_deadline_s,
+            StepKind.REBOOT: self.rules.reboot_deadline_s,
+            StepKind.VALIDATE: self.rules.validate_deadline_s,
+        }[kind]
+
+    def expired(self) -> bool:
+        deadline = self.repair.deadline
+        return deadline is not None and self.now >= deadline
+
+    def left_s(self) -> float | None:
+        deadline = self.repair.deadline
+        return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
+
+    def event(self, reason: EventReason, message: str, *, warning: bool = False) -> Emit:
+        """On the node; once for each reason and step."""
+        return Emit(
+            reason=reason,
+            message=f"{message}. Incident {self.incident.metadata.name}",
+            regarding=regarding("v1", "Node", self.node.name, self.node.uid),
+            warning=warning,
+            key=f"{self.incident.metadata.name}-{reason}-{len(self.repair.steps)}",
+        )
+
+
+class Look(msgspec.Struct, frozen=True):
+    """One look at a repair. `writes` go out first, then the Incident; Events last of all."""
+
+    repair: Repair | None = None
+    writes: tuple[Action, ...] = ()
+    apart: tuple[tuple[Action, ...], ...] = ()
+    """Chains of writes that neither the Incident nor one another waits for."""
+    records: tuple[ActionRecord, ...] = ()
+    closes: bool = False
+    """The Incident is over."""
+    look_again_s: float | None = None
+
+
+def moved(
+    ctx: Context,
+    phase: RepairPhase,
+    message: str,
+    *,
+    reason: Reason | str = "",
+    within_s: float | None = None,
+    **changes: Any,
+) -> Repair:
+    """The repair in its next phase, with the time of the change and the new phase's deadline."""
+    return msgspec.structs.replace(
+        ctx.repair,
+        phase=phase,
+        reason=str(reason),
+        message=message[:1024],
+        deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
+        phases=[*ctx.repair.phases, RepairPhaseTime(phase=phase, at=ctx.now)][-PHASES_MAX:],
+        **changes,
+    )
+
+
+def waiting(ctx: Context, reason: Reason, message: str, look_again_s: float | None = None) -> Look:
+    """It stays where it is; why is written where that has changed."""
+    said = msgspec.structs.replace(ctx.repair, reason=str(reason), message=message[:1024])
+    return Look(repair=said, look_again_s=look_again_s)
+
+
+def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
+    """The step is decided: its phase is written before its act."""
+    number = 1 + max((s.number for s in ctx.repair.steps if s.kind is kind), default=0)
+    step = RepairStep(
+        kind=kind,
+        number=number,
+        job=step_jobs.name_of(ctx.incident, kind, number),
+        at=ctx.now,
+        boot_id=ctx.node.boot_id[:64],
+    )
+    within_s = ctx.allowed_s(kind) + (ctx.rules.hands_off_s if kind is StepKind.RESET else 0.0)
+    steps = [*ctx.repair.steps, step][-STEPS_MAX:]
+    return moved(ctx, PHASE_OF[kind], message, within_s=within_s, steps=steps)
+
+
+def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> Repair:
+    """The step that was under way has ended so. What follows is decided at the next look."""
+    steps = [
+        msgspec.structs.replace(step, ended_at=ctx.now, outcome=outcome, message=message[:512])
+        if step.outcome is None
+        else step
+        for step in ctx.repair.steps
+    ]
+    return msgspec.structs.replace(ctx.repair, steps=steps, **changes)
+
+
+def handed_over(ctx: Context, reason: Reason, why: str, what_to_do: str) -> Look:
+    """A person decides from here on. What was under way is withdrawn; what was quarantined stays so."""
+    message = f"{why}. {what_to_do}"
+    withdrawn = ended(ctx, StepOutcome.WITHDRAWN, why)
+    repair = moved(ctx, RepairPhase.HANDED_OVER, message, reason=reason, steps=withdrawn.steps)
+    event = ctx.event(EventReason.NODE_HANDED_OVER, message.rstrip("."), warning=True)
+    return Look(repair=repair, writes=(event,))

@@ -1,0 +1,231 @@
+"""The Job of a step: its body, pinned to the node, and what it says at its end. Pure.
+
+The pod template is the operator's or ours; what makes it a step of this repair is set over it here: the node,
+no second try, an end, and the variables that tell it what to do. Names are deterministic, so that a step that
+was begun is never begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detectors.wire.step_report import Check, Outcome, ReportError, ValidationReport, decode
+from recover.api import Incident
+from recover.api.marks import REPAIR_OF
+from recover.api.repair_state import CheckRecord, Repair, RepairStep, StepKind
+from recover.diagnose.diagnosis import fingerprint
+from recover.k8s.bodies import shortened
+from recover.k8s.kinds import JOBS
+from recover.model import Gang, Pod, World
+from recover.model.actions import Create, Delete
+from recover.policy.settings import Settings
+
+__all__ = [
+    "create",
+    "ended_badly",
+    "has_told",
+    "label_of",
+    "name_of",
+    "not_ended",
+    "remove",
+    "report_of",
+    "variables",
+    "verdict",
+]
+
+_TOLERATE_ALL = [{"operator": "Exists"}]
+_KEPT_S_MIN = 600
+"""A Job that is gone has told nothing: long enough for the controller that follows one that died."""
+
+
+def label_of(incident: str) -> str:
+    """Which Incident a Job and its pod work for, as the value of a label; `incident` is its name."""
+    return shortened(incident, 63)
+
+
+def name_of(incident: Incident, kind: StepKind, number: int) -> str:
+    return f"repair-{fingerprint(incident.metadata.name, incident.metadata.uid)}-{kind}-{number}"
+
+
+def variables(incident: Incident, repair: Repair) -> dict[str, str]:
+    """What every container of a step is given."""
+    return {
+        "REKINDLE_NODE": incident.spec.node,
+        "REKINDLE_INCIDENT": incident.metadata.name,
+        "REKINDLE_FAULT": str(incident.fault),
+        "REKINDLE_DEVICES": ",".join(repair.devices),
+        "REKINDLE_EXPECTED_DEVICES": str(repair.devices_expected),
+    }
+
+
+def create(
+    incident: Incident,
+    repair: Repair,
+    step: RepairStep,
+    template: Mapping[str, Any],
+    settings: Settings,
+    ends_s: float,
+) -> Create:
+    """`template` is a pod template: metadata and spec, as a Job has it. Its Job ends by itself when the
+    step's time is over: a pod that starts later would act on a node that nobody expects it on."""
+    labels = {REPAIR_OF: label_of(incident.metadata.name)}
+    meta = template.get("metadata") or {}
+    return Create(
+        what=f"{step.kind}-node",
+        resource=JOBS,
+        name=step.job,
+        namespace=settings.namespace,
+        strict=True,
+        body={
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "metadata": {"name": step.job, "namespace": settings.namespace, "labels": labels},
+            "spec": {
+                "backoffLimit": 0,
+                "completions": 1,
+                "parallelism": 1,
+                "activeDeadlineSeconds": max(1, int(ends_s)),
+                "ttlSecondsAfterFinished": max(_KEPT_S_MIN, int(settings.repair.job_keep_s)),
+                "template": {
+                    "metadata": {
+                        "labels": {**(meta.get("labels") or {}), **labels},
+                        "annotations": meta.get("annotations") or {},
+                    },
+                    "spec": _pod(template["spec"], incident, repair, step, settings),
+                },
+            },
+        },
+    )
+
+
+def _pod(
+    spec: Mapping[str, Any], incident: Incident, repair: Repair, step: RepairStep, settings: Settings
+) -> dict[str, Any]:
+    told = {**variables(incident, repair), "REKINDLE_BOOT_ID": step.boot_id}
+    given = [{"name": name, "value": value} for name, value in told.items()]
+    node = {"key": "metadata.name", "operator": "In", "values": [incident.spec.node]}
+    pinned = {"nodeSelectorTerms": [{"matchFields": [node]}]}
+    return {
+        **spec,
+        "restartPolicy": "Never",
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": pinned}},
+        "tolerations": _TOLERATE_ALL,
+        **{
+            part: [_container(one, given, settings) for one in spec[part]]
+            for part in ("initContainers", "containers")
+            if spec.get(part)
+        },
+    }
+
+
+def _container(
+    container: Mapping[str, Any], given: list[dict[str, str]], settings: Settings
+) -> dict[str, Any]:
+    names = {variable["name"] for variable in given}
+    own = [v for v in container.get("env") or [] if v.get("name") not in names]
+    image = container.get("image") or settings.images.repair or settings.images.scan
+    return {**container, "image": image, "env": [*given, *own]}
+
+
+def remove(job: Gang) -> Delete:
+    """With its pod, which a Job deleted otherwise would leave behind."""
+    ref = job.ref
+    return Delete(
+        what="remove-repair-job",
+        resource=JOBS,
+        name=ref.name,
+        namespace=ref.namespace,
+        uid=ref.uid,
+        foreground=True,
+    )
+
+
+# --- what it says -----------------------------------------------------------------------------------------
+
+
+def ended_badly(world: World, job: Gang) -> str:
+    """Why the Job failed, in words; empty where it succeeded or still runs."""
+    if job.terminal is None or job.terminal.succeeded:
+        return ""
+    pod = _pod_of(world, job)
+    why = f"{job.terminal.reason}: {job.terminal.message}".strip(": ")
+    if pod is None:  # Kubernetes deletes the pods of a Job whose time is over
+        return f"Job {job.ref.name} failed, and no pod is left to tell why ({why})"
+    said = next((c for c in pod.containers if c.exit_code), None)
+    if said is None:
+        return f"Job {job.ref.name} failed ({pod.failure or why})"
+    words = _words(said.message)
+    return f"Job {job.ref.name} failed: container {said.name} ended with {said.exit_code}{words}"
+
+
+def _words(message: str) -> str:
+    """What a container left, as the end of a sentence: a report's failed checks, or its text."""
+    try:
+        said = "; ".join(_told(_record(check)) for check in decode(message, where="").failed)
+    except ReportError:
+        said = message.strip()
+    return f": {said}" if said else ""
+
+
+def not_ended(world: World, job: Gang) -> str:
+    """What is known at its deadline of a Job that has not ended. It is deleted then, and its pod with it."""
+    pod, name, namespace = _pod_of(world, job), job.ref.name, job.ref.namespace
+    if pod is None:
+        return f"its Job {name} had no pod; kubectl events -n {namespace} --for job/{name}"
+    said = f"the pod of its Job {name}"
+    if not pod.node:
+        return f"{said} found no place: {pod.unschedulable or 'no scheduler has looked at it'}"
+    waiting = next((c.waiting for c in pod.containers if c.waiting is not None and c.waiting.message), None)
+    if waiting is not None:
+        return f"{said} waits: {waiting.reason}: {waiting.message}"
+    if any(container.running for container in pod.containers):
+        return f"{said} still ran"
+    return f"{said} has not started; kubectl events -n {namespace} --for pod/{pod.name}"
+
+
+def has_told(world: World, job: Gang) -> bool:
+    """Whether all that an ended Job had to say is known: its pod comes by another watch, perhaps later."""
+    pod = _pod_of(world, job)
+    if pod is None:
+        return job.terminal is not None and not job.terminal.succeeded
+    return pod.ended
+
+
+def report_of(world: World, job: Gang) -> ValidationReport | str:
+    """What the pod of an ended Job reports, or why that cannot be told."""
+    pod = _pod_of(world, job)
+    message = next((c.message for c in pod.containers if c.message), "") if pod is not None else ""
+    if not message:
+        return ended_badly(world, job) or f"Job {job.ref.name} ended without a report"
+    try:
+        return decode(message, where=f"pod {pod.name}" if pod else job.ref.name)
+    except ReportError as error:
+        return str(error)
+
+
+def _pod_of(world: World, job: Gang) -> Pod | None:
+    """Anybody may name the Job as their pod's owner, but nobody else may write into our namespace."""
+    pods = world.pods_of.get(job.ref.uid, {}).values()
+    ours = [pod for pod in pods if pod.namespace == job.ref.namespace]
+    return max(ours, key=lambda pod: (pod.ended, pod.name), default=None)
+
+
+def verdict(report: ValidationReport, required: tuple[str, ...]) -> tuple[list[CheckRecord], list[str]]:
+    """The checks as the Incident keeps them, and those that forbid the node's return, in words. A check that
+    could not run forbids it only where it is required, and one that is required and was not made, too."""
+    records = [_record(check) for check in report.checks]
+    made = {check.name for check in report.checks}
+    bad = [_told(c) for c in records if c.outcome is Outcome.FAILED]
+    bad += [_told(c) for c in records if c.outcome is Outcome.NOT_RUN and c.name in required]
+    bad += [f"{name} is required and was not made" for name in required if name not in made]
+    return records, bad
+
+
+def _record(check: Check) -> CheckRecord:
+    return CheckRecord(name=check.name, outcome=check.outcome, message=check.message[:256])
+
+
+def _told(check: CheckRecord) -> str:
+    how = "failed" if check.outcome is Outcome.FAILED else "is required and could not run"
+    return f"{check.name} {how}" + (f": {check.message}" if check.message else "")

@@ -1,0 +1,50 @@
+"""What an error answer to a write means: a stale view, a passing trouble, or a refusal in words. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError
+from detectors.wire.contract import ObjectMeta
+from recover.model.actions import Action, Patch
+
+__all__ = ["is_as_patched", "is_invalid", "may_pass", "without_values"]
+
+WORDS_CHARS_MAX = 400
+"""Length of an API server's refusal in the log and in objects."""
+
+
+class _Object(msgspec.Struct):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
+    """Whether the API server refused what we sent for good: a 422 says that the uid is that of another object
+    now, or that the content breaks the schema, and that stays so."""
+    if error.status != 422:
+        return False
+    if not isinstance(action, Patch) or not action.uid:
+        return True
+    return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
+
+
+def is_as_patched(action: Action, there: bytes) -> bool:
+    version = msgspec.json.decode(there, type=_Object).metadata.resource_version
+    return isinstance(action, Patch) and action.version == version
+
+
+def without_values(words: str) -> str:
+    """The API server's words without the values of the fields that it refuses. A value may be a whole pod
+    template, with the secrets that people write into its variables."""
+    if len(words) <= WORDS_CHARS_MAX:
+        return words
+    head, found, rest = words.partition("Invalid value: ")
+    return (
+        f"{head}{found}(...){rest[rest.rfind(': ') :]}"[:WORDS_CHARS_MAX]
+        if found
+        else words[:WORDS_CHARS_MAX]
+    )
+
+
+def may_pass(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and (error.status == 429 or error.status >= 500)

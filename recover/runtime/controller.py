@@ -1,0 +1,191 @@
+"""The controller put together: observer, loops, web. Everything it must remember is in API objects.
+
+One that stands by keeps its caches warm and does nothing else: no loop runs until it leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import structlog
+import tenacity
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
+from recover.kube.clock import Clock
+from recover.kube.cluster import Cluster
+from recover.kube.errors import Transient
+from recover.model import World
+from recover.model.actions import Plan
+from recover.policy.settings import Settings
+from recover.recipes.status import tell
+from recover.recovery.expiry import expire
+from recover.repair.means import load_means
+from recover.repair.mend import repair
+from recover.runtime.execute import Executor
+from recover.runtime.gauges import derive
+from recover.runtime.limiter import Urgency
+from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.observe import Observer
+from recover.runtime.recovery_loop import Recoveries
+from recover.runtime.telemetry import Metrics
+from recover.runtime.webhook import Outside
+from recover.runtime.whole_loop import WholeWorld
+from recover.triage.nodehealths import upkeep
+from recover.triage.plan import plan
+from recover.triage.spares import keep_spares
+from recover.workloads import WORKLOADS
+
+__all__ = ["Controller"]
+
+GC_OFF_S_MAX = 120.0
+"""Longer than a large sync takes. Where the API server is away for hours, garbage would fill the memory."""
+
+log = structlog.get_logger(__name__)
+
+
+LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
+"""Kinds by which budgets are counted, and that no precondition guards against a view that is too old."""
+FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
+"""A job that the last leader has just made anew is not gone. Not all of them need be installed."""
+
+
+class Controller:
+    """Runs until cancelled. `ready` is set once every kind has been listed; `leading`, by whoever gives it,
+    once this controller may write; `may_send` raises where it may not, for what goes past the cluster. Raises
+    SettingsError for what a repair is made of, if that is unusable."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        leading: asyncio.Event,
+        may_send: Callable[[], None] | None = None,
+    ) -> None:
+        self.ready = asyncio.Event()
+        self.leading = leading
+        self.metrics = metrics
+        self._cluster = cluster
+        self._clock = clock
+        self._begun = False
+        self.observer = Observer(cluster, settings, self._wake)
+        self._modes = ModeKeeper(cluster, self.observer, settings, clock)
+        outside = Outside(settings.repair.webhook, may_send)
+        self._executor = executor = Executor(cluster, self.observer, metrics, clock, outside)
+        means = load_means(settings.repair)
+
+        def triage(world: World, now: datetime) -> Plan:
+            return plan(world, settings, now)
+
+        def keep_up(world: World, _now: datetime) -> Plan:
+            return upkeep(world)
+
+        def mend(world: World, now: datetime) -> Plan:
+            return repair(world, settings, means, now)
+
+        def expiry(world: World, now: datetime) -> Plan:
+            return expire(world, settings.retention, now)
+
+        shared = (self.observer, executor, self._modes, metrics, clock)
+        self._woken = (
+            WholeWorld("triage", triage, *shared, waits_for_writes=False),
+            WholeWorld("upkeep", keep_up, *shared),
+            WholeWorld("spares", keep_spares, *shared),
+            WholeWorld("recipes", tell, *shared),
+            WholeWorld("repair", mend, *shared),
+        )
+        self._by_time = WholeWorld("expiry", expiry, *shared)
+        self._recoveries = Recoveries(self.observer, executor, self._modes, settings, metrics, clock)
+
+    def _wake(self) -> None:
+        if self._begun:
+            for loop in self._woken:
+                loop.wake()
+            self._recoveries.wake()
+
+    async def run(self) -> None:
+        """Begins when it is known whether another controller leads: then what that one wrote is read anew."""
+        follows_another = not self.leading.is_set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.observer.run())
+            gc.disable()  # a full collection over a large sync stalls the loop for 100 ms and more
+            at_last = asyncio.get_running_loop().call_later(GC_OFF_S_MAX, gc.enable)
+            await self.observer.synced()
+            at_last.cancel()
+            gc.freeze()
+            gc.enable()
+            self.ready.set()
+            log.info("in step with the API", **self._sizes())
+            await self.leading.wait()
+            if follows_another:
+                await _until_answered(self._catch_up)
+            await _until_answered(self._modes.load)
+            self._begun = True
+            for loop in (*self._woken, self._by_time):
+                group.create_task(loop.run())
+            group.create_task(self._modes.run())
+            group.create_task(self._recoveries.run())
+            self._recoveries.wake()
+
+    async def _catch_up(self) -> None:
+        """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of
+        another one come by watches, which may lag or be silent for a while."""
+        for resource in (*LAST_LEADERS_WORK, *FRAMEWORKS):
+            try:
+                await self._list(resource)
+            except ApiError as error:
+                if resource not in FRAMEWORKS or not error.not_found:
+                    raise
+
+    async def _list(self, resource: Resource) -> None:
+        page = ""
+        while True:
+            answer = await self._cluster.list(resource, page=page)
+            for item in answer.items:
+                self.observer.absorb(resource, bytes(item))
+            page = answer.next_page
+            if not page:
+                return
+
+    def _sizes(self) -> dict[str, int]:
+        world = self.observer.world(self._modes.now())
+        return {
+            "nodes": len(world.nodes),
+            "gangs": len(world.gangs),
+            "incidents": len(world.incidents),
+            "recoveries": len(world.recoveries),
+        }
+
+    def refresh_gauges(self) -> None:
+        """Called before the metrics are read: gauges are derived, never kept in step."""
+        world = self.observer.world(self._modes.now())
+        self.metrics.leader.set(self.leading.is_set())
+        self.metrics.writes_in_flight.set(self._executor.limiter.in_flight)
+        waiting = self._executor.limiter.waiting()
+        for urgency in Urgency:
+            self.metrics.writes_waiting.labels(urgency=urgency.name.lower()).set(waiting[urgency])
+        derive(self.metrics, world, self._clock.now())
+        self.metrics.unreadable.clear()
+        for kind, count in self.observer.unreadable().items():
+            self.metrics.unreadable.labels(kind=kind).set(count)
+
+
+async def _until_answered(call: Callable[[], Awaitable[None]]) -> None:
+    async for attempt in tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type((ApiError, ReplyLost, Transient)),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
+        before_sleep=_say_why,
+    ):
+        with attempt:
+            await call()
+
+
+def _say_why(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("cannot begin yet, trying again", error=str(error))

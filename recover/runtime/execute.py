@@ -1,0 +1,265 @@
+"""Plan -> API writes. I/O only: what to write, and whether, was decided before.
+
+Every write carries its precondition, and every answer is absorbed into the caches at once. A reply that never
+came means unknown: the object is read again, and the next look decides from what it says. A write that the
+lease does not allow any more is not sent (recover/kube/fenced.py); the process ends soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Any
+
+import structlog
+import tenacity
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
+from recover.kube.clock import Clock
+from recover.kube.cluster import Cluster
+from recover.kube.errors import Permanent, Transient
+from recover.model import REFUSED_AGAIN_S, Gang, Node, Refusal
+from recover.model.actions import (
+    Action,
+    Ask,
+    ConfirmGone,
+    ConfirmListed,
+    Create,
+    Delete,
+    Emit,
+    Ensure,
+    Patch,
+    Plan,
+)
+from recover.runtime.answers import is_as_patched, is_invalid, may_pass, without_values
+from recover.runtime.confirm import confirm_gone, confirm_listed
+from recover.runtime.limiter import Limiter, Urgency
+from recover.runtime.observe import Observer, Write
+from recover.runtime.requests import Requests
+from recover.runtime.telemetry import Metrics
+from recover.runtime.webhook import Outside
+from recover.triage.quarantine import takes_out
+
+__all__ = ["Executor"]
+
+LOOK_AGAIN_S = 0.2
+"""After a write that failed for a passing reason."""
+
+STALE_S = 0.02
+"""After a failed precondition: a newer object has been read, so the next decision can be made at once."""
+
+UNTOLD_AGAIN_S = 60.0
+"""Pause after a refusal that no decision reads."""
+
+RIGHTS_AGAIN_S = 5.0
+"""Where the API server did not know our rights."""
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Held around each request or pair of requests, and not while waiting to try again."""
+
+Chain = tuple[Action, ...]
+
+log = structlog.get_logger(__name__)
+
+
+class Executor:
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        metrics: Metrics,
+        clock: Clock,
+        outside: Outside | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._requests = Requests(cluster, observer)
+        self._outside = outside
+        self._observer = observer
+        self._metrics = metrics
+        self._clock = clock
+        self.limiter = Limiter(metrics)
+        self._chains = itertools.count()
+
+    async def run(self, plan: Plan) -> float | None:
+        """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
+        writing = [self.begin(chain) for chain in plan.chains if chain]
+        waits = [plan.look_again_s]
+        for outcome in await asyncio.gather(*writing, return_exceptions=True):
+            if isinstance(outcome, BaseException):  # a defect; the other chains are written
+                raise outcome
+            waits.append(outcome)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
+        """Call this in the moment of the decision: what the decision knew of the objects is remembered, and
+        its quarantines count from now on. The coroutine that it returns writes the chain, and returns in how
+        many seconds to look again after a failure, otherwise None."""
+        seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
+        taking = {a.name for a in chain if isinstance(a, Patch) and takes_out(a)}
+        self._observer.taking |= taking
+        return self._begun(chain, seen, taking)
+
+    async def _begun(
+        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: set[str]
+    ) -> float | None:
+        try:
+            return await self._chain(chain, seen)
+        finally:
+            self._observer.taking -= taking
+
+    async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
+        order = next(self._chains)  # what was begun first is finished first
+        chain = tuple(
+            sorted(chain, key=lambda action: isinstance(action, Emit))
+        )  # nothing waits for an Event
+        for number, action in enumerate(chain):
+            urgency = min(_urgency(later) for later in chain[number:])  # what an act waits for is as urgent
+            try:
+                await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
+            except Transient as error:
+                self._note(action, error)
+                log.info("write not done, looking again", what=_what(action), why=str(error))
+                return error.retry_in_s
+            except Permanent as error:
+                is_known = self._note(action, error)
+                say = log.warning if error.denied else log.error
+                say("write refused", what=_what(action), target=_target(action), why=str(error))
+                if error.may_pass:
+                    return RIGHTS_AGAIN_S
+                return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
+            if isinstance(action, Write):
+                self._observer.accepted(action)
+        return None
+
+    def _note(self, action: Action, error: Transient | Permanent) -> bool:
+        """Keeps a refusal for the decisions; returns False if they do not read it. A patch that must only be
+        made again for a newer version is not refused. A framework's webhook that is down shows by the
+        deadline of its recovery."""
+        may_pass = isinstance(error, Transient) or error.may_pass
+        is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
+        if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
+            refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass)
+            return self._observer.refused(action, refusal)
+        return False
+
+    async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
+        if isinstance(action, Emit):
+            await self._emit(action, slot)
+            return
+        if isinstance(action, Ask):
+            await self._ask(action)
+            return
+        if isinstance(action, ConfirmGone | ConfirmListed):
+            await self._confirm(action, slot)
+            return
+        outcome, news = "unfinished", None
+        try:
+            async for attempt in tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception(may_pass),
+                wait=tenacity.wait_random_exponential(multiplier=0.1, max=5.0),
+                stop=tenacity.stop_after_attempt(4),
+                reraise=True,
+            ):
+                with attempt:
+                    async with slot():
+                        news = await self._requests.apply(action, seen)
+            outcome = "done"
+        except ReplyLost as error:
+            outcome = "unknown"
+            await self._requests.read_again(action)
+            raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
+        except ApiError as error:
+            there = await self._requests.read_again(action)
+            stale = error.not_found or (error.stale and not is_invalid(error, action, there))
+            outcome = "stale" if stale else "refused"
+            words = without_values(str(error))
+            if stale:
+                is_news = there is not None and not is_as_patched(action, there)
+                raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
+            if may_pass(error):
+                raise Transient(words, retry_in_s=LOOK_AGAIN_S, refused=True) from error
+            denied = error.status == 403
+            raise Permanent(words, may_pass=error.of_rights, denied=denied) from error
+        finally:
+            self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
+        log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
+        if news is not None:
+            await self._emit(news, slot)
+
+    async def _confirm(self, asked: ConfirmGone | ConfirmListed, slot: Slot) -> None:
+        """Raises Transient unless the API server shows what the cache shows."""
+        try:
+            async with slot():
+                match asked:
+                    case ConfirmGone():
+                        await confirm_gone(self._cluster, self._observer, asked)
+                    case ConfirmListed():
+                        await confirm_listed(self._cluster, self._observer, asked)
+        except ReplyLost as error:
+            raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
+        except ApiError as error:
+            if may_pass(error) or error.of_rights:
+                again_s = RIGHTS_AGAIN_S if error.of_rights else LOOK_AGAIN_S
+                raise Transient(str(error), retry_in_s=again_s) from error
+            raise Permanent(str(error), denied=error.status == 403) from error
+
+    async def _emit(self, event: Emit, slot: Slot) -> None:
+        """Best effort: an Event that cannot be written is logged and delays nothing."""
+        try:
+            async with slot():
+                await self._requests.emit(event, self._clock.now())
+        except (ApiError, ReplyLost) as error:
+            about = event.regarding["name"]
+            log.warning("event not written", reason=event.reason, object=about, why=str(error))
+
+    async def _ask(self, request: Ask) -> None:
+        """Of a machine outside; sent again at a later look until it is taken."""
+        assert self._outside is not None, "a plan asks only where a webhook is set"
+        outcome = "refused"
+        try:
+            await self._outside.ask(request.id, request.body)
+            outcome = "done"
+        finally:
+            self._metrics.writes.labels(what=request.what, outcome=outcome).inc()
+        log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
+
+
+def _has_no_deadline(action: Action) -> bool:
+    """Whether nothing else would show that this write is not made."""
+    return isinstance(action, Delete) or (isinstance(action, Patch) and action.resource == NODES)
+
+
+def _urgency(action: Action) -> Urgency:
+    """Incidents, Events and the removal of old objects tell what was done; the rest does it."""
+    if isinstance(action, Ask):
+        return Urgency.ACT
+    if isinstance(action, Emit) or action.resource == INCIDENTS:
+        return Urgency.REPORT
+    if action.resource in (NODEHEALTHS, RECIPES):
+        return Urgency.UPKEEP
+    if isinstance(action, Delete) and action.resource == RECOVERIES:
+        return Urgency.REPORT
+    return Urgency.ACT
+
+
+def _what(action: Action) -> str:
+    return action.reason if isinstance(action, Emit) else action.what
+
+
+def _target(action: Action) -> str:
+    if isinstance(action, Emit):
+        return action.regarding["name"]
+    if isinstance(action, Ask):
+        return action.id
+    if isinstance(action, ConfirmListed):
+        return _path(action.resource, action.namespace, action.labels)
+    return _path(action.resource, action.namespace, action.name)
+
+
+def _path(resource: Resource, namespace: str, name: str) -> str:
+    return f"{resource.plural}/{namespace}/{name}" if namespace else f"{resource.plural}/{name}"

@@ -1,0 +1,187 @@
+"""Since when which mode is in force: kept in ConfigMap `rekindle-state`, so a restart forgets nothing.
+
+Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it, and a restart of
+the controller is no promotion. modes.py tells what follows from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+import structlog
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from recover.k8s.kinds import CONFIGMAPS
+from recover.kube.clock import Clock
+from recover.kube.cluster import Cluster
+from recover.kube.errors import Transient
+from recover.model import NamespaceView
+from recover.model.modes import Mode, Modes, Standing, begun, changed, followed
+from recover.policy.consent import word_of
+from recover.policy.settings import Settings
+from recover.runtime.observe import Observer
+
+__all__ = ["STATE", "ModeKeeper", "kept_modes"]
+
+STATE = "rekindle-state"
+WRITE_AGAIN_S = 2.0
+_START_MAX = timedelta(minutes=2)
+"""A promotion is an upgrade of the installation. It begins when the new controller's process does, even if
+the API server is slow or away until that process leads. A process that has stood by for longer may have been
+started before the kept mode was in force."""
+
+log = structlog.get_logger(__name__)
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+class ModeKeeper:
+    def __init__(self, cluster: Cluster, observer: Observer, settings: Settings, clock: Clock) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._settings = settings
+        self._clock = clock
+        self._started = clock.now()
+        self._modes = Modes(begun(settings.mode, self._started))
+        self._loaded = False
+        self._to_write = asyncio.Event()
+
+    def now(self) -> Modes:
+        """As they are at this look. A namespace whose people have just changed its word counts at once; run()
+        writes it down. A crash before that makes a promotion begin later, and nothing act that should not."""
+        if self._loaded:
+            self._follow(self._modes)
+        return self._modes
+
+    async def load(self) -> None:
+        """Reads since when each mode is in force, or writes that it begins now. Raises ApiError, ReplyLost,
+        NotLeaderError."""
+        kept = await self._read()
+        at, mode = self._promoted_at(kept), self._settings.mode
+        cluster = changed(kept.cluster, mode, at) if kept is not None else begun(mode, at)
+        if kept is None or kept.cluster != cluster:
+            log.info("mode begins", mode=str(mode), since=cluster.since[mode].isoformat())
+        self._tell_of_higher(mode)
+        self._modes = msgspec.structs.replace(kept or self._modes, cluster=cluster)
+        pools = followed(self._modes.pools, self._settings.modes.pools, at)
+        self._follow(msgspec.structs.replace(self._modes, pools=pools))
+        self._to_write.clear()
+        if kept != self._modes:
+            await self._write()
+        self._loaded = True
+
+    def _promoted_at(self, kept: Modes | None) -> datetime:
+        """When what the settings allow, and what was kept did not, has begun."""
+        now = self._clock.now()
+        known = [kept.cluster, *kept.pools.values()] if kept is not None else []
+        is_news = all(at <= self._started for standing in known for at in standing.since.values())
+        return self._started if is_news and now - self._started <= _START_MAX else now
+
+    def _tell_of_higher(self, mode: Mode) -> None:
+        lower = self._settings.modes
+        for setting, wanted in (("modes.pools", lower.pools), ("modes.namespaces", lower.namespaces)):
+            for name, higher in wanted.items():
+                if higher > mode:
+                    log.info("changes nothing, the cluster's mode is lower", setting=f"{setting}.{name}")
+
+    async def run(self) -> None:
+        """For ever: writes what namespaces' people have changed. What cannot be written is tried again."""
+        while True:
+            await self._to_write.wait()
+            self._to_write.clear()
+            try:
+                await self._write()
+            except (ApiError, ReplyLost, Transient) as error:
+                log.warning("since when modes hold is not written yet", error=str(error))
+                self._to_write.set()
+                await asyncio.sleep(WRITE_AGAIN_S)
+
+    def _follow(self, modes: Modes) -> None:
+        views = self._observer.namespaces.rows
+        wanted = _lowered(self._settings.modes.namespaces, views)
+        known = {
+            name: standing
+            for name, standing in modes.namespaces.items()
+            if name in views or name in self._settings.modes.namespaces
+        }
+        namespaces = followed(known, wanted, self._clock.now())
+        if modes is self._modes and namespaces == modes.namespaces:
+            return
+        self._modes = msgspec.structs.replace(modes, namespaces=namespaces)
+        self._to_write.set()
+
+    async def _write(self) -> None:
+        """It may not be there: at the very first start, or because somebody deleted it."""
+        cluster = self._modes.cluster
+        data = {
+            "mode": str(cluster.mode),
+            "since": cluster.since[cluster.mode].isoformat(),
+            "modes": msgspec.json.format(msgspec.json.encode(self._modes), indent=2).decode(),
+        }
+        namespace = self._settings.namespace
+        metadata = {"name": STATE, "namespace": namespace}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        try:
+            await self._cluster.patch(CONFIGMAPS, STATE, {"data": data}, namespace=namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await self._cluster.create(CONFIGMAPS, body, namespace)
+
+    async def _read(self) -> Modes | None:
+        """What was kept."""
+        try:
+            raw = await self._cluster.get(CONFIGMAPS, STATE, self._settings.namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        data = msgspec.json.decode(raw, type=_ConfigMap).data
+        try:
+            return kept_modes(data)
+        except (KeyError, ValueError) as error:  # msgspec's errors are ValueErrors
+            log.warning(
+                "ConfigMap rekindle-state cannot be read; the mode begins now",
+                namespace=self._settings.namespace,
+                data=data,
+                error=str(error),
+            )
+            return None
+
+
+def kept_modes(data: Mapping[str, str]) -> Modes:
+    """Of the ConfigMap's data. Before there were modes of pools and namespaces only the cluster's was kept.
+
+    Raises KeyError, ValueError.
+    """
+    if "modes" in data:
+        return _checked(msgspec.json.decode(data["modes"], type=Modes))
+    since = datetime.fromisoformat(data["since"])
+    return _checked(Modes(begun(Mode(data["mode"]), since)))
+
+
+def _lowered(by_settings: Mapping[str, Mode], views: Mapping[str, NamespaceView]) -> dict[str, Mode]:
+    """What the settings and the namespaces' own people allow, the lower of the two; only what is less than
+    everything."""
+    words = {name: word for name, view in views.items() if (word := word_of(view)) is not None}
+    everything = max(Mode)
+    wanted = {
+        name: min(by_settings.get(name, everything), words.get(name, everything))
+        for name in by_settings.keys() | words.keys()
+    }
+    return {name: mode for name, mode in wanted.items() if mode < everything}
+
+
+def _checked(modes: Modes) -> Modes:
+    """Raises ValueError where a time has no zone, or the cluster's own mode has none: it began some time."""
+    standings: list[Standing] = [modes.cluster, *modes.pools.values(), *modes.namespaces.values()]
+    if any(at.tzinfo is None for standing in standings for at in standing.since.values()):
+        raise ValueError("a time without a zone")
+    if modes.cluster.mode not in modes.cluster.since:
+        raise ValueError("no time of the cluster's mode")
+    return modes

@@ -1,0 +1,428 @@
+"""API objects -> World: reflectors fill the tables (table.py), and these the indexes that decisions look
+things up by.
+
+A write's answer is absorbed here too, so a decision never acts on a view older than our own last write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from detectors.wire.contract import GROUP, NodeHealth, Signature
+from detectors.wire.resource import Resource
+from recover.api import Incident, Recovery
+from recover.api.marks import REPAIR_OF, SCAN_OF
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
+from recover.kube.cluster import Cluster
+from recover.kube.reflector import Reflector
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World, decode
+from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patch
+from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
+from recover.model.modes import Mode, Modes
+from recover.policy.consent import AUTO_RECOVERY
+from recover.policy.settings import Settings
+from recover.recipes.load import built_in
+from recover.recipes.objects import seen, settle
+from recover.recovery.scan_pod import scan_label
+from recover.repair.occupants import BACK_AFTER_A_REBOOT
+from recover.runtime.bounds import Room
+from recover.runtime.table import Table
+from recover.workloads import WORKLOADS, Workload, outline_of
+from recover.workloads.patches import asks_for_device
+
+__all__ = ["Observer", "Write"]
+
+GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
+"""Owners whose pods are a gang's whatever they ask for."""
+DEPARTED_MAX = 16
+"""Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
+
+REFUSED_MAX = 1024
+"""Limit of remembered refusals. An older refusal is known again after its next try."""
+GONE_NODES_MAX = 20_000
+"""Twice the nodes of the largest cluster. A forgotten name is read again if it still matters."""
+Write = Create | Ensure | Patch | Delete | Ask
+"""Kinds of which decisions read a refusal."""
+OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
+"""What the chart writes on all pods of the release."""
+
+
+class Observer:
+    """All tables and reflectors. `changed` is called after every difference that a decision may read."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, changed: Callable[[], None]) -> None:
+        self._settings = settings
+        self._notify = changed
+        self._gangs: dict[str, Gang] = {}
+        self._pods_of: dict[str, dict[str, Pod]] = {}
+        self._departed: dict[str, dict[str, Pod]] = {}
+        self._gangs_on: dict[str, frozenset[str]] = {}
+        self._recoveries_of: dict[str, dict[str, Recovery]] = {}
+        self._parts_of: dict[str, dict[str, Gang]] = {}
+        self._scans: dict[str, Pod] = {}
+        self._bystanders: dict[str, dict[str, Bystander]] = {}
+        self._repair_jobs: dict[str, Gang] = {}
+        self._agents = AgentPods()
+        self._refused: dict[str, Refusal] = {}
+        self._asked_nodes: set[str] = set()
+        """Nodes that are being read live because they are not in the cache."""
+        self._gone_nodes: dict[str, None] = {}
+        self.taking: set[str] = set()
+        """Nodes whose quarantine is being written."""
+        self.nodes = Table(NODES, self._keep_node, self._node_change)
+        self._signatures: list[Signature] = []
+        self._decode_health = msgspec.json.Decoder(NodeHealth).decode
+        self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
+        self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
+        self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
+        self.recoveries = Table(
+            RECOVERIES,
+            msgspec.json.Decoder(Recovery).decode,
+            self._recovery_change,
+            room=Room("recoveries", settings.room.recoveries_mib),
+        )
+        self._built_in = built_in()
+        self._in_force = settle(self._built_in, ())
+        self.recipes = Table(RECIPES, seen, self._recipe_change)
+        self.pods: Table[Pod | Bystander | AgentPod] = Table(
+            PODS, self._keep_pod, self._pod_change, room=Room("pods", settings.room.pods_mib)
+        )
+        jobs = Room("jobs", settings.room.jobs_mib)
+        self.workloads = [
+            Table(
+                w.resource,
+                partial(self._keep_gang, w),
+                self._gang_change,
+                room=jobs,
+                outline=partial(self._outlined, w.resource),
+            )
+            for w in WORKLOADS
+        ]
+        tables: tuple[Table[Any], ...] = (
+            self.nodes,
+            self.health,
+            self.namespaces,
+            self.incidents,
+            self.recoveries,
+            self.recipes,
+            self.pods,
+            *self.workloads,
+        )
+        self._tables = {table.resource: table for table in tables}
+        optional = {RECIPES, *(table.resource for table in self.workloads)}
+        self.reflectors = [
+            Reflector(cluster, resource, table, optional=resource in optional)
+            for resource, table in self._tables.items()
+        ]
+
+    async def synced(self) -> None:
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
+
+    def absorb(self, resource: Resource, raw: bytes) -> None:
+        """The answer to one of our own writes; kinds that we do not watch are ignored."""
+        table = self._tables.get(resource)
+        if table is not None:
+            table.absorb(raw)
+
+    def refused(self, action: Write, refusal: Refusal) -> bool:
+        """Keeps the refusal of a write that no object shows: writes to kinds of others, and Recoveries that
+        cannot be opened or get no further cause. Returns False for any other write. The first refusal wakes
+        all decisions; later ones change only its words."""
+        if _is_our_own_record(action):
+            return False
+        name = _place(action)
+        is_news = self._refused.pop(name, None) is None
+        self._refused[name] = refusal
+        if len(self._refused) > REFUSED_MAX:
+            del self._refused[next(iter(self._refused))]
+        if is_news:
+            self._notify()
+        return True
+
+    def accepted(self, action: Write) -> None:
+        """Forgets a refusal once the write is made."""
+        self._refused.pop(_place(action), None)
+
+    def learned(self, resource: Resource, raw: bytes) -> bool:
+        """Takes the answer to a live read. Returns True if a decision reads something new in it."""
+        return self._tables[resource].learned(raw)
+
+    def asks_for(self, asked: ConfirmGone) -> None:
+        """Before the read."""
+        if asked.resource == NODES:
+            self._asked_nodes.add(asked.name)
+
+    def confirmed(self, asked: ConfirmGone) -> bool:
+        """Notes that the API server has no such object. Returns False if one has come meanwhile: the answer
+        may be older."""
+        key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+        is_here = key in self._tables[asked.resource].rows
+        if asked.resource != NODES or is_here:
+            return not is_here or bool(asked.uid)
+        if asked.name not in self._asked_nodes:
+            return False
+        self._asked_nodes.discard(asked.name)
+        if asked.name not in self._gone_nodes:
+            self._gone_nodes[asked.name] = None
+            if len(self._gone_nodes) > GONE_NODES_MAX:
+                del self._gone_nodes[next(iter(self._gone_nodes))]
+            self._notify()
+        return True
+
+    def _may_exist(self, node: str) -> None:
+        """Forgets the live read of a node once something newer speaks of the node."""
+        self._asked_nodes.discard(node)
+        self._gone_nodes.pop(node, None)
+
+    def unreadable(self) -> dict[str, int]:
+        """Objects skipped, by kind."""
+        return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
+
+    def has_scan(self, recovery: Recovery) -> bool:
+        """A scan pod of that recovery still exists."""
+        return any(
+            pod.labels[SCAN_OF] == scan_label(recovery) and pod.namespace == recovery.metadata.namespace
+            for pod in self._scans.values()
+        )
+
+    def has_mark(self, recovery: Recovery) -> bool:
+        """Whether its job bears its mark: then this recovery was the last to stop or start the job."""
+        gang = self._gangs.get(recovery.gang_uid)
+        return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
+
+    def world(self, modes: Modes) -> World:
+        return World(
+            modes=modes,
+            nodes=self.nodes.rows,
+            health=self.health.rows,
+            gangs=self._gangs,
+            pods_of=self._pods_of,
+            scans=self._scans,
+            namespaces=self.namespaces.rows,
+            incidents=self.incidents.rows,
+            recoveries=self.recoveries.rows,
+            recoveries_of=self._recoveries_of,
+            gangs_on=self._gangs_on,
+            bystanders=self._bystanders,
+            repair_jobs=self._repair_jobs,
+            departed=self._departed,
+            parts_of=self._parts_of,
+            refused=self._refused,
+            taking=frozenset(self.taking),
+            gone_nodes=self._gone_nodes.keys(),
+            recipes=self._in_force.recipes,
+            signatures=self._in_force.signatures,
+            judged_recipes=self._in_force.judged,
+            unread={table.resource: table.unreadable.keys() for table in self._tables.values()},
+            agents=self._agents.by_node,
+            agents_are_pods=self._settings.agents_are_pods,
+            pool_label=self._settings.budgets.pool_label,
+        )
+
+    # --- what is kept, and the indexes ---------------------------------------------------------------------
+
+    def _keep_node(self, raw: bytes) -> Node:
+        """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
+        return decode.node(raw, self._settings.accelerators)
+
+    def _keep_health(self, raw: bytes) -> NodeHealth:
+        """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
+        health = self._decode_health(raw)
+        if health.spec.signatures != self._signatures:
+            self._signatures = health.spec.signatures
+            return health
+        spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
+        return msgspec.structs.replace(health, spec=spec)
+
+    def _keep_pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
+        """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
+        alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
+        also what they ask."""
+        pod = decode.pod(raw, self._settings.accelerators)
+        if pod.namespace == self._settings.namespace and is_agent(pod.labels):
+            return agent_pod(raw, pod)
+        is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
+        if SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or is_of_a_set:
+            return pod
+        if self._is_of_a_repair(pod.namespace, pod.labels):
+            return pod
+        if not pod.accelerators:
+            return self._beside(pod)
+        if pod.owner_kind == JOBS.kind:
+            return pod
+        uid = pod.owner_uid or pod.uid
+        found = decode.outsider(raw)
+        sibling = next(iter(self._pods_of.get(uid, {}).values()), None)
+        if sibling is not None and sibling.outsider == found:
+            found = sibling.outsider  # replicas are alike: one is kept for all
+        return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
+
+    def _keep_gang(self, workload: Workload, raw: bytes) -> Gang | None:
+        """Of Jobs those that may be trainings: a cluster may hold 100,000 others, of 16 KB each. Devices that
+        admission gives to the pods alone do not stand in the template, and are seen by the pods."""
+        gang = workload.parse(raw)
+        if gang.resource != JOBS or gang.part_of or self._is_of_a_repair(gang.ref.namespace, gang.labels):
+            return gang
+        uid = gang.ref.uid
+        is_known = gang.mark is not None or uid in self._pods_of or uid in self._recoveries_of
+        says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
+        containers = (c for template in gang.templates.values() for c in template.containers)
+        return gang if is_known or says or any(map(asks_for_device, containers)) else None
+
+    def _outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
+        """Nothing else tells the people of a job that asks for us why nothing will be done for it."""
+        gang = outline_of(raw, resource, why)
+        return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
+
+    def _beside(self, pod: Pod) -> Bystander | None:
+        """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A
+        controller of ours goes on where it is started next: waiting for itself, it would never reboot."""
+        is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
+        is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
+        if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:
+            return None
+        return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
+
+    def _is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Anybody may write that label, but nobody else may write into our own namespace."""
+        return REPAIR_OF in labels and namespace == self._settings.namespace
+
+    def _any_change(self, _key: str, _old: object, _new: object) -> None:
+        self._notify()
+
+    def _node_change(self, _key: str, old: Node | None, new: Node | None) -> None:
+        """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
+        decision reads anything new gives nobody cause to look."""
+        if new is not None:
+            self._may_exist(new.name)
+        if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
+            self._notify()
+
+    def _recipe_change(self, _key: str, _old: object, _new: object) -> None:
+        self._in_force = settle(self._built_in, self.recipes.rows.values())
+        self._notify()
+
+    def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
+        if old is not None and self._is_of_a_repair(old.ref.namespace, old.labels):
+            self._repair_jobs.pop(old.ref.name, None)
+            old = None
+        if new is not None and self._is_of_a_repair(new.ref.namespace, new.labels):
+            self._repair_jobs[new.ref.name] = new
+            new = None
+        if old is not None:
+            self._gangs.pop(old.ref.uid, None)
+            siblings = self._parts_of.get(old.part_of, {})
+            siblings.pop(old.ref.uid, None)
+            if not siblings:
+                self._parts_of.pop(old.part_of, None)
+        if new is not None and new.part_of:
+            self._parts_of.setdefault(new.part_of, {})[new.ref.uid] = new
+        elif new is not None:
+            self._gangs[new.ref.uid] = new
+        for gang in (old, new):
+            if gang is not None and not self._is_to_run(gang.ref.uid):
+                self._departed.pop(gang.ref.uid, None)
+        self._notify()
+
+    def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
+        if old is not None:
+            for uid in {old.spec.gang.uid, old.gang_uid}:
+                siblings = self._recoveries_of.get(uid, {})
+                siblings.pop(key, None)
+                if not siblings:
+                    self._recoveries_of.pop(uid, None)
+        if new is not None:
+            for uid in (new.spec.gang.uid, new.gang_uid):
+                self._recoveries_of.setdefault(uid, {})[key] = new
+        self._notify()
+
+    def _pod_change(
+        self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
+    ) -> None:
+        agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
+        if self._agents.change(*agents) & self._gangs_on.keys():
+            self._notify()  # whether a gang's failure is its own may depend on it
+        old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
+        is_news = old != new and (self._is_looked_at(old) or self._is_looked_at(new))
+        if new is not None and new.node and (old is None or old.node != new.node):
+            self._may_exist(new.node)
+        if isinstance(old, Bystander):
+            there = self._bystanders[old.node]
+            del there[old.uid]
+            if not there:
+                del self._bystanders[old.node]
+            old = None
+        if isinstance(new, Bystander):
+            self._bystanders.setdefault(new.node, {})[new.uid] = new
+            new = None
+        if old is not None:
+            self._scans.pop(key, None)
+            siblings = self._pods_of.get(old.owner_uid, {})
+            siblings.pop(old.uid, None)
+            if not siblings:
+                self._pods_of.pop(old.owner_uid, None)
+            if (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
+                self._remember(old)
+        if new is not None:
+            if SCAN_OF in new.labels and not new.owner_uid:
+                self._scans[key] = new
+            elif new.owner_uid:
+                self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
+        for pod in (old, new):
+            if pod is not None and pod.node and pod.owner_uid:
+                self._index_place(pod.owner_uid, pod.node)
+        if is_news:
+            self._notify()
+
+    def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
+        """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks
+        for them; that the node was taken out for it is news by itself."""
+        if not isinstance(pod, Bystander):
+            return pod is not None
+        node = self.nodes.rows.get(pod.node)
+        return node is not None and node.quarantine is not None
+
+    def _is_to_run(self, gang_uid: str) -> bool:
+        gang = self._gangs.get(gang_uid)
+        return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
+
+    def _remember(self, pod: Pod) -> None:
+        """A rank may vanish before it is clear that its job has not ended, and its peers do not show it.
+
+        This is lost when the controller starts anew; then the ranks that wait for their peer tell by a hang.
+        """
+        departed = self._departed.setdefault(pod.owner_uid, {})
+        departed[pod.uid] = pod
+        if len(departed) > DEPARTED_MAX:
+            del departed[next(iter(departed))]
+
+    def _index_place(self, gang_uid: str, node: str) -> None:
+        here = any(pod.node == node for pod in self._pods_of.get(gang_uid, {}).values())
+        gangs = self._gangs_on.get(node, frozenset())
+        gangs = gangs | {gang_uid} if here else gangs - {gang_uid}
+        if gangs:
+            self._gangs_on[node] = gangs
+        else:
+            self._gangs_on.pop(node, None)
+
+
+def _is_our_own_record(action: Write) -> bool:
+    if isinstance(action, Ask) or action.resource.group != GROUP:
+        return False
+    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage tells a Recovery
+    return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
+
+
+def _place(action: Write) -> str:
+    return f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"

@@ -1,0 +1,80 @@
+"""Drives each recovery through its phases. All gangs at once, each by one look and its writes at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from recover.kube.clock import Clock
+from recover.policy.settings import Settings
+from recover.recovery.advance import advance
+from recover.runtime.execute import Executor
+from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.observe import Observer
+from recover.runtime.queue import KeyedQueue
+from recover.runtime.telemetry import Metrics
+from recover.runtime.writing import ERROR_PAUSE_S
+
+__all__ = ["Recoveries"]
+
+log = structlog.get_logger(__name__)
+
+
+class Recoveries:
+    def __init__(
+        self,
+        observer: Observer,
+        executor: Executor,
+        modes: ModeKeeper,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._observer = observer
+        self._executor = executor
+        self._modes = modes
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._queue = KeyedQueue()
+
+    def wake(self) -> None:
+        """Something changed: every recovery that still has something to do looks again."""
+        for key, recovery in self._observer.recoveries.rows.items():
+            seen = self._observer
+            if recovery.active or seen.has_scan(recovery) or seen.has_mark(recovery):
+                self._queue.add(key)
+
+    async def run(self) -> None:
+        """Runs for ever. A key comes again only after its task has ended, so there are never more tasks than
+        recoveries."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    group.create_task(self._work(await self._queue.take()))
+                    await asyncio.sleep(0)  # a look is computed; others shall have their turn in between
+        finally:
+            self._queue.close()
+
+    async def _work(self, key: str) -> None:
+        wait_s: float | None
+        try:
+            wait_s = await self._look(key)
+        except Exception:
+            self._metrics.errors.labels(loop="recovery").inc()
+            log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
+            wait_s = ERROR_PAUSE_S
+        self._queue.done(key)
+        if wait_s is not None:
+            self._queue.add_after(key, wait_s)
+
+    async def _look(self, key: str) -> float | None:
+        recovery = self._observer.recoveries.rows.get(key)
+        if recovery is None:
+            return None
+        self._metrics.looks.labels(loop="recovery").inc()
+        with self._metrics.look_seconds.labels(loop="recovery").time():
+            world = self._observer.world(self._modes.now())
+            plan = advance(recovery, world, self._settings, self._clock.now())
+        return await self._executor.run(plan)

@@ -1,0 +1,213 @@
+"""The requests of one action: sent with their preconditions, and their answers absorbed into the caches. I/O
+only, for execute.py, which decides what an error means.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, assert_never
+
+import msgspec
+import structlog
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import ObjectMeta
+from recover.diagnose.diagnosis import fingerprint
+from recover.k8s.bodies import shortened
+from recover.k8s.kinds import EVENTS
+from recover.kube.cluster import Cluster
+from recover.model import Gang, Node
+from recover.model.actions import Create, Delete, Emit, Ensure, Patch
+from recover.runtime.observe import Observer
+from recover.runtime.table import Table
+
+__all__ = ["Requests"]
+
+CONFLICTS_MAX = 3
+"""A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
+
+NOTE_BYTES_MAX = 1024
+"""The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
+
+FOREIGN_TOLD_MAX = 8
+"""A name has up to 253 characters."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Object(msgspec.Struct):
+    metadata: ObjectMeta
+    status: dict[str, Any] | None = None
+
+
+class _Data(msgspec.Struct):
+    data: dict[str, msgspec.Raw] | None = None
+
+
+class Requests:
+    def __init__(self, cluster: Cluster, observer: Observer) -> None:
+        self._cluster = cluster
+        self._observer = observer
+
+    async def apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> Emit | None:
+        """Returns an Event about what was found, which people must hear of."""
+        match action:
+            case Create():
+                await self._create(action)
+            case Ensure():
+                return await self._ensure(action)
+            case Patch():
+                await self._patch_as_seen(action, seen)
+            case Delete():
+                try:
+                    await self._cluster.delete(
+                        action.resource,
+                        action.name,
+                        namespace=action.namespace,
+                        uid=action.uid,
+                        resource_version=action.version,
+                        grace_s=action.grace_s,
+                        foreground=action.foreground,
+                    )
+                except ApiError as error:
+                    if not error.not_found:
+                        raise
+            case _:
+                assert_never(action)
+        return None
+
+    async def _create(self, action: Create) -> None:
+        """Creates the object and writes its status, whatever the schema's defaults have put there.
+
+        An object that existed already keeps a status that it has: that status may say more, and the next look
+        brings it up to date. The same holds if another loop has written the first status meanwhile, since our
+        write names the version that was created.
+        """
+        unwritten = True
+        try:
+            raw = await self._cluster.create(
+                action.resource, action.body, action.namespace, strict=action.strict
+            )
+        except ApiError as error:
+            if not error.exists:
+                raise
+            raw = await self._cluster.get(action.resource, action.name, action.namespace)
+            unwritten = not msgspec.json.decode(raw, type=_Object).status
+        if action.status is not None and unwritten:
+            meta = msgspec.json.decode(raw, type=_Object).metadata
+            seen = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+            raw = await self._cluster.patch(
+                action.resource,
+                action.name,
+                {"metadata": seen, "status": action.status},
+                namespace=action.namespace,
+                subresource="status",
+            )
+        self._observer.absorb(action.resource, raw)
+
+    async def _ensure(self, action: Ensure) -> Emit | None:
+        try:
+            foreign = await self._foreign(action)
+            data = dict.fromkeys(foreign) | action.body.get("data", {})
+            body = {**action.body, "data": data} if foreign else action.body
+            await self._cluster.patch(action.resource, action.name, body, namespace=action.namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            if action.creates:
+                await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
+            return None
+        if not foreign or action.foreign is None:
+            return None
+        more = f" and {len(foreign) - FOREIGN_TOLD_MAX} more" if len(foreign) > FOREIGN_TOLD_MAX else ""
+        names = f"{', '.join(foreign[:FOREIGN_TOLD_MAX])}{more}"
+        return msgspec.structs.replace(action.foreign, message=f"{names}: {action.foreign.message}")
+
+    async def _foreign(self, action: Ensure) -> list[str]:
+        """The keys that stand there, and that the action does not name. Raises as the cluster does."""
+        if action.foreign is None:
+            return []
+        raw = await self._cluster.get(action.resource, action.name, action.namespace)
+        return sorted((msgspec.json.decode(raw, type=_Data).data or {}).keys() - action.body["data"].keys())
+
+    async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
+        """Patches the object. A conflict over what no decision reads, as a framework's own counters, is no
+        reason to decide again: the same patch goes to the new version at once."""
+        for _ in range(CONFLICTS_MAX):
+            try:
+                return await self._patch(action)
+            except ApiError as error:
+                if seen is None or not error.stale:
+                    raise
+                await self.read_again(action)
+                now = self.seen(action)
+                if now is None or now.version == action.version:  # what was refused is the change itself
+                    raise
+                if msgspec.structs.replace(seen, version=now.version) != now:
+                    raise
+                log.info("conflict over what no decision reads, writing again", what=action.what)
+                action = msgspec.structs.replace(action, version=now.version)
+        return await self._patch(action)
+
+    def seen(self, action: Patch) -> Node | Gang | None:
+        """What decisions know of the object, if others write to it too and its version is a precondition."""
+        key = f"{action.namespace}/{action.name}" if action.namespace else action.name
+        tables: tuple[Table[Node] | Table[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
+        rows = (table.rows.get(key) for table in tables if table.resource == action.resource)
+        return next(rows, None) if action.version else None
+
+    async def _patch(self, action: Patch) -> None:
+        metadata: dict[str, Any] = dict(action.body.get("metadata", {}))
+        if action.uid:
+            metadata["uid"] = action.uid
+        if action.version:
+            metadata["resourceVersion"] = action.version
+        raw = await self._cluster.patch(
+            action.resource,
+            action.name,
+            {**action.body, "metadata": metadata},
+            namespace=action.namespace,
+            subresource=action.subresource,
+            patch_type=action.patch_type,
+        )
+        self._observer.absorb(action.resource, raw)
+
+    async def read_again(self, action: Create | Ensure | Patch | Delete) -> bytes | None:
+        """Reads the object, so that the next look sees what is there now although the watch may be late."""
+        try:
+            raw = await self._cluster.get(action.resource, action.name, action.namespace)
+        except (ApiError, ReplyLost):
+            return None
+        self._observer.absorb(action.resource, raw)
+        return raw
+
+    async def emit(self, event: Emit, at: datetime) -> None:
+        """Raises as the cluster does, except where the Event exists."""
+        about = event.regarding
+        name = f"{shortened(about['name'], 200)}.{fingerprint(event.reason, event.key, about['uid'])}"
+        namespace = about.get("namespace", "default")
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": "Warning" if event.warning else "Normal",
+            "reason": event.reason,
+            "note": event.message.encode()[:NOTE_BYTES_MAX].decode(errors="ignore"),
+            "action": event.reason,
+            "regarding": about,
+            "reportingController": "rekindle.dev/controller",
+            "reportingInstance": "rekindle-controller",
+        }
+        try:
+            await self._cluster.create(EVENTS, body, namespace)
+        except ApiError as error:
+            if not error.exists:
+                raise
+
+
+def _without_nulls(value: Any) -> Any:
+    """A merge patch as the object that it would create."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return value

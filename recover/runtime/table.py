@@ -1,0 +1,215 @@
+"""The newest known version of each object of one kind, decoded. A reflector fills it, observe.py reads it.
+
+An object that cannot be read, or for which there is no room, is reported and skipped; all others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from detectors.client.kubeapi import WatchEvent
+from detectors.wire.resource import Resource
+from recover.runtime.bounds import Room, too_large
+
+__all__ = ["Table"]
+
+TOMBSTONES_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+UNREADABLE = (
+    *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
+    *(AttributeError, LookupError, TypeError),
+)
+"""What decoding other people's objects may raise; the second row where a part that is read raw, as a
+template, is not what its API server should have let pass."""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str
+    namespace: str = ""
+
+
+class _Identity(msgspec.Struct):
+    """Which object, in which version: read apart, so that a malformed rest hides neither."""
+
+    metadata: _Meta
+
+
+class Table(Generic[T]):
+    """The newest known version of each object of one kind, decoded.
+
+    `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
+    every difference, so that indexes follow. An object that is too large, or for which its namespace has no
+    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        keep: Callable[[bytes], T | None],
+        changed: Callable[[str, T | None, T | None], None],
+        *,
+        room: Room | None = None,
+        outline: Callable[[bytes, str], T | None] | None = None,
+    ) -> None:
+        self.resource = resource
+        self.rows: dict[str, T] = {}
+        self.unreadable: dict[str, str] = {}
+        self._keep = keep
+        self._changed = changed
+        self._room = room
+        self._outline = outline
+        self._sizes: dict[str, int] = {}
+        """What each row takes of its namespace's room, in bytes of JSON."""
+        self._left_out: set[str] = set()
+        """For which there was no room."""
+        self._versions: dict[str, int] = {}
+        self._tombstones: dict[str, int] = {}
+        self._unlisted: set[str] | None = None
+        """While a list is read: the keys that are known and have not come in it."""
+
+    def begin(self) -> None:
+        self._unlisted = set(self._versions)
+
+    def listed(self, item: msgspec.Raw) -> None:
+        key = self.absorb(bytes(item))
+        assert self._unlisted is not None, "begin() comes first"
+        self._unlisted.discard(key)
+
+    def finish(self, version: str) -> None:
+        """The list was complete as of `version`: what was not in it, and is not newer, is gone."""
+        assert self._unlisted is not None, "begin() comes first"
+        as_of = int(version)
+        for key in self._unlisted:
+            if self._versions.get(key, as_of + 1) <= as_of:
+                self._forget(key, as_of)
+        self._unlisted = None
+
+    def apply(self, event: WatchEvent) -> None:
+        if event.type != "DELETED":
+            self.absorb(bytes(event.object))
+            return
+        found = self._identify(bytes(event.object))
+        if found is None:
+            return
+        key, version = found
+        if version >= self._versions.get(key, 0):  # a read may overtake the watch: the name is another's now
+            self._forget(key, version)
+
+    def absorb(self, raw: bytes) -> str:
+        """Takes an object unless a newer version, or its deletion, is known. Returns its key, or nothing
+        where it has none."""
+        found = self._identify(raw)
+        if found is None:
+            return ""
+        key, version = found
+        known = max(self._versions.get(key, 0), self._tombstones.get(key, 0))
+        if version < known or (version == known and key not in self._left_out):
+            return key
+        if self._unlisted is not None and key not in self._versions:
+            self._unlisted.add(key)
+        self._versions[key] = version
+        new = self._decode(key, raw)
+        old = self.rows.pop(key, None)
+        if new is not None:
+            self.rows[key] = new
+        if old is not None or new is not None:
+            self._changed(key, old, new)
+        return key
+
+    def learned(self, raw: bytes) -> bool:
+        """Takes an object as `absorb` does. Returns True if what is kept of it differs by more than its
+        version, or if it cannot be read from now on."""
+        found = self._identify(raw)
+        if found is None:
+            return True
+        key, _ = found
+        before, was_unreadable = self.rows.get(key), key in self.unreadable
+        self.absorb(raw)
+        is_unreadable = key in self.unreadable and not was_unreadable
+        return is_unreadable or not _is_alike(before, self.rows.get(key))
+
+    def owes_list(self) -> bool:
+        """Whether there is room again for an object that was left out: a list would bring it."""
+        room = self._room
+        return room is not None and any(room.has_space(_namespace(key)) for key in self._left_out)
+
+    def _decode(self, key: str, raw: bytes) -> T | None:
+        self._make_room(key)
+        try:
+            why, new = too_large(raw), None
+            if not why and (new := self._keep(raw)) is not None:
+                why = self._take_room(key, new)
+            if why:
+                self._skip(key, why)
+                return self._outline(raw, why) if self._outline is not None else None
+        except UNREADABLE as error:
+            self._skip(key, str(error))
+            return None
+        self.unreadable.pop(key, None)
+        return new
+
+    def _take_room(self, key: str, new: T) -> str:
+        if self._room is None:
+            return ""
+        size = len(msgspec.json.encode(new))
+        why = self._room.take(_namespace(key), size)
+        if why:
+            self._left_out.add(key)
+        else:
+            self._sizes[key] = size
+        return why
+
+    def _make_room(self, key: str) -> None:
+        self._left_out.discard(key)
+        size = self._sizes.pop(key, None)
+        if size is not None and self._room is not None:
+            self._room.give_back(_namespace(key), size)
+
+    def _identify(self, raw: bytes) -> tuple[str, int] | None:
+        try:
+            meta = msgspec.json.decode(raw, type=_Identity).metadata
+            return _key(meta), int(meta.resource_version)
+        except UNREADABLE as error:
+            self._skip("(without name or version)", str(error))
+            return None
+
+    def _skip(self, key: str, why: str) -> None:
+        """Told again only for another reason: whoever writes an object each second writes no log of ours."""
+        if self.unreadable.get(key) != why:
+            log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=why)
+        self.unreadable[key] = why
+
+    def _forget(self, key: str, version: int) -> None:
+        self._versions.pop(key, None)
+        self._make_room(key)
+        self.unreadable.pop(key, None)
+        self._tombstones[key] = version
+        if len(self._tombstones) > TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+        old = self.rows.pop(key, None)
+        if old is not None:
+            self._changed(key, old, None)
+
+
+def _is_alike(before: object, after: object) -> bool:
+    """Whether both are equal but for the version, which every view of another's object has."""
+    if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
+        return msgspec.structs.replace(before, version=after.version) == after
+    return before == after
+
+
+def _namespace(key: str) -> str:
+    namespace, slash, _ = key.partition("/")
+    return namespace if slash else ""
+
+
+def _key(meta: _Meta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,37 @@
+"""/healthz, /readyz and /metrics of the controller."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from detectors.service.listening import bound
+from recover.runtime.controller import Controller
+
+__all__ = ["serve"]
+
+
+async def serve(controller: Controller, host: str, port: int) -> web.AppRunner:
+    """Starts the server; the caller cleans the runner up."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(_: web.Request) -> web.Response:
+        """One that stands by is ready, too: else no Deployment of two could ever be rolled out."""
+        if controller.ready.is_set():
+            return web.Response(text="ok, leading\n" if controller.leading.is_set() else "ok, standing by\n")
+        return web.Response(status=503, text="not in step with the API server yet\n")
+
+    async def metrics(_: web.Request) -> web.Response:
+        controller.refresh_gauges()
+        return web.Response(
+            body=generate_latest(controller.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.SockSite(runner, bound(host, port)).start()
+    return runner

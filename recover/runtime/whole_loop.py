@@ -1,0 +1,132 @@
+"""Look at the world, decide, write, again: whenever something changes, and when time alone may matter.
+
+One look at a time, on purpose: budgets and brakes are counted from objects, so two decisions at once could
+both take the last place. The next look of triage does not wait for the writes of the last one (writing.py):
+what those take counts from the moment of the decision. All other loops wait, since they count objects alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from recover.api.reasons import EventReason
+from recover.kube.clock import Clock
+from recover.model import World
+from recover.model.actions import Emit, Failure, Plan
+from recover.runtime.execute import Executor
+from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.observe import Observer
+from recover.runtime.queue import KeyedQueue
+from recover.runtime.telemetry import Metrics
+from recover.runtime.writing import ERROR_PAUSE_S, Writing
+
+__all__ = ["WholeWorld"]
+
+PAUSE_S = 0.05
+"""Between two looks while writes are in flight; after a look that took longer, as long as that. Each answer
+is a change, and a storm of writes must not become a storm of looks."""
+
+_LOOK = "look"
+log = structlog.get_logger(__name__)
+
+
+class WholeWorld:
+    """Runs one pure decision over the whole world: `decide(world, now) -> Plan`."""
+
+    def __init__(
+        self,
+        name: str,
+        decide: Callable[[World, datetime], Plan],
+        observer: Observer,
+        executor: Executor,
+        modes: ModeKeeper,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        waits_for_writes: bool = True,
+    ) -> None:
+        self._name = name
+        self._decide = decide
+        self._observer = observer
+        self._modes = modes
+        self._waits_for_writes = waits_for_writes
+        self._metrics = metrics
+        self._clock = clock
+        self._queue = KeyedQueue()
+        """Of one key: when to look."""
+        self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
+        self._told: set[tuple[str, str]] = set()
+        """Failures of the last look: uid of the object, and the kind of error."""
+
+    def wake(self) -> None:
+        self._queue.add(_LOOK)
+
+    async def run(self) -> None:
+        """Runs for ever. An error in one look is counted and logged, and the next look starts from the
+        objects again. Writes in flight end with the loop."""
+        self.wake()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._queue.take()
+                    self._queue.done(_LOOK)
+                    began = loop.time()
+                    await self._look(group)
+                    pause_s = max(PAUSE_S, loop.time() - began)
+                    await self._writing.settled(None if self._waits_for_writes else pause_s)
+        finally:
+            self._queue.close()
+
+    async def _look(self, group: asyncio.TaskGroup) -> None:
+        try:
+            plan = self._decided()
+            self._writing.begin(plan, group)
+        except Exception:
+            self._metrics.errors.labels(loop=self._name).inc()
+            log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+            await asyncio.sleep(ERROR_PAUSE_S)
+            self.wake()
+            return
+        if plan.look_again_s is not None:
+            self._queue.add_after(_LOOK, plan.look_again_s)
+
+    def _decided(self) -> Plan:
+        self._metrics.looks.labels(loop=self._name).inc()
+        with self._metrics.look_seconds.labels(loop=self._name).time():
+            world = self._observer.world(self._modes.now())
+            plan = self._decide(world, self._clock.now())
+        events = tuple((event,) for event in self._tell(plan.failures))
+        return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
+
+    def _tell(self, failures: Iterable[Failure]) -> Iterator[Emit]:
+        """Each is counted at every look, and logged and told on its object when it is new."""
+        before, self._told = self._told, set()
+        for failure in failures:
+            self._metrics.errors.labels(loop=self._name).inc()
+            about, error = failure.about, failure.error
+            known = (about["uid"], type(error).__name__)
+            self._told.add(known)
+            if known in before:
+                continue
+            log.error(
+                "one object cannot be judged, all others are",
+                loop=self._name,
+                kind=about["kind"],
+                object="/".join(filter(None, (about.get("namespace"), about["name"]))),
+                exc_info=error,
+            )
+            yield Emit(
+                reason=EventReason.NOT_JUDGED,
+                message=f"Rekindle cannot judge this {about['kind']} and leaves it alone meanwhile "
+                f"({type(error).__name__}). That is a defect: the controller's log has it, with a traceback",
+                regarding=dict(about),
+                warning=True,
+                key=type(error).__name__,
+            )

@@ -1,0 +1,98 @@
+"""The writes of a look, while the next looks go on.
+
+A chain that is slow, for example behind a webhook that does not answer, delays no other chain. Only one chain
+writes an object at a time: a later look leaves out what it wants of that object, and looks again once the
+chain has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from recover.model.actions import Action, Ask, ConfirmListed, Emit, Plan
+from recover.runtime.execute import Executor
+from recover.runtime.telemetry import Metrics
+
+__all__ = ["ERROR_PAUSE_S", "Writing", "either"]
+
+ERROR_PAUSE_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Writing:
+    """The chains in flight of one loop. `again(wait_s)` is called where a look is needed after a chain."""
+
+    def __init__(
+        self, name: str, executor: Executor, metrics: Metrics, again: Callable[[float], None]
+    ) -> None:
+        self._name = name
+        self._executor = executor
+        self._metrics = metrics
+        self._again = again
+        self._busy: set[tuple[str, ...]] = set()
+        """Objects of chains in flight."""
+        self._left_out: set[tuple[str, ...]] = set()
+        """Objects for which a later look has wanted another write meanwhile."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self, plan: Plan, group: asyncio.TaskGroup) -> None:
+        """Starts the chains whose objects no other chain writes. There are never more tasks than objects."""
+        for chain in plan.chains:
+            objects = {_object(action) for action in chain}
+            if not chain:
+                continue
+            if objects & self._busy:
+                self._left_out |= objects & self._busy
+                continue
+            self._busy |= objects
+            self._idle.clear()
+            group.create_task(self._write(self._executor.begin(chain), objects))
+
+    async def settled(self, at_most_s: float | None) -> None:
+        """Waits until nothing is in flight, or for that long; None: however long it takes."""
+        await either(self._idle, at_most_s)
+
+    async def _write(self, writing: Coroutine[Any, Any, float | None], objects: set[tuple[str, ...]]) -> None:
+        wait_s: float | None
+        try:
+            wait_s = await writing
+        except Exception:
+            self._metrics.errors.labels(loop=self._name).inc()
+            log.exception("writes failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+            wait_s = ERROR_PAUSE_S
+        self._busy -= objects
+        if not self._busy:
+            self._idle.set()
+        if wait_s is None and objects & self._left_out:
+            wait_s = 0.0
+        self._left_out -= objects
+        if wait_s is not None:
+            self._again(wait_s)
+
+
+def _object(action: Action) -> tuple[str, ...]:
+    """The object that an action writes, or asks about. An Event is an object of its own."""
+    if isinstance(action, Emit):
+        return "event", action.regarding["uid"], action.reason, action.key
+    if isinstance(action, Ask):
+        return "ask", action.id
+    kind = f"{action.resource.group}/{action.resource.plural}"
+    if isinstance(action, ConfirmListed):
+        return kind, action.namespace, action.labels
+    return kind, action.namespace, action.name
+
+
+async def either(changed: asyncio.Event, wait_s: float | None) -> None:
+    """Waits without wait_for: before Python 3.12 it forgets a cancellation that comes together with the
+    change, and the loop would outlive its controller."""
+    try:
+        async with asyncio.timeout(wait_s):
+            await changed.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,6 @@
+"""The cluster, or a manifest, at one moment, as commands read it; and the job or node that a person named.
+
+In: a Cluster, or files.
+Out: Snapshot, cases of jobs; what could not be read, and why.
+Touches: the network and files, to read only.
+"""

@@ -1,0 +1,80 @@
+"""Which agents live, for commands that only read: the pods of the chart's DaemonSet. I/O only.
+
+Where agents are no pods, what they write shows whether they live, and nothing is read here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import ObjectMeta
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, PODS
+from recover.kube.cluster import Cluster
+from recover.model import AgentPod, decode
+from recover.model.agent_readiness import AGENT_LABELS, AgentPods, agent_pod
+from recover.policy.settings import Settings
+
+__all__ = ["agents_seen"]
+
+_SETTINGS = "rekindle-settings"
+_SETTINGS_LABELS = "app.kubernetes.io/name=rekindle,app.kubernetes.io/component=settings"
+"""As the chart makes its ConfigMap."""
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
+    """Returns the agent's pod of each node; a node without an agent is not in it. Returns None where agents
+    are no pods, or where the reader lacks the right to see them."""
+    try:
+        release = await _release(cluster)
+        if release is None or not _are_pods(release):
+            return None
+        labels = ",".join(f"{name}={value}" for name, value in AGENT_LABELS.items())
+        raws = await _every(cluster, PODS, release.metadata.namespace, labels)
+        found = AgentPods()
+        for raw in raws:
+            found.change(None, agent_pod(raw, decode.pod(raw, ())))
+    except (ApiError, ReplyLost, msgspec.MsgspecError):
+        return None
+    return found.by_node
+
+
+async def _release(cluster: Cluster) -> _ConfigMap | None:
+    """The settings of the one release, in the usual namespace or wherever the release is."""
+    decoder = msgspec.json.Decoder(_ConfigMap)
+    try:
+        return decoder.decode(await cluster.get(CONFIGMAPS, _SETTINGS, namespace=Settings().namespace))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+    raws = await _every(cluster, CONFIGMAPS, "", _SETTINGS_LABELS)
+    found = [decoder.decode(raw) for raw in raws]
+    return found[0] if len(found) == 1 else None
+
+
+def _are_pods(release: _ConfigMap) -> bool:
+    try:
+        said = tomllib.loads(release.data.get("controller.toml", ""))
+    except tomllib.TOMLDecodeError:
+        return False
+    return said.get("agents_are_pods") is True
+
+
+async def _every(cluster: Cluster, resource: Resource, namespace: str, labels: str) -> list[bytes]:
+    found: list[bytes] = []
+    page = ""
+    while True:
+        answer = await cluster.list(resource, namespace=namespace, labels=labels, page=page)
+        found += (bytes(item) for item in answer.items)
+        page = answer.next_page
+        if not page:
+            return found

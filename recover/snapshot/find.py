@@ -1,0 +1,151 @@
+"""Finds the job or node that a person named among what read.py has read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from recover.api import GangRef
+from recover.k8s.kinds import NAMESPACES
+from recover.model import Gang
+from recover.policy.commands import why, why_node
+from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
+from recover.snapshot.read import Lack, Snapshot
+from recover.stories.annotations import misread_on_job
+from recover.stories.job_state import Job
+from recover.stories.words import some
+from recover.workloads import WORKLOADS
+
+__all__ = ["NotFound", "find", "namespace_of"]
+
+_NODE_WORDS = frozenset({"node", "nodes", "no"})
+
+
+class NotFound(Exception):
+    """No such job or node, or several. One line: the nearest names, or how to say which."""
+
+
+def namespace_of(asked: str) -> str:
+    """The namespace in NAMESPACE/NAME; empty in other forms."""
+    first, slash, _ = asked.partition("/")
+    return first if slash and not _is_kind(first) else ""
+
+
+def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why") -> Job | str:
+    """The job, or the name of the node, that `asked` means.
+
+    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the one that asks. Raises NotFound.
+    """
+    first, slash, second = asked.partition("/")
+    name = second if slash else first
+    if not name or "/" in name:
+        raise NotFound(f"{asked!r} is no name: expected NAME, NAMESPACE/NAME, KIND/NAME or node/NAME")
+    kind = first.lower().removesuffix("s") if slash and _is_kind(first) else ""
+    within = namespace or namespace_of(asked)
+
+    jobs = [
+        job
+        for job in _jobs(snapshot)
+        if job.ref.name == name
+        and (not within or job.ref.namespace == within)
+        and (not kind or job.ref.kind.lower() == kind)
+    ]
+    known = snapshot.nodes.keys() | snapshot.health.keys() | {i.spec.node for i in snapshot.incidents}
+    is_node = name in known and not within and kind in ("", "node")
+    match jobs, is_node:
+        case [], True:
+            return name
+        case [job], False:
+            return job
+        case [], False:
+            raise NotFound(_nothing(asked, name, snapshot))
+    raise NotFound(_several(asked, jobs, node=name if is_node else "", command=command))
+
+
+def _is_kind(word: str) -> bool:
+    kinds = {w.resource.kind.lower() for w in WORKLOADS} | {w.resource.plural for w in WORKLOADS}
+    return word.lower() in kinds | _NODE_WORDS
+
+
+def _jobs(snapshot: Snapshot) -> list[Job]:
+    """All jobs: those that could be read, and those that are known only from their recoveries."""
+    jobs: dict[tuple[str, str, str], Job] = {}
+    for recovery in snapshot.recoveries:
+        ref = recovery.spec.gang
+        jobs[_identity(ref)] = Job(ref=ref, absence=snapshot.absence(ref))
+    for gang in snapshot.gangs:
+        namespace = snapshot.namespaces.get(gang.ref.namespace)
+        jobs[_identity(gang.ref)] = Job(
+            ref=gang.ref,
+            gang=gang,
+            consent=_consent(gang, snapshot),
+            misread=misread_on_job(gang, namespace),
+        )
+    return [jobs[identity] for identity in sorted(jobs)]
+
+
+def _consent(gang: Gang, snapshot: Snapshot) -> OptIn | None:
+    """Returns None if the job leaves its consent to a namespace that may not be read."""
+    namespace = snapshot.namespaces.get(gang.ref.namespace)
+    says_itself = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
+    if namespace is None and not says_itself and NAMESPACES.plural in snapshot.hidden:
+        return None
+    return opt_in(gang, namespace)
+
+
+def _identity(ref: GangRef) -> tuple[str, str, str]:
+    return ref.namespace, ref.name, ref.kind
+
+
+def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
+    space = asked.partition("/")[0]
+    names: dict[str, list[str]] = {}
+    for job in _jobs(snapshot):
+        names.setdefault(job.ref.name, []).append(f"{job.ref.namespace}/{job.ref.name}")
+    for node in snapshot.nodes:
+        names.setdefault(node, []).append(f"node/{node}")
+    near = [full for close in get_close_matches(name, names, n=3) for full in names[close]]
+    hint = f"did you mean {some(near, 3)}?" if near else "`rekindle status` lists what Rekindle knows"
+    if about := _record_of(name, snapshot):
+        return f"{asked!r} is no job or node, but {about}"
+    if not_served := _not_served(asked, snapshot.lacks):
+        return f"no {asked!r}: {not_served}"
+    hidden = snapshot.hidden - ({NAMESPACES.plural} if space in snapshot.namespaces else set())
+    if hidden:
+        left = f"you may read no job or node named {asked!r}; left out: {some(sorted(hidden), 3)}"
+        return f"{left}; {hint}" if near else left
+    is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
+    return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
+
+
+def _record_of(name: str, snapshot: Snapshot) -> str:
+    """If the name is that of an Incident or a Recovery: what it is, and the command that explains its node or
+    job."""
+    for incident in snapshot.incidents:
+        if incident.metadata.name == name and incident.spec.node:
+            return f"an Incident; see `{why_node(incident.spec.node)}`"
+        if incident.metadata.name == name and incident.spec.gang is not None:
+            return f"an Incident; see `{why(incident.spec.gang)}`"
+    for recovery in snapshot.recoveries:
+        if recovery.metadata.name == name:
+            return f"a Recovery; see `{why(recovery.spec.gang)}`"
+    return ""
+
+
+def _not_served(asked: str, lacks: Mapping[str, Lack]) -> str:
+    """Says that the cluster does not serve the kind that was asked for; empty if it does."""
+    word = asked.partition("/")[0].lower()
+    for resource in (w.resource for w in WORKLOADS):
+        named = "/" in asked and word in (resource.kind.lower(), resource.plural)
+        if named and lacks.get(resource.plural) is Lack.NOT_SERVED:
+            return f"this cluster does not serve {resource.kind} ({resource.api_version}): its CRD is missing"
+    return ""
+
+
+def _several(asked: str, jobs: list[Job], node: str, command: str) -> str:
+    ways = [f"-n {j.ref.namespace} {j.ref.kind.lower()}/{j.ref.name}" for j in jobs]
+    if node:
+        ways.append(f"node/{node}")
+    return f"{asked!r} means several things; say which: " + "; ".join(
+        f"rekindle {command} {way}" for way in ways
+    )

@@ -1,0 +1,280 @@
+"""Reads the objects that `status`, `why` and `doctor JOB` need. I/O only; find.py finds the job among them.
+
+A job that is in no list need not be deleted: the reader may lack a right, the cluster may not serve its kind,
+the API server may have failed to list it, or the object cannot be decoded. The snapshot keeps which it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import NodeHealth
+from detectors.wire.resource import Resource
+from recover.api import GangRef, Incident, Recovery
+from recover.k8s.kinds import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import Cluster
+from recover.model import Gang, NamespaceView, Node, Pod, decode
+from recover.policy.settings import Settings
+from recover.runtime.bounds import too_large
+from recover.stories.absence import Absence
+from recover.stories.groups import largest
+from recover.workloads import WORKLOADS
+
+__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "ranks_of", "read"]
+
+T = TypeVar("T")
+
+_OURS = (NODEHEALTHS, INCIDENTS, RECOVERIES)
+_JOBS = tuple(workload.resource for workload in WORKLOADS)
+
+
+class CannotTell(Exception):
+    """The cluster cannot be read. One line: what failed, and what to do."""
+
+
+class Lack(StrEnum):
+    """Why no object of a kind was read."""
+
+    FORBIDDEN = "forbidden"
+    NOT_SERVED = "not-served"
+    """The cluster does not know the kind: there is no such object, and none can be made."""
+    UNANSWERED = "unanswered"
+    """The API server failed to list it. Only jobs of a framework may be left out for that."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The objects from which stories are made."""
+
+    nodes: dict[str, Node]
+    health: dict[str, NodeHealth]
+    incidents: list[Incident]
+    recoveries: list[Recovery]
+    gangs: list[Gang]
+    namespaces: dict[str, NamespaceView]
+    notes: list[str]
+    """What could not be read, one line each."""
+    lacks: Mapping[str, Lack] = {}
+    """Kinds of which nothing was read, by their plural."""
+    undecodable: frozenset[tuple[str, str]] = frozenset()
+    """Plural and `namespace/name` of the objects that exist and could not be decoded."""
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Kinds of which objects may exist although none was read."""
+        return frozenset(plural for plural, lack in self.lacks.items() if lack is not Lack.NOT_SERVED)
+
+    def absence(self, ref: GangRef) -> Absence:
+        """Returns why that job is not among `gangs`."""
+        resource = next((one for one in _JOBS if one.kind == ref.kind and one.group == _group(ref)), None)
+        if resource is None:
+            return Absence.UNKNOWN_KIND
+        if (resource.plural, f"{ref.namespace}/{ref.name}") in self.undecodable:
+            return Absence.UNDECODABLE
+        return _ABSENCES.get(self.lacks.get(resource.plural), Absence.DELETED)
+
+
+_ABSENCES: dict[Lack | None, Absence] = {
+    Lack.FORBIDDEN: Absence.FORBIDDEN,
+    Lack.NOT_SERVED: Absence.NOT_SERVED,
+    Lack.UNANSWERED: Absence.UNANSWERED,
+}
+
+
+def _group(ref: GangRef) -> str:
+    group, slash, _ = ref.api_version.partition("/")
+    return group if slash else ""
+
+
+class _Reader:
+    """Lists kinds, and remembers what it could not read."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self.notes: list[str] = []
+        self.lacks: dict[str, Lack] = {}
+        self.undecodable: set[tuple[str, str]] = set()
+
+    async def every(self, resource: Resource, parse: Callable[[bytes], T]) -> list[T]:
+        """Raises CannotTell. One object that cannot be decoded does not hide the others."""
+        found = []
+        left_out = []
+        for raw in await self._list(resource):
+            try:
+                if why := too_large(bytes(raw)):
+                    raise ValueError(why)
+                found.append(parse(bytes(raw)))
+            except ValueError as error:  # msgspec's are such, too
+                left_out.append((str(error), _name(raw)))
+                self.undecodable.add((resource.plural, _name(raw)))
+        for group in largest(left_out):
+            many = f"{len(group.names)} objects of kind {resource.kind} left out ({group.who})"
+            one = f"{resource.kind} {group.names[0]} left out"
+            self.notes.append(f"{one if len(group.names) == 1 else many}: {group.why}")
+        return found
+
+    async def namespaces(self, asked: str) -> list[NamespaceView]:
+        """A reader who may not list namespaces may often read the one in which they work."""
+        found = await self.every(NAMESPACES, decode.namespace)
+        if not asked or self.lacks.get(NAMESPACES.plural) is not Lack.FORBIDDEN:
+            return found
+        try:
+            return [decode.namespace(await self._cluster.get(NAMESPACES, asked))]
+        except ApiError as error:
+            if error.not_found:
+                raise CannotTell(f"no namespace {asked!r}") from error
+            return []
+        except ReplyLost as error:
+            raise CannotTell(f"the API server does not answer: {error}") from error
+
+    async def _list(self, resource: Resource) -> list[msgspec.Raw]:
+        items: list[msgspec.Raw] = []
+        page = ""
+        while True:
+            within = self._namespace if resource.namespaced else ""
+            try:
+                answer = await self._cluster.list(resource, namespace=within, page=page)
+            except ApiError as error:
+                if error.expired and page:  # the list took longer than the server keeps its snapshot
+                    items, page = [], ""
+                    continue
+                self.lacks[resource.plural] = self._lack(resource, error)
+                return []
+            except ReplyLost as error:
+                raise CannotTell(f"the API server does not answer: {error}") from error
+            items += answer.items
+            page = answer.next_page
+            if not page:
+                return items
+
+    def _lack(self, resource: Resource, error: ApiError) -> Lack:
+        """Returns if the rest of the answer can be given; otherwise raises CannotTell."""
+        if error.status == 401:
+            raise CannotTell(f"the API server does not accept these credentials: {error.message}") from error
+        if error.status == 403:
+            self.notes.append(f"{resource.plural} left out: you may not list them ({error.message})")
+            return Lack.FORBIDDEN
+        if error.not_found and resource in (NODES, NAMESPACES):
+            raise CannotTell(
+                "the server at that address is no Kubernetes API server: it does not serve Kubernetes' kinds"
+            ) from error
+        if error.not_found and resource in _OURS:
+            raise CannotTell(
+                f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not installed "
+                "here, or its CRDs are gone. `rekindle doctor` says which; `rekindle crds | kubectl apply "
+                "-f -` brings the CRDs alone"
+            ) from error
+        if error.not_found:
+            return Lack.NOT_SERVED  # a framework that is not installed has no jobs
+        if resource in _JOBS:
+            self.notes.append(f"{resource.plural} left out: the API server failed to list them ({error})")
+            return Lack.UNANSWERED
+        raise CannotTell(f"the API server cannot list {resource.plural}: {error}") from error
+
+
+async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, instead: str = "") -> Snapshot:
+    """Reads everything at once; jobs and recoveries of one namespace only, if one is given. For a reader who
+    may list nothing of the whole cluster, the namespace `instead` is read. Raises CannotTell."""
+    reader = _Reader(cluster, namespace)
+    accelerators = Settings().accelerators
+
+    async def all_jobs() -> list[Gang]:
+        lists = await asyncio.gather(*(reader.every(w.resource, w.parse) for w in WORKLOADS if jobs))
+        return [gang for gangs in lists for gang in gangs if not gang.part_of]
+
+    # Kubernetes' own kinds come first: a server that does not know them is no Kubernetes API server.
+    nodes, namespaces = await asyncio.gather(
+        reader.every(NODES, lambda raw: decode.node(raw, accelerators)),
+        reader.namespaces(namespace or instead),
+    )
+    known = {one.name for one in namespaces}
+    if namespace and namespace not in known and NAMESPACES.plural not in reader.lacks:
+        raise CannotTell(f"no namespace {namespace!r}{near(namespace, known)}")
+    health, incidents, recoveries, gangs = await asyncio.gather(
+        reader.every(NODEHEALTHS, lambda raw: msgspec.json.decode(raw, type=NodeHealth)),
+        reader.every(INCIDENTS, lambda raw: msgspec.json.decode(raw, type=Incident)),
+        reader.every(RECOVERIES, lambda raw: msgspec.json.decode(raw, type=Recovery)),
+        all_jobs(),
+    )
+    if reader.lacks.keys() >= {resource.plural for resource in _OURS}:
+        if instead and not namespace:
+            return await read(cluster, namespace=instead, jobs=jobs)
+        raise CannotTell(_no_rights(reader.notes, namespace))
+    return Snapshot(
+        nodes={node.name: node for node in nodes},
+        health={one.metadata.name: one for one in health},
+        incidents=incidents,
+        recoveries=recoveries,
+        gangs=gangs,
+        namespaces={one.name: one for one in namespaces},
+        notes=reader.notes,
+        lacks=reader.lacks,
+        undecodable=frozenset(reader.undecodable),
+    )
+
+
+async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
+    """The gang's pods. Returns None if they may not be read, or if the API server fails: a story can do
+    without pods. Raises CannotTell."""
+    try:
+        return await pods_of(cluster, gang)
+    except ApiError:
+        return ()
+    except ReplyLost as error:
+        raise CannotTell(f"the API server does not answer: {error}") from error
+
+
+async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
+    """The gang's pods, without those that cannot be decoded. Raises ApiError, ReplyLost."""
+    accelerators = Settings().accelerators
+    found: list[Pod] = []
+    page = ""
+    while True:
+        answer = await cluster.list(PODS, namespace=gang.ref.namespace, page=page)
+        for raw in answer.items:
+            with suppress(msgspec.MsgspecError):
+                found.append(decode.pod(bytes(raw), accelerators))
+        page = answer.next_page
+        if not page:
+            return tuple(pod for pod in found if pod.owner_uid == gang.ref.uid)
+
+
+def _no_rights(notes: list[str], namespace: str) -> str:
+    first = next(note for note in notes if note.startswith(_OURS[0].plural))
+    # Whoever may view a namespace has the right there, and only there.
+    or_there = "" if namespace else ", or use -n with a namespace where you have it"
+    return (
+        f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
+        f"chart gives that right{or_there}"
+    )
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """`: did you mean NAME?`, or nothing."""
+    found = get_close_matches(name, names, n=1)
+    return f": did you mean {found[0]}?" if found else ""
+
+
+class _Meta(msgspec.Struct):
+    namespace: str = ""
+    name: str = "?"
+
+
+class _Named(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+def _name(raw: msgspec.Raw) -> str:
+    try:
+        meta = msgspec.json.decode(raw, type=_Named).metadata
+    except msgspec.MsgspecError:
+        return "?"
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

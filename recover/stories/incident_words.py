@@ -1,0 +1,72 @@
+"""What an incident tells: what was seen, who is to blame, what was decided and what was not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from detectors.wire.contract import Origin
+from recover.api import ActionRecord, Blame, Incident, IncidentPhase
+from recover.stories.words import FAULTS, ORIGINS, Line, Tone, ago, clock, counted, one_line, record
+
+__all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
+
+TOLD_MAX = 3
+"""Incidents and recoveries told in full; the rest are counted."""
+_OWNED_BY_NODES = (Origin.KERNEL, Origin.DRIVER)
+
+
+def newest_first(incidents: Iterable[Incident]) -> list[Incident]:
+    return sorted(incidents, key=lambda i: i.spec.detected_at, reverse=True)
+
+
+def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
+    lines: list[Line] = []
+    for incident in incidents[:TOLD_MAX]:
+        spec, status = incident.spec, incident.status
+        summary = status.summary or FAULTS[incident.fault]
+        state = "open" if status.phase is IncidentPhase.OPEN else "closed"
+        lines.append(Line(f"{ago(spec.detected_at, now)}: {summary} ({incident.metadata.name}, {state})"))
+        lines += [
+            Line(
+                f"{clock(e.at)} {ORIGINS[e.origin]}"
+                + (f" {'of' if e.origin in _OWNED_BY_NODES else 'on'} {e.node}" if e.node else "")
+                + (f", pod {e.pod}" if e.pod else "")
+                + f": {e.code}"
+                + (f": {one_line(e.text)}" if e.text else ""),
+                Tone.DETAIL,
+            )
+            for e in status.evidence
+        ]
+        if status.superseded_by:
+            lines.append(Line(f"proved to be part of {status.superseded_by}", Tone.DETAIL))
+    if len(incidents) > TOLD_MAX:
+        lines.append(Line(f"and {counted(len(incidents) - TOLD_MAX, 'earlier incident')}"))
+    return tuple(lines)
+
+
+def blame(incidents: Sequence[Incident]) -> tuple[Line, ...]:
+    told = [i for i in incidents[:TOLD_MAX] if not i.status.superseded_by]
+    return tuple(line for incident in told for line in _blamed(incident))
+
+
+def _blamed(incident: Incident) -> Iterable[Line]:
+    status = incident.status
+    if status.members:
+        many = counted(len(status.members), "node")
+        yield Line(f"probably a common cause, since {many} showed it at once: no single node is blamed")
+        return
+    match status.blame:
+        case Blame.NODE:
+            yield Line(f"node {status.blamed_node or incident.spec.node}, for {incident.fault}")
+        case Blame.APPLICATION:
+            yield Line("the program itself: no node is held responsible")
+        case Blame.UNKNOWN:
+            yield Line("not known: what was seen does not single out a node, so none is taken out for it")
+    for suspect in status.suspects:
+        why = f": {one_line(suspect.why)}" if suspect.why else ""
+        yield Line(f"suspect {suspect.node} ({suspect.score:.0%}){why}", Tone.DETAIL)
+
+
+def decided(decisions: Sequence[ActionRecord], now: datetime) -> tuple[Line, ...]:
+    return tuple(line for action in decisions for line in record(action, now))

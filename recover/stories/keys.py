@@ -1,0 +1,252 @@
+"""The labels and annotations of `rekindle.dev/` that people write: on what, and what each may hold. Pure.
+
+Whoever acts on one reads it in its own module, where a value that cannot be used falls back to a default.
+This list is for telling people: stories/annotations.py for one object, `rekindle doctor` for a cluster, and
+the admission policy that warns while a manifest is applied. docs/reference/labels.md explains each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from detectors.wire.contract import key
+from recover.checkpoints.annotation import (
+    ANNOTATION,
+    FORMATS,
+    REPAIR,
+    REPAIR_EXPECTED,
+    LocationError,
+    parse_repair,
+)
+from recover.checkpoints.annotation import parse as parse_location
+from recover.k8s.durations import parse_s
+from recover.model.modes import Mode
+from recover.policy.consent import AUTO_RECOVERY, CHECKPOINT_ON_SIGTERM, MODE, ON_TERMINAL, OptIn
+from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
+from recover.recipes.gang_evidence import CUDA_RUNTIME, VGPU_BASELINE
+from recover.recipes.values import parse_version
+from recover.triage.spare_node import SPARE
+
+__all__ = ["KEYS", "PREFIX", "WRITTEN_BY_US", "Form", "Key", "On", "keys_of"]
+
+PREFIX = key("")
+
+
+class On(StrEnum):
+    """What a key is written on."""
+
+    JOB = "job"
+    NAMESPACE = "namespace"
+    NODE = "node"
+
+
+class Form(StrEnum):
+    LABEL = "label"
+    ANNOTATION = "annotation"
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    """With the prefix."""
+    on: tuple[On, ...]
+    forms: tuple[Form, ...] = (Form.ANNOTATION,)
+    usable: Callable[[str], object] = lambda _: True
+    pattern: str = ""
+    """A regular expression, in what RE2 and Python have in common, that every usable value fits as a whole.
+    One that fits may still be unusable; where it is empty nothing is asked of any value."""
+    expected: str = "any text"
+    """What it may hold."""
+    instead: str = ""
+    """What holds where it cannot be used."""
+
+
+def keys_of(on: On, form: Form) -> Iterator[Key]:
+    return (one for one in KEYS if on in one.on and form in one.forms)
+
+
+def _is_opt_in(text: str) -> bool:
+    return text.strip().lower() in set(OptIn)
+
+
+def _is_location(text: str) -> bool:
+    try:
+        parse_location(text)
+    except LocationError:
+        return False
+    return True
+
+
+def _is_repair(text: str) -> bool:
+    try:
+        parse_repair(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch(_COUNT, text) is not None
+
+
+def _is_version(text: str) -> bool:
+    return parse_version(text) is not None
+
+
+_EVERYWHERE = (On.JOB, On.NAMESPACE, On.NODE)
+_OPTION = rf";\s*(format\s*=\s*({'|'.join(FORMATS)})\s*|marker\s*=[^;]*|digests\s*=\s*check\s*)"
+_REPAIRS = r"\s*(none|tracker|set-aside|)\s*"
+_COUNT = "[1-9][0-9]{0,8}"
+_VERSION = r"\s*v?[0-9]+(\.[0-9]+)*\s*"
+_SETTING = "the controller's setting holds"
+
+KEYS = (
+    Key(
+        name=AUTO_RECOVERY,
+        on=(On.JOB, On.NAMESPACE),
+        forms=(Form.LABEL, Form.ANNOTATION),
+        usable=_is_opt_in,
+        pattern=r"(?i)\s*(enabled|observe|disabled)\s*",
+        expected="enabled, observe or disabled",
+        instead="it counts as observe",
+    ),
+    Key(
+        name=ANNOTATION,
+        on=(On.JOB,),
+        usable=_is_location,
+        pattern=rf"\s*/[^;]*({_OPTION})*",
+        expected="an absolute path in the container, optionally with ;format=<name>, "
+        "as /ckpt;format=torch-dcp",
+        instead="no checkpoint is verified, the framework's own logic decides",
+    ),
+    Key(
+        name=REPAIR,
+        on=(On.JOB,),
+        usable=_is_repair,
+        pattern=f"{_REPAIRS}(,{_REPAIRS})*",
+        expected=REPAIR_EXPECTED,
+        instead="nothing is changed beside the checkpoints",
+    ),
+    Key(
+        name=STEP_TEMPLATE,
+        on=(On.JOB,),
+        usable=usable_template,
+        pattern=r"(?s).*\{step\}.*",
+        expected='text with {step} once, at most 128 characters, as "step {step}/"',
+        instead="only the common forms of a step are read",
+    ),
+    Key(
+        name=HANG_TIMEOUT,
+        on=(On.JOB,),
+        usable=lambda text: parse_s(text) is not None,
+        pattern=r"(?i)\s*(off|0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+)\s*",
+        expected="a duration as 20m or 1h30m, or off",
+        instead="the default limit holds",
+    ),
+    Key(
+        name=CHECKPOINT_ON_SIGTERM,
+        on=(On.JOB,),
+        usable=lambda text: text.strip().lower() in ("true", "false"),
+        pattern=r"(?i)\s*(true|false)\s*",
+        expected="true or false",
+        instead="the job counts as one that saves no checkpoint when it is stopped",
+    ),
+    Key(
+        name=ON_TERMINAL,
+        on=(On.JOB,),
+        usable=lambda text: text.strip().lower() in ("leave", "recreate"),
+        pattern=r"(?i)\s*(leave|recreate)\s*",
+        expected="leave or recreate",
+        instead="the job is not created again",
+    ),
+    Key(
+        name=CUDA_RUNTIME,
+        on=(On.JOB,),
+        usable=_is_version,
+        pattern=_VERSION,
+        expected="a version, as 12.4",
+        instead="recipes do not know the image's CUDA version",
+    ),
+    Key(
+        name=key("attempts-per-cause"),
+        on=(On.JOB,),
+        usable=_is_count,
+        pattern=_COUNT,
+        expected="a whole number, at least 1",
+        instead=_SETTING,
+    ),
+    Key(
+        name=key("max-recoveries"),
+        on=(On.JOB,),
+        usable=_is_count,
+        pattern=_COUNT,
+        expected="a whole number, at least 1",
+        instead=_SETTING,
+    ),
+    Key(name=key("hold"), on=_EVERYWHERE),
+    Key(name=key("hold-reason"), on=_EVERYWHERE),
+    Key(
+        name=key("hold-until"),
+        on=_EVERYWHERE,
+        usable=_is_time,
+        pattern=r"[0-9]{4}.*(Z|[+-][0-9][0-9:.,]*)",
+        expected="a time with its zone, as 2030-01-31T18:00:00Z",
+        instead="the hold has no end",
+    ),
+    Key(
+        name=MODE,
+        on=(On.NAMESPACE,),
+        usable=lambda text: text in set(Mode),
+        pattern="|".join(Mode),
+        expected="observe, recover or repair",
+        instead="the cluster's mode holds",
+    ),
+    Key(
+        name=key("managed"),
+        on=(On.NODE,),
+        forms=(Form.LABEL,),
+        usable=lambda text: text in ("true", "false"),
+        pattern="true|false",
+        expected="false, or true",
+        instead="the node is managed",
+    ),
+    Key(name=SPARE, on=(On.NODE,), forms=(Form.LABEL,), expected="true, or false"),
+    Key(
+        name=VGPU_BASELINE,
+        on=(On.NODE,),
+        forms=(Form.LABEL,),
+        usable=_is_version,
+        pattern=_VERSION,
+        expected="a version, as 12.4",
+        instead="recipes do not know what its GPU-sharing layer was built for",
+    ),
+)
+
+WRITTEN_BY_US = frozenset(
+    key(name)
+    for name in (
+        "avoided",
+        "excluded",
+        "health",
+        "quarantined-by",
+        "recovery",
+        "released-at",
+        "released-findings",
+        "repair",
+        "scan-of",
+        "spare-for",
+        "spare-kept",
+    )
+)
+"""On what they stand, docs/reference/labels.md tells. A person who finds one there has not misspelt it."""

@@ -1,0 +1,189 @@
+"""A recipe and its answers in plain words. Pure; for `rekindle recipes` and the reference page."""
+
+from __future__ import annotations
+
+from recover.api.recipe_spec import (
+    Comparison,
+    EnvIs,
+    EnvTest,
+    Recipe,
+    Relation,
+    RequestIs,
+    RequestTest,
+    Test,
+    Verify,
+)
+from recover.recipes.match import Hit, Matched, NotMatched
+from recover.recipes.wording import changed, one_of, rule_words
+from recover.stories.words import Line, Section, Story, Tone, counted
+
+__all__ = ["story", "story_of_answer", "verified", "when"]
+
+_LINE_CHARS_MAX = 300
+
+
+def story(recipe: Recipe) -> Story:
+    """Everything that a recipe says."""
+    sections = [
+        Section("When all of this is so", when(recipe)),
+        Section("What is changed", tuple(Line(text) for text in changed(recipe.change, {}))),
+        Section("How it is verified", tuple(Line(text) for text in verified(recipe))),
+        Section("Known from", (Line(recipe.source),)),
+    ]
+    return Story(recipe.name, Line(_title(recipe)), tuple(sections), ())
+
+
+def story_of_answer(answer: Matched | NotMatched) -> Story:
+    """What matched or did not, and what would follow."""
+    recipe = answer.recipe
+    held = tuple(line for hit in answer.hits for line in _hit(hit))
+    if isinstance(answer, NotMatched):
+        missing = tuple(
+            Line(text, Tone.BAD if index == 0 else Tone.DETAIL)
+            for alternatives in answer.why
+            for index, text in enumerate(_missing(alternatives))
+        )
+        sections = [Section("What is missing", missing)]
+        sections += [Section("What fits", held)] if held else []
+        return Story(
+            recipe.name, Line(f"does not match: {_title(recipe)}", Tone.WAITING), tuple(sections), ()
+        )
+    change = tuple(Line(text) for text in changed(recipe.change, answer.captured))
+    notes = tuple(Line(text, Tone.BAD) for text in _explicit(answer))
+    sections = [
+        Section("What matched", held),
+        Section("What would be changed", change + notes),
+        Section("How it would be verified", tuple(Line(text) for text in verified(recipe))),
+    ]
+    return Story(recipe.name, Line(f"matches: {_title(recipe)}", Tone.GOOD), tuple(sections), ())
+
+
+def _title(recipe: Recipe) -> str:
+    return f"{recipe.title} (switched off)" if recipe.disabled else recipe.title
+
+
+def when(recipe: Recipe) -> tuple[Line, ...]:
+    """One line for each clause; the alternatives of a choice are details of theirs."""
+    lines: list[Line] = []
+    for clause in recipe.match.all_of:
+        if clause.any_of:
+            lines.append(Line("one of these:"))
+            lines += [Line(_test(test), Tone.DETAIL) for test in clause.any_of]
+        else:
+            lines.append(Line(_test(clause)))
+    return tuple(lines)
+
+
+def verified(recipe: Recipe) -> tuple[str, ...]:
+    """How a change is seen to help, when it is given up, and what it costs."""
+    verify = recipe.verify
+    if verify is None:
+        texts = ["not at all: only the owner can change it"]
+    else:
+        texts = [*_verify(verify), f"given up after {counted(recipe.attempts, 'attempt')}"]
+    return (*texts, f"cost: {recipe.cost}") if recipe.cost else tuple(texts)
+
+
+def _verify(verify: Verify) -> list[str]:
+    texts = []
+    if verify.log:
+        without = f"; without it: {verify.absent}" if verify.absent else ""
+        texts.append(f"by the log line {one_of(verify.log)}{without}")
+    if verify.steps:
+        texts.append("by the first new training step, without any line that matched before")
+    return texts
+
+
+def _explicit(answer: Matched) -> list[str]:
+    """A variable of the template itself is not changed by ours."""
+    texts = []
+    for name, value in answer.explicit_env.items():
+        wanted = answer.recipe.change.env[name]
+        texts.append(
+            f"{name}={wanted} is in the template already: setting it changes nothing"
+            if value == wanted
+            else f"an explicit env wins over envFrom: the template sets {name}={value}, so {wanted!r} would "
+            "not reach the process; change or remove it there"
+        )
+    return texts
+
+
+def _hit(hit: Hit) -> tuple[Line, ...]:
+    if hit.line is None:
+        return (Line(hit.said),)
+    place = " ".join(part for part in (hit.line.file, f"line {hit.line.number}") if part)
+    rank = f" (rank {hit.line.rank})" if hit.line.rank is not None else ""
+    text = hit.line.text.strip()
+    shown = text if len(text) <= _LINE_CHARS_MAX else text[:_LINE_CHARS_MAX] + "..."
+    details = [", ".join(f"{name} = {value}" for name, value in hit.captured.items()), hit.said]
+    return (Line(f"{place}{rank}: {shown}"), *(Line(text, Tone.DETAIL) for text in details if text))
+
+
+def _missing(alternatives: tuple[str, ...]) -> tuple[str, ...]:
+    """The only reason, or a head and all of them, each once."""
+    texts = tuple(dict.fromkeys(alternatives))
+    return texts if len(texts) == 1 else ("none of these holds:", *texts)
+
+
+# --- tests --------------------------------------------------------------------------------------------------
+
+
+def _test(test: Test) -> str:
+    if test.log:
+        where = "".join(f", where {_comparison(comparison)}" for comparison in test.where)
+        return f"the log has {test.log!r}{where}"
+    if test.request is not None:
+        return _request(test.request)
+    if test.env is not None:
+        return _env(test.env)
+    if test.compare is not None:
+        return _comparison(test.compare)
+    if test.label is not None:
+        return f"on the node {rule_words(test.label, {})}"
+    single = {
+        "the exit code is": test.exit_code,
+        "the fault is": test.fault,
+        "there is the signal": test.signal,
+        "the framework is": test.framework,
+    }
+    return next(f"{words} {value}" for words, value in single.items() if value)
+
+
+def _request(test: RequestTest) -> str:
+    match test.is_:
+        case RequestIs.REQUESTED:
+            return f"{test.name} is requested"
+        case RequestIs.NOT_REQUESTED:
+            return f"{test.name} is not requested"
+        case RequestIs.MULTIPLE_OF:
+            return f"{test.name} is requested, a multiple of {test.value}"
+        case RequestIs.NOT_MULTIPLE_OF:
+            return f"{test.name} is requested, not a multiple of {test.value}"
+
+
+def _env(test: EnvTest) -> str:
+    match test.is_:
+        case EnvIs.SET | EnvIs.UNSET:
+            return f"the template's env {test.name} is {test.is_}"
+        case EnvIs.EQUALS:
+            return f"the template's env {test.name} is {test.value!r}"
+        case EnvIs.NOT_EQUALS:
+            return f"the template's env {test.name} is not {test.value!r}"
+
+
+_RELATIONS = {
+    Relation.AT_LEAST: "is at least",
+    Relation.AT_MOST: "is at most",
+    Relation.NEWER_THAN: "is newer than",
+    Relation.OLDER_THAN: "is older than",
+    Relation.SAME_MAJOR: "is of the same major version as",
+    Relation.OTHER_MAJOR: "is of another major version than",
+    Relation.MAJORS_BELOW: "is {by} below",
+    Relation.NOT_MAJORS_BELOW: "is not {by} below",
+    Relation.MORE_MAJORS_BELOW: "is more than {by} below",
+}
+
+
+def _comparison(comparison: Comparison) -> str:
+    by = counted(comparison.by, "major version")
+    return f"{comparison.left} {_RELATIONS[comparison.is_].format(by=by)} {comparison.right}"

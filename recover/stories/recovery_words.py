@@ -1,0 +1,197 @@
+"""The words of one recovery of a job: its headline, and its causes, phases, checkpoint and steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from recover.api import CheckpointChoice, Phase, RecipeOutcome, Recovery, RecoveryStatus
+from recover.api.reasons import Reason
+from recover.checkpoints.annotation import REPAIR
+from recover.stories.waiting_ranks import Ranks
+from recover.stories.words import (
+    FAULTS,
+    Line,
+    Section,
+    Tone,
+    ago,
+    clock,
+    counted,
+    duration,
+    explained,
+    one_line,
+    printable,
+    some,
+)
+
+__all__ = ["PHASE_WORDS", "began_lower", "earlier", "headline", "section"]
+
+PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
+    Phase.PLANNED: ("its recovery is planned", Tone.WAITING),
+    Phase.STOPPING: ("its old pods are being stopped", Tone.WAITING),
+    Phase.FENCING: ("it waits for proof that a dead node is off", Tone.WAITING),
+    Phase.CHOOSING: ("its last complete checkpoint is being chosen", Tone.WAITING),
+    Phase.RESUMING: ("it is being started again", Tone.WAITING),
+    Phase.VERIFYING: ("it runs again; waiting for its first step as the proof", Tone.WAITING),
+    Phase.SUCCEEDED: ("it was recovered", Tone.GOOD),
+    Phase.ESCALATED: ("its recovery needs a person", Tone.BAD),
+    Phase.FAILED: ("its recovery ended without a restart", Tone.BAD),
+    Phase.BLOCKED: ("its recovery is blocked", Tone.BAD),
+}
+
+_WAITING = (Phase.RESUMING, Phase.BLOCKED)
+
+
+def began_lower(status: RecoveryStatus) -> bool:
+    """Whether the job repeats steps that it had made, and not because its newest checkpoint is that old."""
+    if status.reason in (Reason.RESUMED_OLDER, Reason.RESUMED_FROM_SCRATCH):
+        return True
+    chosen = status.checkpoint is not None and status.checkpoint.verified
+    if chosen or status.resumed_step is None or status.last_step is None:
+        return False
+    return status.resumed_step <= status.last_step
+
+
+def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
+    """How it stands, or ended, in one sentence."""
+    status = recovery.status
+    words, tone = PHASE_WORDS[status.phase]
+    since = status.phases[-1].at if status.phases else recovery.spec.detected_at
+    after = f"After {FAULTS[recovery.spec.fault]}, "
+    if recovery.active:
+        for_now = f" (since {duration((now - since).total_seconds())}, attempt {status.attempt})"
+        return _standing(status, ranks, after, for_now)
+    if status.phase is Phase.SUCCEEDED and began_lower(status):
+        reached = f"had reached step {status.last_step} and " if status.last_step is not None else ""
+        step = f"step {status.resumed_step}" if status.resumed_step is not None else "an earlier step"
+        why = f" ({status.reason})" if status.reason else ""
+        return Line(
+            f"{after}it runs again, but {reached}began again from {step}{why}, {ago(since, now)}.", Tone.BAD
+        )
+    why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
+    at = f": it went on at step {status.resumed_step}" if status.resumed_step is not None else ""
+    return Line(f"{after}{words}{why} {ago(since, now)}{at}.", tone)
+
+
+def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) -> Line:
+    """The headline of an active recovery. A gang that fits on no node is not being started, whatever its
+    phase says."""
+    words, tone = PHASE_WORDS[status.phase]
+    said = one_line(status.message).rstrip(".")
+    if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
+        why = ranks.waits or said
+        return Line(f"{after}it waits for nodes with room{for_now}" + (f": {why}." if why else "."), Tone.BAD)
+    if status.phase is Phase.BLOCKED:
+        reason = f" ({status.reason})" if status.reason else ""
+        return Line(f"{after}{words}{reason}{for_now}" + (f": {said}." if said else "."), tone)
+    if status.phase is Phase.RESUMING and ranks.known:
+        return Line(f"{after}{words}{for_now}: {ranks.running} of {ranks.size} ranks run.", tone)
+    return Line(f"{after}{words}{for_now}.", tone)
+
+
+def section(recovery: Recovery, now: datetime) -> Section:
+    status = recovery.status
+    words, tone = PHASE_WORDS[status.phase]
+    lines = [Line(one_line(status.message) or words, tone)]
+    lines += _causes(status)
+    if status.phases:
+        attempt = f" of attempt {status.attempt}" if status.attempt > 1 else ""
+        lines.append(Line(f"phases{attempt}: {_phases(status, now, active=recovery.active)}"))
+    if status.avoid_nodes:
+        lines.append(Line(f"excluded nodes: {some(status.avoid_nodes)}"))
+    if status.suspects:
+        lines.append(Line(f"suspected nodes, used only if no other node has room: {some(status.suspects)}"))
+    if status.checkpoint is not None:
+        lines += _checkpoint(status.checkpoint)
+    lines += _known_issues(status)
+    lines += _steps(status)
+    for condition in status.conditions:
+        if meaning := explained(condition.reason):
+            lines += [Line(f"{condition.reason}: {meaning}", Tone.WAITING)]
+        if condition.message and condition.message != status.message:
+            lines.append(Line(one_line(condition.message), Tone.DETAIL))
+    if status.reason and (meaning := explained(status.reason)):
+        lines.append(Line(f"{status.reason}: {meaning}", tone))
+    if status.failed_log is not None:
+        log = status.failed_log
+        whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
+        if log.first_error:
+            lines.append(Line(f"the first error in {whose}: {one_line(log.first_error)}"))
+        unsaid = "" if log.first_error else ", which shows no error from before the stop"
+        lines.append(Line(f"the end of {whose}{unsaid}:"))
+        lines += [Line(text, Tone.DETAIL) for text in printable(log.tail).splitlines()[-12:]]
+    title = f"Recovery {recovery.spec.number}: {recovery.metadata.name} ({status.phase})"
+    return Section(title, tuple(lines))
+
+
+def _causes(status: RecoveryStatus) -> Iterable[Line]:
+    for cause in status.causes:
+        joined = "" if cause.attempt == 1 else f" (attempt {cause.attempt})"
+        yield Line(f"because {one_line(cause.summary) or FAULTS[cause.fault]}{joined}")
+
+
+def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
+    """`Stopping 0.4 s, Choosing 1.2 s, ...`: how long each took in this attempt; the present one so far."""
+    these = [p for p in status.phases if p.attempt == status.attempt] or status.phases
+    took = [f"{p.phase} {duration((after.at - p.at).total_seconds())}" for p, after in pairwise(these)]
+    last = these[-1]
+    so_far = f" {duration((now - last.at).total_seconds())} so far" if active else f" at {clock(last.at)}"
+    return ", ".join([*took, f"{last.phase}{so_far}"])
+
+
+def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
+    if choice.verified:
+        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}")
+        if choice.reason:
+            yield Line(one_line(choice.reason), Tone.DETAIL)
+    else:
+        yield Line(
+            f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"
+        )
+    if choice.digests:
+        yield Line(one_line(choice.digests), Tone.DETAIL)
+    yield from (Line(f"repaired: {one_line(change)}") for change in choice.repaired)
+    if choice.tracker:
+        yield Line(f"{one_line(choice.tracker)}; {REPAIR}: tracker on the job lets Rekindle rewrite it")
+    if choice.unfound:
+        yield Line(one_line(choice.unfound), Tone.BAD)
+    if choice.scan_s is not None:
+        cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
+        yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
+    for rejected in choice.rejected:
+        yield Line(f"not step {rejected.step} ({rejected.path}): {one_line(rejected.reason)}", Tone.DETAIL)
+
+
+def _known_issues(status: RecoveryStatus) -> Iterable[Line]:
+    for use in status.recipes:
+        tone = Tone.BAD if use.outcome in (RecipeOutcome.HELD, RecipeOutcome.GAVE_UP) else Tone.WAITING
+        attempt = f" (attempt {use.attempt})" if use.attempt > 1 else ""
+        yield Line(f"known issue {use.name}{attempt}: {one_line(use.message)}", tone)
+        yield Line(f"seen: {one_line(use.seen)}", Tone.DETAIL)
+        if use.advice:
+            yield Line(f"advice to its owner: {one_line(use.advice)}", Tone.DETAIL)
+
+
+def _steps(status: RecoveryStatus) -> Iterable[Line]:
+    if status.resumed_step is not None:
+        before = f"; it had reached step {status.last_step}" if status.last_step is not None else ""
+        yield Line(f"its first step after the resume was {status.resumed_step}{before}", Tone.GOOD)
+    if status.lost_steps is not None:
+        cost = (
+            f", {status.lost_gpu_s:.0f} GPU-seconds without progress" if status.lost_gpu_s is not None else ""
+        )
+        yield Line(f"lost {counted(status.lost_steps, 'step')}{cost}")
+    if status.totals is not None and status.totals.recoveries > 1:
+        total = status.totals
+        yield Line(
+            f"so far {counted(total.recoveries, 'recovery', 'recoveries')} of this job lost "
+            f"{counted(total.lost_steps, 'step')} and {total.lost_gpu_s:.0f} GPU-seconds"
+        )
+
+
+def earlier(recoveries: Sequence[Recovery], now: datetime) -> tuple[Line, ...]:
+    return tuple(
+        Line(f"{ago(r.spec.detected_at, now)}: {r.metadata.name}, {FAULTS[r.spec.fault]}, {r.status.phase}")
+        for r in recoveries
+    )

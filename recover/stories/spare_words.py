@@ -1,0 +1,46 @@
+"""What a spare node does at present, and what would change it. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recover.model import Node
+from recover.stories.words import Line, Tone, ago, one_line
+from recover.triage.spare_node import SPARE, Spare, spare_of
+
+__all__ = ["FREE", "as_a_spare", "in_short"]
+
+FREE = "free"
+
+
+def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
+    """Nothing of a node that nobody has called a spare."""
+    spare = spare_of(node) if node is not None else None
+    if spare is None:
+        return ()
+    if spare.lent:
+        since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
+        out = spare.instead_of or "a node"
+        text = f"let in{since} in place of {out} ({spare.incident}); kept free again when that is back"
+        return (Line(one_line(text), Tone.WAITING),)
+    if spare.in_reserve:
+        return (Line(f"kept free by the taint {SPARE} until a node of its pool is out", Tone.GOOD),)
+    if spare.taken:
+        again = f"kubectl taint node {spare.name} {SPARE}=true:NoSchedule"
+        text = f"in service, since somebody took the taint {SPARE} off; to keep it free again: {again}"
+        return (Line(one_line(text), Tone.WAITING),)
+    if spare.labelled:
+        return (Line("called a spare by its label; it is not kept free yet", Tone.WAITING),)
+    return (Line("no spare any more; our annotations go in mode recover", Tone.WAITING),)
+
+
+def in_short(spare: Spare, trouble: str, now: datetime) -> str:
+    """For `rekindle status`. `trouble` is why the node would not be let in, if anything."""
+    if spare.lent:
+        since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
+        return one_line(f"lent{since} for {spare.instead_of or 'a node'} ({spare.incident})")
+    if spare.taken:
+        return "in service, since somebody took the taint off"
+    if not spare.in_reserve:
+        return "not kept free yet"
+    return f"of no use now: {trouble}" if trouble else FREE

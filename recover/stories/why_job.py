@@ -1,0 +1,169 @@
+"""Why a job is as it is: a story in plain words, from the API objects alone. Pure.
+
+It goes as the facts did: what was seen, who is to blame, what was decided and what was not, what was done to
+the job, and what a person can do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+from recover.api import ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
+from recover.k8s.kinds import INCIDENTS, RECOVERIES
+from recover.model.left_stopped import is_left_stopped, words
+from recover.policy.commands import enabled_by, name_of, started_by, target_of
+from recover.policy.consent import OptIn
+from recover.stories.around import Around
+from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.job_state import Job, consent
+from recover.stories.job_steps import steps_for_job, steps_for_recovery
+from recover.stories.node_steps import steps_for_node
+from recover.stories.recovery_words import earlier, headline, section
+from recover.stories.waiting_ranks import Ranks, ranks_of
+from recover.stories.words import Command, Line, Section, Story, Tone, explained, one_line
+
+__all__ = ["Job", "why_job"]
+
+_ON_NODES = ("quarantine-node", "lift-spare", "repair-node")
+
+
+def why_job(
+    job: Job,
+    recoveries: Iterable[Recovery],
+    incidents: Iterable[Incident],
+    now: datetime,
+    around: Around = Around(),  # noqa: B008 - frozen
+) -> Story:
+    """The story of one job; recoveries and incidents of others are left out."""
+    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
+    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
+    causes = {name for r in mine for name in r.cause_names}
+    known = list(incidents)
+    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
+    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
+    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
+    ranks = ranks_of(job.gang, around)
+
+    sections = [
+        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
+        Section("What was seen", seen(about, now)),
+        Section("Who is to blame", blame(about)),
+        Section("What was decided", decided(decisions, now)),
+        *(section(r, now) for r in mine[:TOLD_MAX]),
+        Section("Earlier recoveries", earlier(mine[TOLD_MAX:], now)),
+        Section("What its ranks wait for", ranks.lines),
+        Section("What to do next", _next_steps(job, mine, about, around, now)),
+    ]
+    return Story(
+        subject=str(job.ref),
+        verdict=_verdict(job, mine, about, decisions, ranks, now, around.hidden),
+        sections=tuple(one for one in sections if one.lines),
+        commands=_commands(job, mine, about, around),
+    )
+
+
+def _is_same(one: GangRef, other: GangRef) -> bool:
+    """By name, not by uid: a job that was deleted and submitted again keeps its story."""
+    return (one.kind, one.namespace, one.name) == (other.kind, other.namespace, other.name)
+
+
+def _concerns(incident: Incident, ref: GangRef, causes: set[str]) -> bool:
+    gang = incident.spec.gang
+    return (
+        incident.metadata.name in causes
+        or (gang is not None and _is_same(gang, ref))
+        or any(_is_same(victim, ref) for victim in incident.status.victims)
+    )
+
+
+def _is_about(action: ActionRecord, ref: GangRef) -> bool:
+    """Acts on nodes concern everybody who ran there; acts on another job do not."""
+    return action.action in _ON_NODES or action.target == str(ref)
+
+
+def _verdict(
+    job: Job,
+    mine: Sequence[Recovery],
+    about: Sequence[Incident],
+    decisions: Sequence[ActionRecord],
+    ranks: Ranks,
+    now: datetime,
+    hidden: Collection[str],
+) -> Line:
+    gone = "" if job.gang is not None else f" {job.absence.of(job.ref)}"
+    left = _left_stopped(job, mine, hidden)
+    if left is not None:
+        return left
+    if mine:
+        told = headline(mine[0], ranks, now)
+        return Line(told.text + gone, told.tone)
+    if job.gang is not None and job.gang.terminal is not None:
+        ended = "completed" if job.gang.terminal.succeeded else "was failed for good by its framework"
+        return Line(f"The job {ended}; Rekindle did nothing to it.")
+    untouched = [a for a in decisions if a.action == "restart-gang" and a.outcome is not Outcome.DONE]
+    if untouched:
+        last = max(untouched, key=lambda a: a.at)
+        did = "would restart it" if last.outcome is Outcome.WOULD else "left it alone"
+        return Line(f"Rekindle {did} ({last.reason}). {explained(last.reason)}{gone}", Tone.WAITING)
+    if about:
+        return Line(f"A fault concerns it, and nothing was done to the job so far.{gone}", Tone.WAITING)
+    if INCIDENTS.plural in hidden or RECOVERIES.plural in hidden:
+        return Line(f"You may read nothing that concerns this job. {consent(job)}")
+    return Line(f"Nothing that concerns this job was seen, and nothing was done to it. {consent(job)}")
+
+
+def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -> Line | None:
+    """The line for a job that is stopped by a recovery which was deleted, or which may not be read."""
+    gang = job.gang
+    mark = gang.mark if gang is not None and is_left_stopped(gang) else None
+    if gang is None or mark is None or mark.recovery in {r.metadata.name for r in mine}:
+        return None
+    if RECOVERIES.plural in hidden:
+        return Line(
+            f"Rekindle has stopped this job. Recovery {mark.recovery} says why, and you may not read it.",
+            Tone.WAITING,
+        )
+    return Line(f"{words(gang, mark)}.", Tone.BAD)
+
+
+def _next_steps(
+    job: Job, mine: Sequence[Recovery], about: Sequence[Incident], around: Around, now: datetime
+) -> tuple[Line, ...]:
+    """Lists each step once. A closed Incident leaves nothing to do."""
+    steps = list(steps_for_recovery(mine[0], job, around, now)) if mine else []
+    for incident in about[:TOLD_MAX]:
+        if incident.status.phase is not IncidentPhase.OPEN or incident.status.superseded_by:
+            continue
+        for action in incident.status.actions:
+            if action.outcome is Outcome.DONE or not _is_about(action, job.ref):
+                continue
+            if action.action in _ON_NODES:
+                steps += steps_for_node(action, incident, around, now)
+            elif not (mine and mine[0].active):
+                steps += steps_for_job(action, incident, job, around, now)
+    left = _left_stopped(job, mine, around.hidden)
+    if left is not None and left.tone is Tone.BAD:
+        steps = [f"To start the job: `{started_by(job.ref)}`.", *steps]
+    return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _commands(
+    job: Job, mine: Sequence[Recovery], about: Sequence[Incident], around: Around
+) -> tuple[Command, ...]:
+    ref = job.ref
+    commands: list[Command] = []
+    if mine:
+        name = mine[0].metadata.name
+        commands.append(
+            Command(f"kubectl describe recovery -n {ref.namespace} {name}", "the recovery as stored")
+        )
+    nodes = dict.fromkeys(i.status.blamed_node for i in about if i.status.blamed_node)
+    commands += [Command(f"rekindle why node/{n}", "why that node was blamed") for n in list(nodes)[:2]]
+    if job.gang is not None and job.consent in (OptIn.OBSERVE, OptIn.DISABLED):
+        commands += [Command(run, "let it be restarted") for run in enabled_by(ref, job.gang)]
+    if job.gang is not None and mine and mine[0].active:
+        commands.append(Command(f"kubectl annotate {target_of(ref)} rekindle.dev/hold=true", "freeze it"))
+    if job.gang is not None:
+        commands.append(Command(f"rekindle doctor {name_of(ref)}", "what would not work at its next fault"))
+    return (*commands, Command("rekindle status", "the whole cluster"))

@@ -1,0 +1,306 @@
+"""Why a node is as it is: what its agent found and sees, and what was decided about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+
+from detectors.wire.contract import (
+    Coverage,
+    CoverageState,
+    Finding,
+    NodeHealth,
+    PodProgress,
+    Severity,
+    SubjectKind,
+)
+from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
+from recover.api.reasons import Reason
+from recover.diagnose.answered import answers
+from recover.diagnose.coverage import FAMILIES, silence_of
+from recover.diagnose.what_counts import is_proof, open_findings
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
+from recover.model import AgentPod, Node
+from recover.policy.commands import UNHOLD, cordon, why
+from recover.policy.consent import held
+from recover.stories.annotations import misread_on_node
+from recover.stories.around import Around
+from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.node_steps import repair_steps, steps_for_node
+from recover.stories.repair_words import repairs
+from recover.stories.spare_words import as_a_spare
+from recover.stories.words import (
+    FAULTS,
+    ORIGINS,
+    SOURCES,
+    Command,
+    Line,
+    Section,
+    Story,
+    Tone,
+    ago,
+    counted,
+    duration,
+    one_line,
+    some,
+)
+from recover.triage.quarantine import undone_by
+
+__all__ = ["is_current", "why_node"]
+
+
+def why_node(
+    name: str,
+    node: Node | None,
+    health: NodeHealth | None,
+    incidents: Iterable[Incident],
+    now: datetime,
+    *,
+    hidden: Collection[str] = (),
+    agents: Mapping[str, AgentPod] | None = None,
+) -> Story:
+    """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
+    their plural) nothing is known. `agents` is None where they are no pods, or cannot be read."""
+    about = newest_first(
+        i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+    )
+    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    decisions += [_kept_from(name, i) for i in about[:TOLD_MAX] if name in i.status.members]
+    misread = misread_on_node(node) if node is not None else ()
+    sections = [
+        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
+        Section("What its agent found", _findings(health, now, hidden)),
+        Section("What its agent can see", _coverage(name, health, agents, now)),
+        Section("Training on it", _training(health, now)),
+        Section("As a spare", as_a_spare(node, now)),
+        Section("Incidents", seen(about, now)),
+        Section("Who is to blame", blame(about)),
+        Section("What was decided", decided(decisions, now)),
+        Section("How it is mended", repairs(about, now)),
+        Section("What to do next", _next_steps(name, node, about, now, hidden)),
+    ]
+    return Story(
+        subject=f"Node {name}",
+        verdict=_node_verdict(node, health, now, _missing(node, about, hidden), hidden),
+        sections=tuple(section for section in sections if section.lines),
+        commands=_node_commands(name, node, health, about, now),
+    )
+
+
+def _next_steps(
+    name: str, node: Node | None, about: Sequence[Incident], now: datetime, hidden: Collection[str]
+) -> tuple[Line, ...]:
+    """Lists each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
+    around = Around(nodes={name: node} if node is not None else {}, hidden=hidden)
+    if node is None and NODES.plural not in hidden:
+        return ()
+    steps: list[str] = []
+    for incident in about[:TOLD_MAX]:
+        is_open = incident.status.phase is IncidentPhase.OPEN and not incident.status.superseded_by
+        for action in incident.status.actions if is_open else ():
+            if action.outcome is Outcome.DONE:
+                continue
+            if action.target == name:
+                steps += steps_for_node(action, incident, around, now)
+            steps += [
+                f"See what to do about {victim}: `{why(victim)}`."
+                for victim in incident.status.victims
+                if action.target == str(victim)
+            ]
+        steps += repair_steps(incident, around, now)
+        if is_open and name in incident.status.members:
+            steps += steps_for_node(_kept_from(name, incident), incident, around, now)
+    return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _kept_from(name: str, incident: Incident) -> ActionRecord:
+    """The record that the brake's Incident implies for each of its nodes: the node was not quarantined."""
+    return ActionRecord(
+        at=incident.spec.detected_at,
+        action="quarantine-node",
+        target=name,
+        outcome=Outcome.REFUSED,
+        reason=Reason.FLEET_BRAKE,
+        message=incident.status.summary,
+    )
+
+
+def is_current(finding: Finding, health: NodeHealth) -> bool:
+    """Open, of this boot, and more than a note."""
+    return (
+        finding.cleared_at is None
+        and finding.severity is not Severity.INFO
+        and finding.boot_id == health.status.boot_id
+    )
+
+
+def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[str]) -> str:
+    """Where somebody has deleted the Incident that a node is out for, and no controller has looked yet."""
+    if node is None or node.quarantine is None or INCIDENTS.plural in hidden:
+        return ""
+    if any(incident.metadata.name == node.quarantine.incident for incident in about):
+        return ""
+    return " That Incident does not exist: the controller creates it again, and the node stays out."
+
+
+def _node_verdict(
+    node: Node | None, health: NodeHealth | None, now: datetime, missing: str, hidden: Collection[str]
+) -> Line:
+    if node is not None and node.quarantine is not None:
+        q = node.quarantine
+        how = "cordoned and tainted" if q.cordoned else "tainted"
+        said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
+        return Line(said + missing, Tone.BAD)
+    if node is None and NODES.plural in hidden:
+        return Line("You may not read nodes; the rest of this answer comes from other objects.", Tone.WAITING)
+    if node is None:
+        return Line(
+            "There is no such Node any more; the rest of this answer comes from other objects.", Tone.WAITING
+        )
+    if not node.ready:
+        since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
+        return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
+    current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
+    if current:
+        codes = some(dict.fromkeys(f.code for f in current))
+        return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
+    if node.unschedulable:
+        return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
+    if health is None and NODEHEALTHS.plural in hidden:
+        return Line("Faults of this node are not shown: you may not read NodeHealths.", Tone.WAITING)
+    if health is None:
+        return Line("No agent reports for it, so Rekindle is blind there.", Tone.WAITING)
+    blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
+    if blind:
+        return Line(f"No fault is known, but its agent cannot read: {some(blind)}.", Tone.WAITING)
+    return Line("No fault is known.", Tone.GOOD)
+
+
+def _findings(health: NodeHealth | None, now: datetime, hidden: Collection[str]) -> tuple[Line, ...]:
+    if health is None and NODEHEALTHS.plural in hidden:
+        return (Line("not shown: you may not read NodeHealths", Tone.WAITING),)
+    if health is None:
+        return (Line("no NodeHealth: no agent has reported for this node", Tone.WAITING),)
+    lines: list[Line] = []
+    for finding in sorted(health.status.findings, key=lambda f: f.last_seen, reverse=True):
+        lines += _finding(finding, health, now)
+    lines += [
+        Line(f"{f.code} {counted(f.count, 'more time')}, last {ago(f.last_seen, now)}", Tone.DETAIL)
+        for f in health.status.folded
+    ]
+    return tuple(lines) or (Line("nothing", Tone.GOOD),)
+
+
+def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Line]:
+    where = finding.subject.pci or finding.subject.device
+    times = f", {finding.count} times" if finding.count > 1 else ""
+    state, tone = "", Tone.BAD
+    if finding.cleared_at is not None:
+        state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
+    elif finding.boot_id != health.status.boot_id:
+        state, tone = "; from an earlier boot, so it no longer counts", Tone.PLAIN
+    elif finding.severity is Severity.INFO:
+        state, tone = "; a note, never acted upon", Tone.PLAIN
+    yield Line(
+        f"{ago(finding.first_seen, now)}: {finding.code}, {FAULTS[finding.fault]}"
+        + (f" ({where})" if where else "")
+        + f", says {ORIGINS[finding.origin]}{times}{state}",
+        tone,
+    )
+    if finding.chain:
+        yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
+    if tone is Tone.BAD and (line := _holders(finding, health)):
+        yield Line(line, Tone.DETAIL)
+    if finding.evidence:
+        yield Line(one_line(finding.evidence), Tone.DETAIL)
+    if tone is Tone.BAD:
+        yield Line(f"its source recommends: {finding.remedy.replace('-', ' ')}", Tone.DETAIL)
+
+
+def _holders(finding: Finding, health: NodeHealth) -> str:
+    """Who holds the broken device; nothing where the fault is the node's."""
+    if finding.subject.kind is not SubjectKind.DEVICE:
+        return ""
+    devices = health.status.devices
+    broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
+    if broken is None or not any(device.pods for device in devices):
+        return "which pods hold that GPU is not known: each GPU pod of the node may"
+    if not broken.pods:
+        return "no pod is known to hold that GPU"
+    return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
+
+
+def _coverage(
+    name: str, health: NodeHealth | None, agents: Mapping[str, AgentPod] | None, now: datetime
+) -> tuple[Line, ...]:
+    if health is None:
+        return ()
+    unused = (
+        Line(f"catalogue: not used: {one_line(p)}", Tone.WAITING) for p in health.status.catalogue_problems
+    )
+    silent = silence_of(name, health, agents, now)
+    if silent is not None:
+        last = f"; it last wrote {ago(health.status.observed_at, now)}" if health.status.observed_at else ""
+        return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
+    return (*(_covered(c, now) for c in health.status.coverage), *unused)
+
+
+def _covered(coverage: Coverage, now: datetime) -> Line:
+    since = duration((now - coverage.since).total_seconds())
+    why = f": {one_line(coverage.why)}" if coverage.why else ""
+    if coverage.state is CoverageState.COVERED:
+        what = (
+            f", for faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
+            if coverage.families
+            else ""
+        )
+        said = f"{SOURCES[coverage.source]}: read since {since}{what}{why}"
+        return Line(said, Tone.WAITING if why else Tone.GOOD)
+    return Line(f"{SOURCES[coverage.source]}: blind since {since}{why}", Tone.WAITING)
+
+
+def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
+    return tuple(_progress(p, now) for p in health.status.pods) if health is not None else ()
+
+
+def _progress(pod: PodProgress, now: datetime) -> Line:
+    step = f" at step {pod.last_step}" if pod.last_step is not None else ""
+    pace = f", {duration(pod.median_step_s)} a step" if pod.median_step_s else ""
+    error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
+    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step} {ago(pod.at, now)}{pace}{error}")
+
+
+def _node_commands(
+    name: str, node: Node | None, health: NodeHealth | None, about: Sequence[Incident], now: datetime
+) -> tuple[Command, ...]:
+    commands: list[Command] = []
+    if about:
+        commands.append(
+            Command(f"kubectl describe incident {about[0].metadata.name}", "the evidence as stored")
+        )
+        commands += [
+            Command(why(victim), "what became of that job") for victim in about[0].status.victims[:2]
+        ]
+    if node is not None:
+        commands.append(_for_its_state(node, health, now))
+    return (*commands, Command("rekindle status", "the whole cluster"))
+
+
+def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Command:
+    """The one command that a person may want for a node as it is now."""
+    name = node.name
+    is_broken = any(map(is_proof, open_findings(node, health, answers(node), now)))
+    if node.quarantine is not None:
+        first = "once it is mended, " if is_broken or not node.ready else ""
+        undo = undone_by(name, node.quarantine)
+        return Command(undo, f"{first}release it: Rekindle remembers that a person did")
+    if not node.ready:
+        return Command(f"kubectl describe node {name}", "since when Kubernetes has not heard from it")
+    if node.unschedulable:
+        first = "once it is mended, " if is_broken else ""
+        return Command(f"kubectl uncordon {name}", f"{first}let new pods in again")
+    if held(node.annotations, now) is not None:
+        return Command(f"kubectl annotate node {name} {UNHOLD}", "let Rekindle act on it again")
+    if is_broken:
+        return Command(cordon(name), "take it out of service yourself")
+    return Command(f"kubectl annotate node {name} rekindle.dev/hold=true", "keep Rekindle from touching it")

@@ -1,0 +1,32 @@
+"""Nodes that some object names and that are not in the cache: they are read live before anything is decided
+from their absence. Pure.
+
+Watches of pods and of Nodes are independent. A pod may be seen before its Node that has just joined, and a
+watch of Nodes may be broken for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recover.api import IncidentPhase
+from recover.k8s.kinds import NODES
+from recover.model import World
+from recover.model.actions import ConfirmGone
+
+__all__ = ["unconfirmed"]
+
+
+def unconfirmed(world: World) -> Iterator[ConfirmGone]:
+    """Returns the live reads that are needed now. Each read is asked for until it is answered, and then no
+    more."""
+    named = set(world.gangs_on)
+    for recovery in world.recoveries.values():
+        named |= set(recovery.nodes) if recovery.active else set()
+    for incident in world.incidents.values():
+        repair = incident.status.repair
+        if incident.status.phase is IncidentPhase.OPEN or (repair is not None and repair.active):
+            named.add(incident.spec.node)
+    for name in sorted(named - world.nodes.keys()):
+        if name and world.is_unsure_of_node(name):
+            yield ConfirmGone(what="confirm-node-gone", resource=NODES, name=name)

@@ -1,0 +1,167 @@
+"""Known issues of workloads that Rekindle does not change: their owners are told what to change. Pure.
+
+Deployments and other owners outside the gang kinds, and gangs that may not be touched. Beside diagnose/, for
+plan.py: an Incident and an Event with the exact change, never a write to the workload.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from detectors.text.log_template import Line, line_of
+from detectors.text.sizes import parse_size
+from detectors.wire.contract import PodProgress
+from recover.api import GangRef
+from recover.api.reasons import Reason
+from recover.api.recipe_spec import Recipe
+from recover.diagnose.apart import Apart
+from recover.diagnose.diagnosis import fingerprint
+from recover.k8s.bodies import regarding, shortened
+from recover.model import Node, Pod, World
+from recover.model.containers import training
+from recover.recipes.gang_evidence import lines_of, of_container
+from recover.recipes.match import Evidence, Matched, match, templates_of
+from recover.recipes.templates import fill
+from recover.recipes.values import parse_version
+from recover.triage.guard import Allowed, Denied, may_touch
+
+__all__ = ["Advice", "advise"]
+
+_ALIKE_MAX = 4
+"""Of one owner's pods with the same issues so many are looked at: a thousand replicas say the same."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """One known issue of one owner. `name` is the Incident's, the same at every look."""
+
+    name: str
+    recipe: Recipe
+    owner: GangRef
+    pod: Pod
+    at: datetime
+    summary: str
+    words: str
+    reason: Reason
+    why_not: str
+
+
+def advise(world: World, now: datetime, apart: Apart) -> list[Advice]:
+    """One for each recipe and owner, of the first pod that shows it."""
+    found: dict[str, Advice] = {}
+    asked: Counter[tuple[str, frozenset[str]]] = Counter()
+    for name, health in world.health.items():
+        node = world.nodes.get(name)
+        for progress in health.status.pods:
+            issues = frozenset(line.signature for line in progress.known_lines if line.issue)
+            if node is None or not issues:
+                continue
+            for uid, pod in _pods(world, node, progress):
+                asked[uid, issues] += 1
+                if asked[uid, issues] > _ALIKE_MAX:
+                    continue
+                with apart(regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)):
+                    for advice in _of_pod(world, node, progress, pod, now):
+                        found.setdefault(advice.name, advice)
+    return [found[name] for name in sorted(found)]
+
+
+def _pods(world: World, node: Node, progress: PodProgress) -> Iterator[tuple[str, Pod]]:
+    """The uid of its owner or gang, and the pod. None of one that the API server no longer has."""
+    for uid in world.gangs_on.get(node.name, ()):
+        pod = world.pods_of.get(uid, {}).get(progress.uid)
+        if pod is not None:
+            yield uid, pod
+
+
+def _of_pod(world: World, node: Node, progress: PodProgress, pod: Pod, now: datetime) -> Iterator[Advice]:
+    gang = world.gangs.get(pod.owner_uid)
+    if gang is None and pod.outsider is not None:
+        owner = pod.outsider.owner
+        no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
+        yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
+    elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
+        verdict = may_touch(world, gang, now)
+        if not isinstance(verdict, Allowed):
+            containers = [one for t in gang.templates.values() for one in training(t.containers)]
+            yield from _fitting(world, node, progress, pod, gang.ref, containers, gang.annotations, verdict)
+
+
+def _fitting(
+    world: World,
+    node: Node,
+    progress: PodProgress,
+    pod: Pod,
+    owner: GangRef,
+    containers: Sequence[Mapping[str, object]],
+    annotations: Mapping[str, str],
+    no: Denied,
+) -> Iterator[Advice]:
+    seen = Evidence(
+        lines=tuple(lines_of([progress])),
+        signals=frozenset([progress.first_error.code] if progress.first_error else []),
+    )
+    known = [
+        of_container(
+            one,
+            seen,
+            node,
+            kind=owner.kind,
+            annotations=annotations,
+            free_bytes=progress.free_device_bytes,
+        )
+        for one in containers
+    ]
+    lines = [(line_of(line.text), line.at) for line in progress.known_lines]
+    for recipe in world.recipes.values():
+        at = _shown_at(recipe, lines)
+        if at is None:
+            continue
+        answers = (match(recipe, evidence) for evidence in known)
+        fitting = next((answer for answer in answers if isinstance(answer, Matched)), None)
+        if fitting is not None:
+            yield _advice(fitting, at, pod, owner, no)
+
+
+def _shown_at(recipe: Recipe, lines: Sequence[tuple[Line, datetime]]) -> datetime | None:
+    """Of the first line that shows the issue. Without one nothing tells that this workload has failed: it is
+    no issue what it asks for. Asked before all else, since a thousand replicas may say the same."""
+    templates = list(templates_of(recipe))
+    return next((at for line, at in lines if any(one.find(line) is not None for one in templates)), None)
+
+
+def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied) -> Advice:
+    recipe = fitting.recipe
+    variables = ", ".join(f"{name}={value}" for name, value in recipe.change.env.items())
+    advice = fill(recipe.change.advise, _figures(fitting.captured)) or f"Set {variables} in the template."
+    return Advice(
+        name=f"{shortened(owner.name, 180)}-known-issue-{fingerprint(owner.uid, recipe.name)}",
+        recipe=recipe,
+        owner=owner,
+        pod=pod,
+        at=at,
+        summary=f"{_called(pod, owner)}: {recipe.title} ({recipe.name}, seen in {pod.name})",
+        words=advice,
+        reason=no.reason,
+        why_not=no.message,
+    )
+
+
+def _figures(captured: Mapping[str, str]) -> dict[str, str]:
+    """Incidents are read by all tenants, so no text of a log stands there; versions and sizes may."""
+    return {
+        name: value
+        for name, value in captured.items()
+        if parse_version(value) is not None or parse_size(value) is not None
+    }
+
+
+def _called(pod: Pod, owner: GangRef) -> str:
+    """A ReplicaSet by the name that people know: its Deployment's."""
+    of_pods = pod.labels.get("pod-template-hash", "")
+    if owner.kind == "ReplicaSet" and of_pods and owner.name.endswith(f"-{of_pods}"):
+        return f"Deployment {owner.namespace}/{owner.name.removesuffix(f'-{of_pods}')}"
+    return str(owner)

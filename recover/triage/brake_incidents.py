@@ -1,0 +1,78 @@
+"""The Incident of a tripped brake: one for a fault of many nodes, which names the nodes that were not acted
+on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from detectors.wire.contract import Fault
+from recover.api import ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.diagnose.diagnosis import Diagnosis, fingerprint
+from recover.model import World
+from recover.model.actions import Action
+from recover.triage.guard import BRAKE, RESTART_GANG, Brake, is_brake
+from recover.triage.incidents import VICTIMS_MAX, close, create, merged_records, update
+
+__all__ = ["HeldBack", "brakes"]
+
+MEMBERS_MAX = 4096
+
+
+class HeldBack(msgspec.Struct, frozen=True):
+    """A node's fault that was not acted on because of the brake, and the acts that were refused."""
+
+    diagnosis: Diagnosis
+    records: list[ActionRecord]
+
+
+def brakes(
+    world: World, tripped: Iterable[Brake], held_back: Mapping[Fault, Sequence[HeldBack]], now: datetime
+) -> Iterator[Action]:
+    """Writes the Incident of each tripped brake, which is open while the brake is in force. Its members are
+    the nodes that were not acted on because of the brake, so a fault of a thousand nodes is one Incident."""
+    names = set()
+    for brake in tripped:
+        name = _brake_name(world, brake)
+        names.add(name)
+        found = held_back.get(brake.fault, ())
+        existing = world.incidents.get(name)
+        if existing is not None:
+            yield from update(existing, _with_members(existing.status, found), "name-members")
+        elif brake.nodes:
+            summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
+            spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
+            status = IncidentStatus(summary=summary, fault=brake.fault)
+            yield create(name, spec, _with_members(status, found))
+    for name, incident in world.incidents.items():
+        if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
+            yield from close(incident, now)
+
+
+def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> IncidentStatus:
+    """Adds the members. Of the refused acts only those on gangs are listed: the act on a node is the same for
+    each member."""
+    members = sorted({*before.members, *(one.diagnosis.node for one in found)})
+    victims = {v.uid: v for v in before.victims}
+    victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}
+    refused = [r for one in found for r in one.records if r.action == RESTART_GANG]
+    return msgspec.structs.replace(
+        before,
+        members=members[:MEMBERS_MAX],
+        victims=list(victims.values())[:VICTIMS_MAX],
+        actions=merged_records(before.actions, refused),
+    )
+
+
+def _brake_name(world: World, brake: Brake) -> str:
+    """The open incident of this fault class' brake, or a new name."""
+    for name, incident in world.incidents.items():
+        if (
+            is_brake(incident)
+            and incident.spec.fault is brake.fault
+            and incident.status.phase is IncidentPhase.OPEN
+        ):
+            return name
+    return f"{BRAKE}-{brake.fault}-{fingerprint(brake.since.isoformat())}"

@@ -1,0 +1,296 @@
+"""Does a whole gang fit on the nodes that it may use now? Pure; asked before a start, and before a stop that
+only makes sense where there is a better place.
+
+The estimate is optimistic: it never says that a gang does not fit where the scheduler could place it. Only
+accelerators are counted, since pods without any are not kept here, and every unknown counts as fitting: a
+resource that no node reports, a template whose number of ranks is not known, rules between pods, volumes.
+Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.api import Phase, Recovery, Requirement, Toleration
+from recover.api.marks import UNHEALTHY
+from recover.model import Gang, Mark, Node, Pod, PodPhase, Taint, Template, World
+from recover.model.tolerations import of_pods, of_resources, tolerates, written
+from recover.recipes.placement import carries
+from recover.triage.quarantine import out_words
+from recover.triage.spare_node import SPARE
+from recover.workloads.patches import avoiding
+
+__all__ = ["RESERVED_S", "Room", "priority_of", "room"]
+
+RESERVED_S = 60.0
+"""A gang that was just started keeps its places for this long: its pods are not bound at once."""
+_NAMED_MAX = 8
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+_Request = tuple[tuple[str, int], ...]
+
+
+class Room(msgspec.Struct, frozen=True):
+    """The places for a gang's ranks: how many are missing, and the nodes that would have had them."""
+
+    missing: int = 0
+    """Ranks without a place."""
+    size: int = 0
+    """All ranks of the gang with that request."""
+    request: str = ""
+    """Request of one such rank, for example `nvidia.com/gpu: 8`."""
+    out: tuple[tuple[str, str], ...] = ()
+    """Nodes that have what a rank asks for and cannot take the rank, each with the reason."""
+    in_use: int = 0
+    """Nodes that could take a rank if other pods had not taken their accelerators."""
+    reserved: int = 0
+    """Places that are kept for other gangs, which were started a moment ago."""
+
+    @property
+    def fits(self) -> bool:
+        return not self.missing
+
+    @property
+    def words(self) -> str:
+        """The missing places in words, which change only with the number of ranks and the nodes that are
+        out."""
+        ranks = f"{self.missing} of {self.size} ranks" if self.size > 1 else "the rank"
+        verb = "have" if self.missing > 1 else "has"
+        named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
+        more = len(self.out) - _NAMED_MAX
+        named += f"; and {more} more" if more > 0 else ""
+        return f"{ranks} {verb} no place ({self.request} each)" + (f". Out: {named}" if named else "")
+
+
+def room(
+    world: World,
+    gang: Gang,
+    now: datetime,
+    *,
+    without: Mapping[str, str] = {},
+    placed: Sequence[Requirement] = (),
+    priority: int | None = None,
+    tolerations: Sequence[Toleration] = (),
+) -> Room:
+    """The estimate for all ranks of the gang at once. The places that its own pods have now count as free for
+    it.
+
+    `without`: nodes that the gang must not use, each with the reason. `placed`: what recipes ask of its
+    nodes. `priority`: that of its pods, for a time when they are gone.
+    """
+    reported = {name for node in world.nodes.values() for name in node.capacity}
+    start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
+    groups: dict[_Request, list[tuple[Template, int]]] = {}
+    for template in gang.templates.values():
+        request = tuple((name, n) for name, n in _asked(template) if name in reported)
+        count = template.count or (gang.size if len(gang.templates) == 1 else 0)
+        if request and count:
+            groups.setdefault(request, []).append((template, count))
+    first = priority if priority is not None else priority_of(world, gang)
+    used = _used(world, gang, first) if groups else {}
+    added = written([*tolerations, *of_pods(world, gang)])
+    found = [
+        _room_of(world, gang, request, ranks, without, start, used, added, now)
+        for request, ranks in groups.items()
+    ]
+    return max(found, key=lambda one: one.missing, default=Room())
+
+
+def _room_of(
+    world: World,
+    gang: Gang,
+    request: _Request,
+    ranks: Sequence[tuple[Template, int]],
+    without: Mapping[str, str],
+    start: Mark,
+    used: Mapping[str, Mapping[str, int]],
+    added: Sequence[Mapping[str, object]],
+    now: datetime,
+) -> Room:
+    """Ranks of several templates with the same request: neither one template nor all together may lack
+    places."""
+    added = [*added, *of_resources(name for name, _ in request)]
+    rules = [(_Rules.of(template, gang, start, added), count) for template, count in ranks]
+    places, short = 0, [count for _, count in ranks]
+    out: list[tuple[str, str]] = []
+    in_use = 0
+    for node in world.nodes.values():
+        suited = [index for index, (rule, _) in enumerate(rules) if rule.suits(node)]
+        if not suited or not _slots(node.capacity, request):
+            continue
+        whys = {index: _why_out(node, rules[index][0], without, request) for index in suited}
+        if all(whys.values()):
+            out.append((node.name, whys[suited[0]]))
+            continue
+        slots = _slots(_free(node, used), request)
+        in_use += not slots
+        places += slots
+        short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
+    wanted = sum(count for _, count in ranks)
+    reserved = _reserved(world, gang, request, now) if places >= wanted else 0
+    return Room(
+        missing=min(wanted, max(0, wanted + reserved - places, *short)),
+        size=wanted,
+        request=", ".join(f"{name}: {n}" for name, n in request),
+        out=tuple(sorted(out)),
+        in_use=in_use,
+        reserved=reserved,
+    )
+
+
+def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
+    taken = used.get(node.name)
+    if not taken:
+        return node.allocatable
+    return {name: n - taken.get(name, 0) for name, n in node.allocatable.items()}
+
+
+# --- what the ranks ask for -------------------------------------------------------------------------------
+
+
+def _asked(template: Template) -> _Request:
+    """Extended resources of one rank. A quantity that is not a whole number is left out."""
+    total: dict[str, int] = {}
+    for container in template.containers:
+        match container.get("resources"):
+            case {**resources}:
+                both = {**_mapping(resources.get("requests")), **_mapping(resources.get("limits"))}
+                for name, quantity in both.items():
+                    if "/" in name and str(quantity).isdecimal():
+                        total[name] = total.get(name, 0) + int(str(quantity))
+    return tuple(sorted((name, n) for name, n in total.items() if n))
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+class _Rules(msgspec.Struct, frozen=True):
+    """Which nodes the ranks of one template may use by the template itself, without what Rekindle added."""
+
+    tolerations: tuple[Mapping[str, object], ...]
+    selector: Mapping[str, str]
+    terms: tuple[tuple[list[Requirement], list[Requirement]], ...] | None
+    """Terms on the labels and fields of a node; one of the terms must match."""
+
+    @classmethod
+    def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
+        affinity = avoiding(template.affinity, gang, start).get("nodeAffinity") or {}
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        terms = tuple(map(_term, required.get("nodeSelectorTerms", ()))) if required else None
+        return cls((*template.tolerations, *added), template.node_selector, terms)
+
+    def suits(self, node: Node) -> bool:
+        if any(node.labels.get(name) != value for name, value in self.selector.items()):
+            return False
+        return self.terms is None or any(
+            (labels or fields)  # an empty term matches no node
+            and carries(node.labels, labels)
+            and carries({"metadata.name": node.name}, fields)
+            for labels, fields in self.terms
+        )
+
+
+def _term(term: Mapping[str, object]) -> tuple[list[Requirement], list[Requirement]]:
+    return _requirements(term, "matchExpressions"), _requirements(term, "matchFields")
+
+
+def _requirements(term: Mapping[str, object], part: str) -> list[Requirement]:
+    found = term.get(part)
+    return [
+        Requirement(
+            key=str(one["key"]),
+            operator=str(one["operator"]),
+            values=[str(v) for v in one.get("values") or ()],
+        )
+        for one in (found if isinstance(found, list) else [])
+    ]
+
+
+# --- what a node offers -----------------------------------------------------------------------------------
+
+
+def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: _Request) -> str:
+    """Why the node takes no rank, whatever runs there; empty if it may take one."""
+    if node.name in without:
+        return without[node.name]
+    if not node.ready:
+        return "not ready"
+    if not _slots(node.allocatable, request):
+        short = next((name for name, n in request if node.allocatable.get(name, 0) < n), request[0][0])
+        left, whole = node.allocatable.get(short, 0), node.capacity.get(short, 0)
+        return f"only {left} of its {whole} {short} are allocatable"
+    if node.unschedulable and not tolerates(rules.tolerations, _UNSCHEDULABLE):
+        note = node.quarantine
+        return out_words(node, note.fault) if note is not None and note.cordoned else "cordoned"
+    for taint in node.taints:
+        if taint.effect != "PreferNoSchedule" and not tolerates(rules.tolerations, taint):
+            return _tainted(node, taint)
+    return ""
+
+
+def _tainted(node: Node, taint: Taint) -> str:
+    if taint.key == UNHEALTHY:
+        return out_words(node, taint.value)
+    if taint.key == SPARE:
+        return "a spare in reserve"
+    return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+
+
+def _slots(offered: Mapping[str, int], request: _Request) -> int:
+    return min(max(0, offered.get(name, 0)) // n for name, n in request)
+
+
+def _used(world: World, gang: Gang, priority: int | None) -> dict[str, dict[str, int]]:
+    """What the pods of others hold, by node and resource. Pods that end, and pods that the scheduler would
+    evict for this gang, do not count."""
+    found: dict[str, dict[str, int]] = {}
+    for uid, pods in world.pods_of.items() if priority is not None else ():
+        for pod in pods.values() if uid != gang.ref.uid else ():
+            if pod.node and pod.requests and _holds(pod, priority):
+                there = found.setdefault(pod.node, {})
+                for name, n in pod.requests:
+                    there[name] = there.get(name, 0) + n
+    return found
+
+
+def _holds(pod: Pod, priority: int | None) -> bool:
+    is_evictable = priority is None or pod.priority < priority
+    return not is_evictable and not pod.ended and pod.deleting_since is None
+
+
+def priority_of(world: World, gang: Gang) -> int | None:
+    """Priority of its pods; None if they are gone and their class is known by name only."""
+    known = [pod.priority for pod in world.pods(gang.ref.uid)]
+    if known:
+        return max(known)
+    return None if any(template.priority_class for template in gang.templates.values()) else 0
+
+
+# --- gangs that were started a moment ago -----------------------------------------------------------------
+
+
+def _reserved(world: World, gang: Gang, request: _Request, now: datetime) -> int:
+    """Ranks of other gangs with the same request that were just started and are not bound to a node yet.
+    Otherwise two gangs that wait for the same places would start together and each take half."""
+    waiting = 0
+    for recovery in world.recoveries.values():
+        other = world.gangs.get(recovery.gang_uid)
+        if other is None or other.ref.uid == gang.ref.uid or not _was_just_started(recovery, other, now):
+            continue
+        asked = [template for template in other.templates.values() if _asked(template) == request]
+        count = sum(template.count for template in asked) or (other.size if asked else 0)
+        bound = sum(1 for pod in world.pods(other.ref.uid) if pod.node and pod.phase is not PodPhase.FAILED)
+        waiting += max(0, count - bound)
+    return waiting
+
+
+def _was_just_started(recovery: Recovery, gang: Gang, now: datetime) -> bool:
+    mark, phases = gang.mark, recovery.status.phases
+    if not recovery.active or mark is None or not phases or phases[-1].phase is not Phase.RESUMING:
+        return False
+    is_ours = (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
+    return is_ours and now - phases[-1].at < timedelta(seconds=RESERVED_S)

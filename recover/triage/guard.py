@@ -1,0 +1,311 @@
+"""May we? Every disruptive act passes here, and gets a reason, never a bare no. Pure.
+
+Budgets are nested, each an absolute and a percentage, the smaller counts, at least 1. They are derived from
+API objects at each look, so a restart forgets nothing; what a plan takes counts at once for the rest of it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.wire.contract import Fault
+from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery
+from recover.api.marks import UNHEALTHY
+from recover.api.reasons import Reason
+from recover.diagnose.diagnosis import Diagnosis, Harm
+from recover.model import Gang, Node, World
+from recover.model.left_stopped import is_left_stopped
+from recover.model.left_stopped import words as left_stopped_words
+from recover.model.modes import InForce, Mode
+from recover.policy.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
+from recover.policy.faults import QuarantineLevel
+from recover.policy.settings import Budgets, Settings
+from recover.triage.attempts import annotated, began
+from recover.triage.capacity import room
+
+__all__ = [
+    "BRAKE",
+    "QUARANTINE_NODE",
+    "RESTART_GANG",
+    "Allowed",
+    "Brake",
+    "Denied",
+    "Guard",
+    "Verdict",
+    "is_brake",
+    "is_out_of_service",
+    "may_touch",
+]
+
+BRAKE = "fleet-brake"
+QUARANTINE_NODE = "quarantine-node"
+RESTART_GANG = "restart-gang"
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    pass
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Why not. `would` is set where only the mode forbids it: the act is described, not done."""
+
+    reason: Reason
+    message: str
+    would: bool = False
+
+
+Verdict = Allowed | Denied
+
+
+class Brake(msgspec.Struct, frozen=True):
+    """One fault class on too many nodes at once."""
+
+    fault: Fault
+    since: datetime
+    until: datetime
+    nodes: int
+
+    @property
+    def words(self) -> str:
+        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
+        return (
+            f"{self.fault} on {seen} since {self.since:%H:%M:%S}: too many at once to be single faults; "
+            f"nothing disruptive until {self.until:%H:%M:%S}"
+        )
+
+
+class Guard:
+    """Built for one plan from one world; `take` keeps what the plan has used up so far."""
+
+    def __init__(self, world: World, diagnoses: list[Diagnosis], settings: Settings, now: datetime) -> None:
+        self._world = world
+        self._limits = settings.budgets
+        self._window_s = settings.timing.recovery_window_s
+        self._now = now
+        self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
+        quarantined = {n.name for n in self._nodes if is_out_of_service(n)}
+        self._quarantined = quarantined | set(world.taking)
+        under_way = {("", name) for name in self._quarantined - quarantined}
+        self._recent = self._recent_quarantines() | under_way
+        self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
+
+    def _recent_quarantines(self) -> set[tuple[str, str]]:
+        """Incident and node of each recent quarantine: from the Incidents, and from the annotations of nodes
+        whose Incident is not written yet."""
+        hour_ago = self._now - timedelta(hours=1)
+        done = {
+            (name, incident.spec.node)
+            for name, incident in self._world.incidents.items()
+            if incident.status.cordoned_at is not None and incident.status.cordoned_at > hour_ago
+        }
+        marked = {
+            (node.quarantine.incident, node.name)
+            for node in self._world.nodes.values()
+            if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
+        }
+        return done | marked
+
+    # --- nodes ---------------------------------------------------------------------------------------------
+
+    def may_quarantine(self, node: Node, diagnosis: Diagnosis, level: QuarantineLevel) -> Verdict:
+        """Answers, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
+        fewer pods (PreferNoSchedule) uses none."""
+        mode = in_force_on(self._world, node)
+        if diagnosis.seen_at < mode.acting_since:
+            return _stale(diagnosis.seen_at, mode)
+        if mode.mode is Mode.OBSERVE:
+            words = f"would take {node.name} out of service{mode.because}"
+            return Denied(Reason.OBSERVE_MODE, words, would=True)
+        if why := frozen(node, self._now):
+            return Denied(Reason.HELD, why)
+        if self.brakes:
+            return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
+        if level is not QuarantineLevel.CORDON:
+            return Allowed()
+        return self.may_close(node, diagnosis.name)
+
+    def may_close(self, node: Node, incident: str) -> Verdict:
+        """The budgets alone, and on Allowed takes them: for a repair of a node that takes pods until then."""
+        exhausted = self._exhausted(node, incident)
+        if exhausted:
+            return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
+        self._quarantined.add(node.name)
+        self._recent.add((incident, node.name))
+        return Allowed()
+
+    def _exhausted(self, node: Node, incident: str) -> str:
+        """Returns the first limit that another quarantine would break, in words; empty if none. A node that
+        is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
+        taken out, although that write was never made."""
+        limits, nodes, others = self._limits, self._nodes, self._quarantined - {node.name}
+        cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
+        if len(others) + 1 > cluster:
+            return f"{len(others)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
+        for what, label, percent in (
+            ("pool", limits.pool_label, limits.pool_percent_max),
+            ("domain", limits.domain_label, None),
+        ):
+            value = node.labels.get(label)
+            if value is None:
+                continue
+            peers = [n.name for n in nodes if n.labels.get(label) == value]
+            limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)
+            out = sum(1 for name in peers if name in others)
+            if out + 1 > limit:
+                return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
+        recent = len(self._recent - {(incident, node.name)})
+        if recent + 1 > limits.quarantines_per_hour_max:
+            return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
+        return ""
+
+    # --- gangs ---------------------------------------------------------------------------------------------
+
+    def may_restart(self, diagnosis: Diagnosis, harm: Harm) -> Verdict:
+        """May this gang be stopped now, for this fault? A gang's own failure is news, also where what lies
+        behind it is older than the mode."""
+        gang, seen_at = harm.gang, max(diagnosis.seen_at, harm.failed_at or diagnosis.seen_at)
+        touch = may_touch(self._world, gang, self._now)
+        if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
+            return touch
+        mode = in_force_for(self._world, gang)
+        if seen_at < mode.acting_since and not _is_younger(harm.born_at, mode):
+            return _stale(seen_at, mode)
+        if isinstance(touch, Denied):
+            return touch
+        if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
+            return Denied(Reason.HELD, _why_suspended(gang))
+        if not harm.dead and self.brakes:
+            return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
+        if not harm.dead and harm.may_stay:
+            free = room(self._world, gang, self._now, without={diagnosis.node: "degraded"})
+            if not free.fits:
+                where = (
+                    f"{gang.ref} trains on where it is: there is no better place. Away from {diagnosis.node}"
+                )
+                return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
+        if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
+            ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"
+            return Denied(Reason.RANKS_ENDED, f"{ended}, and the others may still do so")
+        return self._within_attempts(gang)
+
+    def _within_attempts(self, gang: Gang) -> Verdict:
+        history = self._world.history(gang.ref.uid)
+        begins = self._now - timedelta(seconds=self._window_s)
+        recent = [r for r in history if began(r) > begins]
+        limit = annotated(gang.annotations, "max-recoveries", self._limits.recoveries_per_gang_max)
+        if len(recent) >= limit:
+            return Denied(
+                Reason.BUDGET_EXHAUSTED,
+                f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
+            )
+        return Allowed()
+
+
+def _why_suspended(gang: Gang) -> str:
+    if gang.mark is not None and is_left_stopped(gang):
+        return left_stopped_words(gang, gang.mark)
+    return f"{gang.suspend_writer or 'somebody'} has suspended {gang.ref}"
+
+
+def is_out_of_service(node: Node) -> bool:
+    """Whether our quarantine keeps pods off the node."""
+    note = node.quarantine
+    tainted = any((taint.key, taint.effect) == (UNHEALTHY, "NoSchedule") for taint in node.taints)
+    return note is not None and (note.cordoned or tainted)
+
+
+def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
+    """Whether the failure is younger than the mode: a pod that was created since the mode began has failed
+    since then, whatever its node's clock says. Kubernetes writes whole seconds."""
+    return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
+
+
+def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
+    """Consent, mode, holds and other owners: asked when a recovery is opened, and again before each stop."""
+    namespace = world.namespaces.get(gang.ref.namespace)
+    consent = opt_in(gang, namespace)
+    if consent is OptIn.DISABLED:
+        return Denied(Reason.NOT_OPTED_IN, f"{gang.ref} did not ask for automatic recovery")
+    mode = in_force_for(world, gang)
+    if consent is OptIn.OBSERVE or mode.mode is Mode.OBSERVE:
+        because = mode.because if mode.mode is Mode.OBSERVE else ""
+        return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}{because}", would=True)
+    if why := frozen_gang(gang, namespace, now):
+        return Denied(Reason.HELD, why)
+    if gang.unsupported:
+        return Denied(Reason.UNSUPPORTED, f"{gang.ref}: {gang.unsupported}")
+    if gang.foreign_owner:
+        return Denied(Reason.FOREIGN_OWNER, f"{gang.foreign_owner} decides when {gang.ref} runs")
+    fought = _fought(world, gang)
+    if fought is not None:
+        return Denied(
+            Reason.FOREIGN_OWNER,
+            f"Recovery {fought.metadata.name} was undone: {fought.status.message}. Once Rekindle may decide, "
+            "delete that Recovery",
+        )
+    terminal = gang.terminal
+    if terminal is not None and terminal.succeeded:
+        return Denied(Reason.TERMINAL_JOB, f"{gang.ref} has completed")
+    if terminal is not None and not may_recreate(gang.annotations):
+        return Denied(
+            Reason.TERMINAL_JOB,
+            f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
+        )
+    return Allowed()
+
+
+def _fought(world: World, gang: Gang) -> Recovery | None:
+    """The gang's last recovery, if somebody flipped its stop or start back: that is not tried twice."""
+    history = world.history(gang.ref.uid)
+    if not history:
+        return None
+    last = history[-1].status
+    return history[-1] if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None
+
+
+def _share(total: int, percent: float) -> int:
+    return max(1, int(total * percent / 100))
+
+
+def _stale(seen_at: datetime, mode: InForce) -> Denied:
+    """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it."""
+    acting = min(mode.mode, Mode.RECOVER)
+    return Denied(
+        Reason.STALE_EVIDENCE,
+        f"seen at {seen_at:%Y-%m-%d %H:%M:%S}, before {acting} mode began",
+    )
+
+
+def is_brake(incident: Incident) -> bool:
+    """An incident about no node and no gang. The name alone tells nothing: people may name a job like it."""
+    spec = incident.spec
+    return incident.metadata.name.startswith(BRAKE) and not spec.node and spec.gang is None
+
+
+def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
+    """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
+    A node counts by what its findings show now, from the time when its strongest finding was first shown, so
+    an older open Incident of the node hides nothing."""
+    window = timedelta(seconds=limits.brake_window_s)
+    accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
+    found = {}
+    struck: dict[Fault, dict[str, datetime]] = {}
+    for incident in world.incidents.values():
+        spec, status = incident.spec, incident.status
+        if is_brake(incident):
+            if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
+                found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
+        elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
+            struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
+    for diagnosis in diagnoses:
+        struck_at = diagnosis.struck_at or diagnosis.detected_at
+        if diagnosis.node and diagnosis.blame is Blame.NODE and struck_at > now - window:
+            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = struck_at
+    for fault, nodes in struck.items():
+        share = 100 * len(nodes) / max(1, accelerated)
+        if len(nodes) >= limits.brake_nodes_min and share > limits.brake_percent:
+            first, last = min(nodes.values()), max(nodes.values())
+            found[fault] = Brake(fault, first, last + window, len(nodes))
+    return sorted(found.values(), key=lambda brake: brake.fault)

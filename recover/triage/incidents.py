@@ -1,0 +1,337 @@
+"""Incident objects: opened and kept in step with the diagnosis, closed when nothing of it is left. Pure.
+
+An incident is written only when something in it changes: an idle cluster causes no writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from detectors.wire.contract import Fault, Origin
+from recover.api import (
+    ActionRecord,
+    Answered,
+    Blame,
+    Evidence,
+    Incident,
+    IncidentPhase,
+    IncidentSpec,
+    IncidentStatus,
+    Outcome,
+)
+from recover.api.reasons import EventReason, Reason
+from recover.api.repair_state import RepairPhase
+from recover.diagnose.answered import known_of
+from recover.diagnose.diagnosis import Diagnosis
+from recover.k8s.bodies import body, builtins, merge_diff, regarding
+from recover.k8s.kinds import INCIDENTS
+from recover.model import World
+from recover.model.actions import Action, Create, Emit, Patch
+from recover.policy.faults import QuarantineLevel, quarantine_level
+from recover.triage.advice import Advice
+from recover.triage.guard import QUARANTINE_NODE, RESTART_GANG, is_brake
+
+__all__ = [
+    "VICTIMS_MAX",
+    "advised",
+    "close",
+    "closings",
+    "create",
+    "explain",
+    "merged_records",
+    "missing",
+    "superseded",
+    "update",
+]
+
+APPLY_RECIPE = "apply-recipe"
+ADVICE_PER_NAMESPACE_MAX = 50
+VICTIMS_MAX = 32
+RECORDS_MAX = 24
+"""All lists of an Incident are for people. Decisions read fields of their own, or other objects."""
+
+
+def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
+    """Creates the diagnosis' incident, or brings it up to date."""
+    existing = world.incidents.get(diagnosis.name)
+    if existing is None:
+        spec = IncidentSpec(
+            fault=diagnosis.fault,
+            node=diagnosis.node,
+            gang=diagnosis.gang.ref if diagnosis.gang else None,
+            detected_at=diagnosis.detected_at,
+            boot_id=diagnosis.boot_id,
+        )
+        status = _status(IncidentStatus(), diagnosis, records)
+        yield create(diagnosis.name, spec, status)
+        yield from _announce(world, diagnosis)
+    elif existing.status.phase is IncidentPhase.OPEN:
+        yield from update(existing, _status(existing.status, diagnosis, records), "explain-incident")
+
+
+def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tuple[Action, ...]]:
+    """Tells each owner once what to change; who ignores it is not told again. Of one namespace no more than
+    so many: whoever may create pods there could crowd out all other Incidents."""
+    news = [advice for advice in found if advice.name not in world.incidents]
+    told = Counter(_advised_in(incident) for incident in world.incidents.values()) if news else Counter()
+    for advice in news:
+        told[advice.owner.namespace] += 1
+        if told[advice.owner.namespace] <= ADVICE_PER_NAMESPACE_MAX:
+            yield tuple(_advise(advice, now))
+
+
+def _advised_in(incident: Incident) -> str:
+    """The namespace whose owner it advises; empty for an Incident of another kind."""
+    is_advice = any(record.action == APPLY_RECIPE for record in incident.status.actions)
+    return next((victim.namespace for victim in incident.status.victims), "") if is_advice else ""
+
+
+def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
+    seen = Evidence(
+        at=advice.at,
+        origin=Origin.TENANT,
+        code=f"recipe-{advice.recipe.name}"[:63],
+        node=advice.pod.node,
+        pod=advice.pod.name,
+    )
+    refused = ActionRecord(
+        at=now,
+        action=APPLY_RECIPE,
+        target=str(advice.owner),
+        outcome=Outcome.REFUSED,
+        reason=advice.reason,
+        message=f"Advice to its owner: {advice.words} ({advice.why_not})"[:512],
+    )
+    status = IncidentStatus(
+        summary=advice.summary[:512],
+        blame=Blame.APPLICATION,
+        evidence=[seen],
+        victims=[advice.owner],
+        actions=[refused],
+    )
+    yield create(advice.name, IncidentSpec(fault=Fault.APPLICATION, detected_at=advice.at), status)
+    owner, pod = advice.owner, advice.pod
+    for about in (
+        regarding(owner.api_version, owner.kind, owner.name, owner.uid, owner.namespace),
+        regarding("v1", "Pod", pod.name, pod.uid, pod.namespace),
+    ):
+        yield Emit(
+            reason=EventReason.KNOWN_ISSUE,
+            message=f"{advice.summary}. {advice.words} Incident {advice.name}"[:1000],
+            regarding=about,
+            warning=True,
+            key=advice.name,
+        )
+
+
+def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
+    victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.harms)]}
+    blame = diagnosis.blame if diagnosis.settled else Blame.UNKNOWN
+    return IncidentStatus(
+        phase=IncidentPhase.OPEN,
+        summary=diagnosis.summary,
+        fault=diagnosis.fault,
+        blame=blame,
+        blamed_node=diagnosis.node if blame is Blame.NODE else "",
+        evidence=_timed(before.evidence, diagnosis.evidence),
+        suspects=list(diagnosis.suspects),
+        victims=list(victims.values())[:VICTIMS_MAX],
+        actions=merged_records(before.actions, records),
+        members=before.members,
+        cordoned_at=_cordoned_at(before, diagnosis, records),
+        superseded_by=before.superseded_by,
+        repair=before.repair,
+    )
+
+
+def _cordoned_at(
+    before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
+) -> datetime | None:
+    if any((r.action, r.reason) == (QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
+        return None  # what was said before the API server's answer
+    level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
+    if before.cordoned_at is not None or level is not QuarantineLevel.CORDON:
+        return before.cordoned_at
+    return next((r.at for r in records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None)
+
+
+def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
+    """The latest word on each act; an unchanged one keeps its time, so that nothing is written for it."""
+    latest = {(r.action, r.target): r for r in before}
+    for record in records:
+        old = latest.get((record.action, record.target))
+        if old is None or (old.outcome, old.reason) != (record.outcome, record.reason):
+            latest[(record.action, record.target)] = record
+    # What was done is kept first, and the choice is the same at every look: otherwise each would write.
+    return sorted(latest.values(), key=lambda r: r.outcome is not Outcome.DONE)[:RECORDS_MAX]
+
+
+def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
+    """A rank that was lost at a time that nobody tells keeps the time when we first saw it."""
+    seen = {(e.code, e.node, e.pod): e.at for e in before if e.pod}
+    timed = (msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found)
+    return sorted(timed, key=lambda e: e.at)
+
+
+def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
+    """The recovery is written before its incident. Where a crash came in between, and the stop has since
+    hidden the gang's own trouble, the recovery tells what the incident would have said."""
+    live = {diagnosis.name for diagnosis in found}
+    for recovery in world.recoveries.values():
+        spec = recovery.spec
+        if not recovery.active or spec.incident in live or spec.incident in world.incidents:
+            continue
+        done = ActionRecord(
+            at=now,
+            action=RESTART_GANG,
+            target=str(spec.gang),
+            outcome=Outcome.DONE,
+            message=f"Recovery {recovery.metadata.name} restarts the whole gang",
+        )
+        status = IncidentStatus(
+            summary=spec.summary,
+            blame=Blame.APPLICATION if spec.fault is Fault.APPLICATION else Blame.UNKNOWN,
+            victims=[spec.gang],
+            actions=[done],
+        )
+        about = IncidentSpec(fault=spec.fault, gang=spec.gang, detected_at=spec.detected_at)
+        yield create(spec.incident, about, status)
+
+
+def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> Iterator[Action]:
+    """A gang's own incident that proves to be a node's fault says so, points there, and closes."""
+    for name, fault in proved.items():
+        incident = world.incidents[name]
+        before = incident.status
+        words = f"{fault.summary[:256]}, as is known by now. What was said at first: {before.summary}"
+        status = msgspec.structs.replace(
+            before,
+            phase=IncidentPhase.CLOSED,
+            closed_at=before.closed_at or now,
+            summary=words[:512],
+            blame=fault.blame,
+            blamed_node=fault.node,
+            superseded_by=fault.name,
+        )
+        yield from update(incident, status, "correct-blame")
+
+
+def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
+    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair. A
+    late watch may lead to two Incidents of one node's fault. The close of the superfluous Incident answers
+    nothing, since the other one goes on. Nor does a close answer anything while no agent reports from the
+    node's boot."""
+    judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
+    quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
+    recovering = {
+        name
+        for recovery in world.recoveries.values()
+        if recovery.active
+        for name in (recovery.spec.incident, *(c.incident for c in recovery.status.causes))
+    }
+    for name, incident in world.incidents.items():
+        if incident.status.phase is IncidentPhase.CLOSED or is_brake(incident):
+            continue
+        node = incident.spec.node
+        if (
+            name not in live
+            and name not in quarantining
+            and name not in recovering
+            and (not node or node in world.nodes or world.has_no_node(node))
+            and not _needed(world, incident)
+            and not _is_unread(world, incident)
+        ):
+            known = known_of(world.nodes[node], world.health.get(node)) if node in world.nodes else None
+            is_answer = not node or (known is not None and node not in judged)
+            yield from close(incident, now, known, unanswered=not is_answer)
+
+
+def _needed(world: World, incident: Incident) -> bool:
+    """By its repair; or by a person who was called to a node that is still silent."""
+    repair = incident.status.repair
+    if repair is None:
+        return False
+    node = world.nodes.get(incident.spec.node)
+    return repair.active or (repair.phase is RepairPhase.HANDED_OVER and node is not None and not node.ready)
+
+
+def _is_unread(world: World, incident: Incident) -> bool:
+    """Whether nobody knows if its evidence still counts: the NodeHealth of its node, in the same boot, is
+    missing or was created again, and the agent has not reported since. A close would answer evidence that the
+    agent is about to report again."""
+    spec, node = incident.spec, world.nodes.get(incident.spec.node)
+    if node is None or spec.fault is Fault.HOST or spec.boot_id != node.boot_id:
+        return False
+    is_released = node.released_at is not None and node.released_at >= spec.detected_at
+    health = world.health.get(node.name)
+    return not is_released and (health is None or not health.status.boot_id)
+
+
+# --- the writes -------------------------------------------------------------------------------------------
+
+
+def create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
+    return Create(
+        what="open-incident",
+        resource=INCIDENTS,
+        name=name,
+        body=body(INCIDENTS, name, spec=spec),
+        status=builtins(status),
+    )
+
+
+def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
+    change = merge_diff(builtins(incident.status), builtins(status))
+    if change:
+        yield Patch(
+            what=what,
+            resource=INCIDENTS,
+            name=incident.metadata.name,
+            uid=incident.metadata.uid,
+            version=incident.metadata.resource_version,
+            subresource="status",
+            body={"status": change},
+        )
+
+
+def close(
+    incident: Incident, now: datetime, answered: Answered | None = None, *, unanswered: bool = False
+) -> Iterator[Action]:
+    change: dict[str, object] = {"phase": IncidentPhase.CLOSED, "closedAt": now.isoformat()}
+    if unanswered:
+        change["unanswered"] = True
+    elif answered is not None:
+        change["answered"] = builtins(answered)
+    yield Patch(
+        what="close-incident",
+        resource=INCIDENTS,
+        name=incident.metadata.name,
+        uid=incident.metadata.uid,
+        version=incident.metadata.resource_version,
+        subresource="status",
+        body={"status": change},
+    )
+
+
+def _announce(world: World, diagnosis: Diagnosis) -> Iterator[Emit]:
+    node = world.nodes.get(diagnosis.node)
+    about = []
+    if node is not None:
+        about.append(regarding("v1", "Node", node.name, node.uid))
+    if diagnosis.fault is not Fault.HOST or diagnosis.gang is not None:
+        about += [
+            regarding(g.api_version, g.kind, g.name, g.uid, g.namespace)
+            for g in (harm.gang.ref for harm in diagnosis.harms[:VICTIMS_MAX])
+        ]
+    for reference in about:
+        yield Emit(
+            reason=EventReason.FAULT_DETECTED,
+            message=f"{diagnosis.summary}. Incident {diagnosis.name}",
+            regarding=reference,
+            warning=True,
+            key=diagnosis.name,
+        )

@@ -1,0 +1,127 @@
+"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, which log
+lines people's own recipes look for, for which checkpoints the controller waits, and when to let go of its
+devices for a repair.
+
+Agents may not create their own object: it is made here, owned by the Node, so that it goes with it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthSpec, PodSettings, Source
+from recover.api.repair_state import StepKind
+from recover.diagnose.awaited import requests
+from recover.k8s.bodies import body, builtins
+from recover.k8s.durations import parse_s
+from recover.k8s.kinds import NODEHEALTHS, NODES
+from recover.model import Gang, Node, Pod, World
+from recover.model.actions import Action, Create, Patch, Plan
+from recover.policy.consent import OptIn, opt_in
+from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
+
+__all__ = ["upkeep"]
+
+
+def upkeep(world: World) -> Plan:
+    """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
+    chains: list[tuple[Action, ...]] = []
+    signatures = list(world.signatures)
+    known = signatures
+    hands_off, waits = _hands_off(world), requests(world)
+    unread = world.unread.get(NODEHEALTHS, ())
+    for node in world.nodes.values():
+        if not node.is_accelerated or node.name in unread:
+            continue
+        pods = sorted(_pods(world, node.name, waits), key=lambda p: p.uid)[:64]
+        step = hands_off.get(node.name, "")
+        spec = NodeHealthSpec(pods=pods, signatures=signatures, hands_off=step)
+        health = world.health.get(node.name)
+        if health is None:
+            chains.append((_create(node, spec),))
+            continue
+        if health.spec.signatures is not known and health.spec.signatures == signatures:
+            known = health.spec.signatures  # the same list in most nodes: it is compared once
+        told = health.spec
+        if told.pods != pods or told.signatures is not known or told.hands_off != step:
+            chains.append((_update(health, spec),))
+    return Plan(chains=tuple(chains))
+
+
+def _hands_off(world: World) -> dict[str, str]:
+    """Node -> the reset under way there: until its end the agent holds no device."""
+    found = {}
+    for incident in world.incidents.values():
+        repair = incident.status.repair
+        step = repair.step if repair is not None and repair.active else None
+        if step is not None and step.kind is StepKind.RESET:
+            found[incident.spec.node] = step.job
+    return found
+
+
+def _pods(world: World, node: str, waits: Mapping[str, str]) -> Iterator[PodSettings]:
+    """Only pods whose job says something, or whose next checkpoint the controller waits for: the agent knows
+    the common forms by itself. Where it cannot follow all logs, those of all jobs that opted in: whom it is
+    told of comes first."""
+    crowded = _is_crowded(world.health.get(node))
+    for uid in world.gangs_on.get(node, ()):
+        gang = world.gangs.get(uid)
+        if gang is None:
+            continue
+        says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations
+        namespace = world.namespaces.get(gang.ref.namespace)
+        is_named = says or (crowded and opt_in(gang, namespace) is OptIn.ENABLED)
+        if not is_named and not waits:
+            continue
+        for pod in world.pods(uid):
+            if pod.node == node and not pod.ended and (is_named or pod.uid in waits):
+                yield _settings(gang, pod, waits.get(pod.uid, ""))
+
+
+def _is_crowded(health: NodeHealth | None) -> bool:
+    """Whether its agent leaves out some logs."""
+    coverage = health.status.coverage if health is not None else ()
+    return any(
+        one.source is Source.LOGS and one.state is CoverageState.COVERED and bool(one.why) for one in coverage
+    )
+
+
+def _settings(gang: Gang, pod: Pod, awaits_save: str) -> PodSettings:
+    template = gang.annotations.get(STEP_TEMPLATE, "")
+    return PodSettings(
+        uid=pod.uid,
+        step_template=template if usable_template(template) else "",
+        hang_timeout_s=parse_s(gang.annotations.get(HANG_TIMEOUT, "")),
+        awaits_save=awaits_save,
+    )
+
+
+def _create(node: Node, spec: NodeHealthSpec) -> Create:
+    owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node.name, "uid": node.uid}
+    made = body(NODEHEALTHS, node.name, spec=spec)
+    made["metadata"]["ownerReferences"] = [owner]
+    return Create(what="create-nodehealth", resource=NODEHEALTHS, name=node.name, body=made)
+
+
+def _update(health: NodeHealth, spec: NodeHealthSpec) -> Patch:
+    return Patch(
+        what="update-nodehealth",
+        resource=NODEHEALTHS,
+        name=health.metadata.name,
+        uid=health.metadata.uid,
+        version=health.metadata.resource_version,
+        body={"spec": _changes(health.spec, spec)},
+    )
+
+
+def _changes(old: NodeHealthSpec, new: NodeHealthSpec) -> dict[str, Any]:
+    """Only what differs: the signatures are long, and pods come and go often."""
+    changes: dict[str, Any] = {}
+    if old.pods != new.pods:
+        changes["pods"] = [builtins(pod) for pod in new.pods]
+    if old.signatures != new.signatures:
+        changes["signatures"] = [builtins(signature) for signature in new.signatures]
+    if old.hands_off != new.hands_off:
+        changes["handsOff"] = new.hands_off or None
+    return changes

@@ -1,0 +1,192 @@
+"""Quarantine of a node and its undoing, each one patch. Pure.
+
+A cordon is `spec.unschedulable` plus our taint; degraded nodes get the taint alone, as PreferNoSchedule. The
+annotation in the same patch holds what undoes it exactly. Taints are one atomic list, so every patch carries
+the version of the node that was seen. People win: whoever uncordons the node, or removes our taint, releases
+it, and what was seen before that no longer acts. A repair gives it back in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from detectors.wire.contract import key
+from recover.api import Answered
+from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, UNHEALTHY
+from recover.api.reasons import EventReason
+from recover.diagnose.answered import known_of
+from recover.diagnose.diagnosis import Diagnosis
+from recover.k8s.bodies import regarding
+from recover.k8s.kinds import NODES
+from recover.model import Node, Quarantine, Release, Taint, World
+from recover.model.actions import Action, Emit, Patch
+from recover.model.taints import as_written
+from recover.policy.faults import QuarantineLevel
+
+__all__ = [
+    "close",
+    "give_back",
+    "is_released",
+    "is_stronger",
+    "out_words",
+    "quarantine",
+    "releases",
+    "takes_no_pods",
+    "undone_by",
+    "words",
+]
+
+_HEALTH = key("health")
+_EFFECTS = {QuarantineLevel.CORDON: "NoSchedule", QuarantineLevel.PREFER: "PreferNoSchedule"}
+_HEALTH_WORDS = {QuarantineLevel.CORDON: "faulted", QuarantineLevel.PREFER: "degraded"}
+
+
+def quarantine(node: Node, diagnosis: Diagnosis, level: QuarantineLevel, now: datetime) -> Patch:
+    cordons = level is QuarantineLevel.CORDON and _may_cordon(node)
+    note = Quarantine(incident=diagnosis.name, fault=diagnosis.fault, at=now, cordoned=cordons)
+    return _quarantined(node, note, level)
+
+
+def close(node: Node) -> Patch:
+    """Of a node that is out already, but takes pods where nothing else is free: before its repair it takes
+    none."""
+    assert node.quarantine is not None, "only what is ours is closed"
+    note = msgspec.structs.replace(node.quarantine, cordoned=_may_cordon(node))
+    return _quarantined(node, note, QuarantineLevel.CORDON)
+
+
+def _may_cordon(node: Node) -> bool:
+    """A person's cordon stays theirs."""
+    return not node.unschedulable or (node.quarantine is not None and node.quarantine.cordoned)
+
+
+def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
+    spec: dict[str, Any] = {
+        "taints": as_written([*_others(node), Taint(UNHEALTHY, _EFFECTS[level], note.fault)])
+    }
+    if note.cordoned:
+        spec["unschedulable"] = True
+    return _patch(
+        node,
+        "quarantine-node",
+        annotations={QUARANTINE: _words_of(note)},
+        health=_HEALTH_WORDS[level],
+        spec=spec,
+    )
+
+
+def takes_out(action: Patch) -> bool:
+    """Whether the patch takes a node out of service, as budgets count it: a soft taint does not."""
+    taints = action.body.get("spec", {}).get("taints") or []
+    effect = _EFFECTS[QuarantineLevel.CORDON]
+    return action.what == "quarantine-node" and any(
+        taint["key"] == UNHEALTHY and taint["effect"] == effect for taint in taints
+    )
+
+
+def takes_no_pods(node: Node) -> bool:
+    """By our own taint: only pods that tolerate it are let in."""
+    return any(t.key == UNHEALTHY and t.effect == _EFFECTS[QuarantineLevel.CORDON] for t in node.taints)
+
+
+def is_stronger(level: QuarantineLevel, node: Node) -> bool:
+    """True where a degraded node has become a faulted one."""
+    return level is QuarantineLevel.CORDON and any(
+        t.key == UNHEALTHY and t.effect == "PreferNoSchedule" for t in node.taints
+    )
+
+
+def words(level: QuarantineLevel, diagnosis: Diagnosis) -> str:
+    taint = f"{UNHEALTHY}={diagnosis.fault}:{_EFFECTS[level]}"
+    return f"cordoned and tainted {taint}" if level is QuarantineLevel.CORDON else f"tainted {taint}"
+
+
+def undone_by(node: str, note: Quarantine) -> str:
+    """The command by which a person releases it."""
+    return f"kubectl uncordon {node}" if note.cordoned else f"kubectl taint node {node} {UNHEALTHY}-"
+
+
+def out_words(node: Node, what: str) -> str:
+    """That it is quarantined for `what`, and the command that ends it."""
+    note = node.quarantine
+    undo = f"; `{undone_by(node.name, note)}` once it is mended" if note is not None else ""
+    return f"quarantined ({what}{undo})"
+
+
+def releases(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
+    """Completes what a person began: after an uncordon, or our taint's removal, nothing of ours stays."""
+    for node in world.nodes.values():
+        note = node.quarantine
+        if note is None or not is_released(node):
+            continue
+        message = f"A person released {node.name}; incident {note.incident} no longer acts on it"
+        yield _release(node, note, message, now, known_of(node, world.health.get(node.name)))
+
+
+def give_back(
+    node: Node, message: str, decided_at: datetime, answered: Answered | None
+) -> tuple[Action, ...]:
+    """After a repair: the node is as it was before its quarantine, and what was known when that was decided
+    no longer acts."""
+    assert node.quarantine is not None, "only what is ours is given back"
+    return _release(node, node.quarantine, message, decided_at, answered)
+
+
+def is_released(node: Node) -> bool:
+    """A person has uncordoned a quarantined node, or taken our taint off."""
+    note = node.quarantine
+    uncordoned = note is not None and note.cordoned and not node.unschedulable
+    untainted = not any(taint.key == UNHEALTHY for taint in node.taints)
+    return uncordoned or untainted
+
+
+def _release(
+    node: Node, note: Quarantine, message: str, at: datetime, answered: Answered | None
+) -> tuple[Action, ...]:
+    spec: dict[str, Any] = {"taints": as_written(_others(node))}
+    if note.cordoned:
+        spec["unschedulable"] = None
+    release = _patch(
+        node,
+        "release-node",
+        annotations={
+            QUARANTINE: None,
+            RELEASED: at.isoformat(),
+            RELEASED_FINDINGS: _words_of(Release(at, answered)) if answered is not None else None,
+        },
+        health=None,
+        spec=spec,
+    )
+    event = Emit(
+        reason=EventReason.NODE_RELEASED,
+        message=message,
+        regarding=regarding("v1", "Node", node.name, node.uid),
+        key=f"{note.incident}-released",
+    )
+    return release, event
+
+
+def _words_of(note: Quarantine | Release) -> str:
+    return msgspec.json.encode(note).decode()
+
+
+def _others(node: Node) -> list[Taint]:
+    """Everybody else's taints."""
+    return [taint for taint in node.taints if taint.key != UNHEALTHY]
+
+
+def _patch(
+    node: Node, what: str, *, annotations: dict[str, str | None], health: str | None, spec: dict[str, Any]
+) -> Patch:
+    return Patch(
+        what=what,
+        resource=NODES,
+        name=node.name,
+        uid=node.uid,
+        version=node.version,
+        body={"metadata": {"annotations": annotations, "labels": {_HEALTH: health}}, "spec": spec},
+    )

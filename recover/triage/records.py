@@ -1,0 +1,36 @@
+"""Action records: one line of an Incident on what was done, would be done, or was refused, and why. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recover.api import ActionRecord, Outcome
+from recover.api.reasons import Reason
+from recover.model import REFUSED_AGAIN_S, Refusal
+from recover.triage.guard import Allowed, Denied, Verdict
+
+__all__ = ["record_of", "write_refused"]
+
+
+def record_of(action: str, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
+    """`words` say what is done, and are used if the verdict allows it."""
+    match verdict:
+        case Allowed():
+            return ActionRecord(
+                at=now, action=action, target=target, outcome=Outcome.DONE, message=words[:512]
+            )
+        case Denied():
+            return ActionRecord(
+                at=now,
+                action=action,
+                target=target,
+                outcome=Outcome.WOULD if verdict.would else Outcome.REFUSED,
+                reason=verdict.reason,
+                message=verdict.message[:512],
+            )
+
+
+def write_refused(refusal: Refusal) -> Denied:
+    """The verdict on a write that the API server refuses, which stands while the write is tried again."""
+    words = f"the API server refuses this write, and it is tried again every {REFUSED_AGAIN_S:g} s"
+    return Denied(Reason.WRITE_REFUSED, f"{words}: {refusal.words}")

@@ -1,0 +1,94 @@
+"""Incidents that are missing while a node is out of service for them: made anew from its own note. Pure.
+
+A person may have deleted one, or a controller may have ended between the two writes. The node's annotation
+`quarantined-by` is the memory: without an Incident nothing would tell why the node is out, and nothing would
+mend it. Where evidence still stands, the diagnosis takes that Incident's name (diagnose/node_faults.py) and
+fills it. What the old one told of repairs is lost, so a repair begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+
+from detectors.wire.contract import Fault
+from recover.api import ActionRecord, Blame, IncidentSpec, IncidentStatus, Outcome
+from recover.api.reasons import EventReason
+from recover.k8s.bodies import body, builtins, regarding
+from recover.k8s.kinds import INCIDENTS
+from recover.model import Node, Quarantine, World
+from recover.model.actions import Action, Create, Emit
+from recover.triage import quarantine
+from recover.triage.guard import QUARANTINE_NODE
+
+__all__ = ["REMAKE_INCIDENT", "missing", "record", "remade"]
+
+REMAKE_INCIDENT = "remake-incident"
+_WRITTEN_WITHIN = timedelta(minutes=1)
+"""After the quarantine, also by the controller that follows one that ended there."""
+
+
+def missing(world: World, explained: Collection[str], now: datetime) -> dict[str, Node]:
+    """The nodes that are out for an Incident that is not there, by its name. A node that a person has
+    released goes back, and needs none. One that a diagnosis has `explained` is written as any other as long
+    as it may not have been written yet."""
+    found = {}
+    for node in world.nodes.values():
+        note = node.quarantine
+        if note is None or quarantine.is_released(node) or not world.has_no_incident(note.incident):
+            continue
+        if note.incident not in explained or now - note.at > _WRITTEN_WITHIN:
+            found[note.incident] = node
+    return found
+
+
+def record(node: Node, now: datetime) -> ActionRecord:
+    message = (
+        f"this Incident was missing while {node.name} was out of service for it: it is created again from "
+        "the node's annotation, and its record of repairs is lost"
+    )
+    return ActionRecord(
+        at=now, action=REMAKE_INCIDENT, target=node.name, outcome=Outcome.DONE, message=message[:512]
+    )
+
+
+def remade(
+    lost: Mapping[str, Node], explained: Collection[str], now: datetime
+) -> Iterator[tuple[Action, ...]]:
+    """Those of `lost` that no diagnosis has `explained`, and of each a word on its node."""
+    for name, node in lost.items():
+        note = node.quarantine
+        assert note is not None, "only a node that is out can have lost its Incident"
+        created = () if name in explained else (_created(node, note, now),)
+        yield (*created, _told(node, note))
+
+
+def _created(node: Node, note: Quarantine, now: datetime) -> Create:
+    fault = Fault(note.fault) if note.fault in set(Fault) else Fault.UNKNOWN
+    taken_out = ActionRecord(at=note.at, action=QUARANTINE_NODE, target=node.name, outcome=Outcome.DONE)
+    status = IncidentStatus(
+        summary=f"{node.name} is out of service for {note.fault}; nothing else is known of it any more"[:512],
+        blame=Blame.NODE,
+        blamed_node=node.name,
+        actions=[taken_out, record(node, now)],
+    )
+    spec = IncidentSpec(fault=fault, node=node.name, detected_at=note.at)
+    return Create(
+        what="remake-incident",
+        resource=INCIDENTS,
+        name=note.incident,
+        body=body(INCIDENTS, note.incident, spec=spec),
+        status=builtins(status),
+    )
+
+
+def _told(node: Node, note: Quarantine) -> Emit:
+    return Emit(
+        reason=EventReason.INCIDENT_REMADE,
+        message=f"Incident {note.incident} was missing while {node.name} is out of service for it, and is "
+        "created again. To delete it does not release the node; "
+        f"{quarantine.undone_by(node.name, note)} does",
+        regarding=regarding("v1", "Node", node.name, node.uid),
+        warning=True,
+        key=note.incident,
+    )

@@ -1,0 +1,300 @@
+"""Spare nodes: kept free, let in for a node that is out, given back when it returns. Pure; a loop of its own
+runs it.
+
+One spare for each node that is out: quarantined so that it takes no pods, or, while a recovery keeps its gang
+off it, dead, gone, or proven to be broken though a limit keeps it in service. What is out, and which spare
+stands in for it, is read from the nodes at each look. People win: a taint that they take off, or lay again,
+stays as they left it, and a label that they take off ends it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+
+import msgspec
+
+from recover.api import ActionRecord, IncidentPhase, Outcome
+from recover.api.marks import UNHEALTHY
+from recover.api.reasons import EventReason, Reason
+from recover.diagnose.answered import answers
+from recover.diagnose.what_counts import open_findings, proven
+from recover.k8s.bodies import regarding
+from recover.model import Node, World
+from recover.model.actions import Action, Emit, Plan
+from recover.model.modes import Mode
+from recover.policy.consent import frozen, held, in_force_on
+from recover.triage.incidents import merged_records, update
+from recover.triage.spare_node import Spare, others, spare_of
+
+__all__ = ["LIFT_SPARE", "keep_spares", "would_lift"]
+
+LIFT_SPARE = "lift-spare"
+HELD_S = 60.0
+"""A hold may end by time alone: look again after this."""
+
+
+class _Need(msgspec.Struct, frozen=True):
+    """A node that is out of service, and should be replaced meanwhile."""
+
+    name: str
+    incident: str
+    like: Node | None
+    """What a spare must equal: the node itself or, where that is gone, another one of its gang. None where
+    nobody can tell; then a spare that stands in for it goes on, and no other does."""
+
+
+def keep_spares(world: World, now: datetime) -> Plan:
+    """Everything that spares need written now."""
+    spares = _spares(world)
+    if not spares:
+        return Plan()
+    out = _Out.of(world, now)
+    needs = _needs(world, spares, out)
+    serving, over = _lent(spares, needs, out)
+    ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
+    unserved = [need for need in needs.values() if need.name not in serving]
+    lifted = dict(_chosen(world, unserved, ours, now))
+    returned = [spare for spare in over if spare in ours]
+    busy = {spare.name for spare in (*lifted.values(), *returned)}
+    kept = (spare.keep(now) for spare in ours if spare.name not in busy)
+    chains: list[tuple[Action, ...]] = [_lifted(spare, needs[name], now) for name, spare in lifted.items()]
+    chains += [_returned(spare, now) for spare in returned]
+    chains += [(patch,) for patch in kept if patch is not None]
+    chains += [(action,) for action in _explained(world, spares, needs.values(), serving | lifted, now)]
+    is_held = any(held(spare.node.annotations, now) is not None for spare in spares)
+    return Plan(chains=tuple(chains), look_again_s=HELD_S if is_held else None)
+
+
+def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
+    """In mode observe: what would be done for a node that would be taken out."""
+    spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
+    if spare is None:
+        return []
+    message = f"would let {spare.name} take pods in place of {node.name}"
+    return [
+        ActionRecord(
+            at=now,
+            action=LIFT_SPARE,
+            target=node.name,
+            outcome=Outcome.WOULD,
+            reason=Reason.OBSERVE_MODE,
+            message=message,
+        )
+    ]
+
+
+def _spares(world: World) -> list[Spare]:
+    found = (spare_of(node) for node in world.nodes.values())
+    return sorted((spare for spare in found if spare is not None), key=lambda spare: spare.name)
+
+
+# --- what is out ------------------------------------------------------------------------------------------
+
+
+class _Out(msgspec.Struct, frozen=True):
+    """Nodes that are out, besides those that are quarantined."""
+
+    avoided: Mapping[str, str]
+    """Nodes that running recoveries keep their gangs off, each with the incident that tells why."""
+    broken: Collection[str]
+    """Nodes with a proven fault."""
+    gone: Mapping[str, tuple[str, Node | None]]
+    """Nodes of such gangs that do not exist any more, with the incident, and another node of the gang."""
+
+    @classmethod
+    def of(cls, world: World, now: datetime) -> _Out:
+        avoided: dict[str, str] = {}
+        gone: dict[str, tuple[str, Node | None]] = {}
+        for recovery in world.recoveries.values():
+            if recovery.active:
+                told = {cause.node: cause.incident for cause in recovery.status.causes}
+                for name in {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}:
+                    avoided[name] = told.get(name, recovery.spec.incident)
+                like = next((world.nodes[n] for n in recovery.nodes if n in world.nodes), None)
+                for name in filter(world.has_no_node, recovery.nodes):
+                    gone[name] = (told.get(name, recovery.spec.incident), like)
+        return cls(avoided, proven(world, now).keys(), gone)
+
+    def has(self, node: Node) -> bool:
+        """Quarantined, so that it takes no pods; or dead or broken, and a gang is kept off it."""
+        if node.name in self.avoided and (not node.ready or node.name in self.broken):
+            return True
+        closed = any(taint.key == UNHEALTHY and taint.effect == "NoSchedule" for taint in node.taints)
+        return closed and node.quarantine is not None
+
+
+def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]:
+    """By the name of the node that is out. A spare that fails in reserve leaves no gap, and one that fails in
+    service leaves the gap that it had filled."""
+    reserve = {spare.name for spare in spares if spare.in_reserve or spare.lent}
+    needs = {
+        node.name: _Need(
+            node.name, node.quarantine.incident if node.quarantine else out.avoided[node.name], node
+        )
+        for node in world.nodes.values()
+        if node.is_accelerated and node.name not in reserve and out.has(node)
+    }
+    for name, (incident, like) in out.gone.items():
+        needs[name] = _Need(name, incident, like)
+    for spare in spares:
+        name = spare.instead_of
+        node = world.nodes.get(name)
+        is_still_out = name in out.avoided or (node is not None and not node.ready)
+        if spare.lent and name and is_still_out:
+            needs.setdefault(name, _Need(name, spare.incident, node))
+    return dict(sorted(needs.items()))
+
+
+def _lent(
+    spares: Iterable[Spare], needs: Mapping[str, _Need], out: _Out
+) -> tuple[dict[str, Spare], list[Spare]]:
+    """Which need each lent spare serves; and those that serve none any more, or are out themselves."""
+    serving: dict[str, Spare] = {}
+    over = []
+    for spare in (one for one in spares if one.lent):
+        name = spare.instead_of
+        if name in needs and name not in serving and not out.has(spare.node):
+            serving[name] = spare
+        else:
+            over.append(spare)
+    return serving, over
+
+
+# --- which spare ------------------------------------------------------------------------------------------
+
+
+def _may_touch(world: World, node: Node, now: datetime) -> bool:
+    return in_force_on(world, node).mode is not Mode.OBSERVE and not frozen(node, now)
+
+
+def _chosen(
+    world: World, needs: Iterable[_Need], spares: Iterable[Spare], now: datetime
+) -> Iterator[tuple[str, Spare]]:
+    """For each need that can be served, by the name of its node, a spare of its own."""
+    free: list[Spare] | None = None
+    for need in needs:
+        if need.like is None:
+            continue
+        free = _free(world, spares, now) if free is None else free
+        found = next((s for s in free if _fits(world, s, need.like) and not _declined(s, need)), None)
+        if found is not None:
+            free.remove(found)
+            yield need.name, found
+
+
+def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
+    """In reserve, sound, and nobody runs there: one may have been given back while its gang runs on."""
+    failing = {i.spec.node for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN}
+    return [
+        spare
+        for spare in spares
+        if spare.in_reserve
+        and not spare.incident
+        and spare.name not in failing
+        and _is_sound(world, spare.node, now)
+        and not _is_used(world, spare.name)
+    ]
+
+
+def _is_sound(world: World, node: Node, now: datetime) -> bool:
+    takes_pods = node.ready and not node.unschedulable and node.quarantine is None
+    return takes_pods and not open_findings(node, world.health.get(node.name), answers(node), now)
+
+
+def _is_used(world: World, node: str) -> bool:
+    owners = world.gangs_on.get(node, frozenset())
+    pods = (pod for uid in owners for pod in world.pods_of.get(uid, {}).values())
+    return any(pod.node == node and not pod.ended for pod in pods)
+
+
+def _fits(world: World, spare: Spare, out: Node) -> bool:
+    """Of the same pool, with all devices that the other one has, and no taint that the other one lacks. One
+    that is out may have lost all of its own by now."""
+    node = spare.node
+    if not _same_pool(world, node, out):
+        return False
+    enough = all(node.allocatable.get(name, 0) >= count for name, count in out.capacity.items())
+    tolerated = {(taint.key, taint.value, taint.effect) for taint in out.taints}
+    hard = {(t.key, t.value, t.effect) for t in others(node) if t.effect != "PreferNoSchedule"}
+    return any(node.allocatable.values()) and enough and hard <= tolerated
+
+
+def _same_pool(world: World, node: Node, other: Node) -> bool:
+    return node.labels.get(world.pool_label) == other.labels.get(world.pool_label)
+
+
+def _declined(spare: Spare, need: _Need) -> bool:
+    return spare.kept is not None and spare.kept.declined == need.incident
+
+
+# --- the writes -------------------------------------------------------------------------------------------
+
+
+def _lifted(spare: Spare, need: _Need, now: datetime) -> tuple[Action, ...]:
+    message = f"{spare.name} takes pods in place of {need.name}. Incident {need.incident}"
+    return (
+        spare.lift(need.name, need.incident, now),
+        _event(EventReason.SPARE_LIFTED, spare, message, need.incident),
+    )
+
+
+def _returned(spare: Spare, now: datetime) -> tuple[Action, ...]:
+    message = (
+        f"{spare.name} no longer stands in for {spare.instead_of or 'a node'}: new pods are kept out again, "
+        "what runs there stays"
+    )
+    return spare.give_back(now), _event(EventReason.SPARE_RETURNED, spare, message, spare.incident)
+
+
+def _event(reason: EventReason, spare: Spare, message: str, incident: str) -> Emit:
+    about = regarding("v1", "Node", spare.name, spare.node.uid)
+    return Emit(reason=reason, message=message, regarding=about, key=f"{incident}-{spare.name}-{reason}")
+
+
+def _explained(
+    world: World, spares: list[Spare], needs: Iterable[_Need], serving: Mapping[str, Spare], now: datetime
+) -> Iterator[Action]:
+    """Each need's incident tells who stands in, or why nobody does. Where its pool has no spare at all there
+    is nothing to tell."""
+    for need in needs:
+        incident = world.incidents.get(need.incident)
+        if incident is None or incident.status.phase is IncidentPhase.CLOSED:
+            continue
+        record = _record(world, spares, need, serving.get(need.name), now)
+        before = incident.status.actions
+        if record is None or any(_says_the_same(old, record) for old in before):
+            continue
+        rest = [old for old in before if (old.action, old.target) != (record.action, record.target)]
+        status = msgspec.structs.replace(incident.status, actions=merged_records(rest, [record]))
+        yield from update(incident, status, "explain-spare")
+
+
+def _says_the_same(old: ActionRecord, new: ActionRecord) -> bool:
+    return msgspec.structs.replace(old, at=new.at) == new
+
+
+def _record(
+    world: World, spares: list[Spare], need: _Need, spare: Spare | None, now: datetime
+) -> ActionRecord | None:
+    if spare is not None:
+        message = f"{spare.name} takes pods in place of {need.name} until that is back"
+        return ActionRecord(
+            at=now, action=LIFT_SPARE, target=need.name, outcome=Outcome.DONE, message=message
+        )
+    out = need.like
+    peers = [] if out is None else [s for s in spares if s.labelled and _same_pool(world, s.node, out)]
+    if out is None or not peers:
+        return None
+    pool = out.labels.get(world.pool_label)
+    wanted = "a spare" + (f" of pool {pool}" if pool else "")
+    devices = ", ".join(f"{name}: {count}" for name, count in sorted(out.capacity.items()) if count)
+    wanted += f" with {devices}" if devices else ""
+    return ActionRecord(
+        at=now,
+        action=LIFT_SPARE,
+        target=need.name,
+        outcome=Outcome.REFUSED,
+        reason=Reason.NO_SPARE,
+        message=f"looked for {wanted} in place of {need.name}: none of the {len(peers)} is free and sound",
+    )

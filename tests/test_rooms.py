@@ -1,0 +1,85 @@
+"""The rooms of each package stand in one order, that of pyproject.toml, and each says what it is."""
+
+import ast
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
+LAYERS = {c["containers"][0]: c["layers"] for c in CONTRACTS if c["type"] == "layers" and "containers" in c}
+(PURE,) = [c["source_modules"] for c in CONTRACTS if c["name"].startswith("Pure rooms")]
+ROOMS_OF_IO = {
+    "detectors.client",
+    "detectors.commands",
+    "detectors.service",
+    "detectors.sources",
+    "detectors.agent",
+    "detectors.validation",
+    "detectors.reset",
+    "recover.checkpoints",
+    "recover.kube",
+    "recover.runtime",
+    "recover.snapshot",
+    "recover.doctor",
+    "recover.cli",
+}
+"""All other rooms of the agent and the controller are pure. chaos is a rig, and all of it may do I/O."""
+
+
+def _imported(package: str) -> dict[str, set[str]]:
+    """Room -> the rooms of its package that it imports, also through others."""
+    direct: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / package).rglob("*.py"):
+        here = path.relative_to(ROOT).parts[1].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            there = {name.split(".")[1] for name in names if name.startswith(f"{package}.")}
+            direct[here] |= there & set(LAYERS[package]) - {here}
+    found = {}
+    for room in list(direct):
+        seen, todo = set(), [room]
+        while todo:
+            fresh = direct[todo.pop()] - seen
+            seen |= fresh
+            todo += fresh
+        found[room] = seen
+    return found
+
+
+@pytest.mark.parametrize("package", ["detectors", "recover", "chaos"])
+def test_no_two_rooms_import_each_other_even_through_a_third(package: str) -> None:
+    imported = _imported(package)
+
+    assert {room for room, below in imported.items() if room in below} == set()
+
+
+@pytest.mark.parametrize("package", ["detectors", "recover", "chaos"])
+def test_every_room_is_in_the_order_and_nothing_lies_loose_beside_the_rooms(package: str) -> None:
+    folder = ROOT / package
+    rooms = {p.name for p in folder.iterdir() if p.is_dir() and any(p.rglob("*.py"))}
+
+    assert rooms == set(LAYERS[package])
+    assert {p.name for p in folder.glob("*.py")} == {"__init__.py"}
+
+
+def test_every_room_is_pure_or_listed_as_a_room_of_io() -> None:
+    rooms = {f"{package}.{room}" for package in ("detectors", "recover") for room in LAYERS[package]}
+
+    assert set(PURE) | ROOMS_OF_IO == rooms
+    assert not set(PURE) & ROOMS_OF_IO
+
+
+@pytest.mark.parametrize("room", [f"{package}.{room}" for package, rooms in LAYERS.items() for room in rooms])
+def test_a_room_says_what_lives_there_comes_in_goes_out_and_what_it_may_touch(room: str) -> None:
+    text = ROOT.joinpath(*room.split("."), "__init__.py").read_text(encoding="utf-8")
+    said = ast.get_docstring(ast.parse(text)) or ""
+
+    assert all(f"\n{word}: " in said for word in ("In", "Out", "Touches")), said
