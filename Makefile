@@ -69,12 +69,12 @@ frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetc
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m chaos.rigs.paddle_training.environment
 	REKINDLE_TORCH=1 REKINDLE_PADDLE=1 \
-		$(BIN)/python -m pytest -s tests/chaos/test_torchrun.py tests/chaos/test_paddle_for_real.py \
+		$(BIN)/python -m pytest -s tests/chaos/rigs/test_torchrun.py tests/chaos/rigs/test_paddle_for_real.py \
 		tests/detectors/validation/test_torch_checks.py
 
 framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 1 GB once)
 	$(BIN)/python -m chaos.rigs.framework_logs.environment
-	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/test_framework_logs.py
+	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/rigs/test_framework_logs.py
 
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build
@@ -83,7 +83,7 @@ bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minut
 soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun jobs, a real control plane, half an hour of real nodes (as root)
 	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2
 	$(BIN)/rekindle demo --repeat 20
-	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/test_kills.py
+	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/scenarios/test_kills.py
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m chaos.rigs.torch_soak --faults 50
 	$(MAKE) framework-logs

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from tests.control_plane.build import cached
 from tests.control_plane.jobset_controller import jobset_controller
@@ -30,6 +31,19 @@ def _is_asked_for(item: pytest.Item) -> bool:
     if item.get_closest_marker("real_nodes"):
         needs.add("REKINDLE_REAL_NODES")
     return all(os.environ.get(name) == "1" for name in needs)
+
+
+@pytest.fixture(autouse=True)
+def logs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that a test runs sets up its log on that test's standard error, which is closed when the test
+    is over. A module's logger would keep it, so none keeps anything.
+    """
+    set_up = structlog.configure
+    monkeypatch.setattr(
+        structlog, "configure", lambda **words: set_up(**words | {"cache_logger_on_first_use": False})
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,15 @@ def test_every_room_is_in_the_order_and_nothing_lies_loose_beside_the_rooms(pack
     assert {p.name for p in folder.glob("*.py")} == {"__init__.py"}
 
 
+@pytest.mark.parametrize("package", ["detectors", "recover", "chaos"])
+def test_the_folders_of_tests_are_the_rooms(package: str) -> None:
+    folders = {p.name for p in (ROOT / "tests" / package).iterdir() if any(p.rglob("test_*.py"))}
+    loose = {p.name for p in (ROOT / "tests" / package).glob("test_*.py")}
+
+    assert folders <= set(LAYERS[package])
+    assert not loose
+
+
 def test_every_room_is_pure_or_listed_as_a_room_of_io() -> None:
     rooms = {f"{package}.{room}" for package in ("detectors", "recover") for room in LAYERS[package]}
 

@@ -13,8 +13,8 @@ from detectors.wire.contract import NodeHealthStatus
 from recover.k8s.kinds import NODEHEALTHS
 from tests.control_plane.callers import ANY_STATUS, Caller, body, calling
 from tests.control_plane.plane import ControlPlane
-from tests.detectors import bad_node
-from tests.recover.test_schema_size import WORST_BYTES_MAX
+from tests.detectors.agent import bad_node
+from tests.recover.api.test_schema_size import WORST_BYTES_MAX
 
 pytestmark = pytest.mark.control_plane
 

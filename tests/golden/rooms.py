@@ -61,8 +61,9 @@ from recover.stories.overview import Overview, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
 from recover.stories.words import Story
-from tests.recover import doctor_cases, why_cases
-from tests.recover.installation import cases as installation_cases
+from tests.recover.doctor import doctor_cases
+from tests.recover.doctor.installation import cases as installation_cases
+from tests.recover.stories import why_cases
 
 __all__ = [
     "BENCHES",

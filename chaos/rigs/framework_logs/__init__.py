@@ -4,5 +4,5 @@
     python -m chaos.rigs.framework_logs --output FOLDER   runs each framework, and again from its checkpoint
 
 trainings/ are the programs, in those environments. They import nothing of ours but truth.py. runs.py says how
-each is started. tests/detectors/real_runs.py compares the agent's steps with the truth.
+each is started. tests/detectors/folds/real_runs.py compares the agent's steps with the truth.
 """

@@ -25,7 +25,7 @@ from tests.cluster.faults.processes import signal
 from tests.cluster.gangs import NAMESPACE, lay_storage
 from tests.cluster.install import listed
 from tests.cluster.installed.deepspeed_gang import Event, Gang, create
-from tests.detectors.folds import pod
+from tests.detectors.folds.folding import pod
 
 pytestmark = [pytest.mark.real_nodes, pytest.mark.on_request("REKINDLE_DEEPSPEED")]
 

@@ -1,0 +1,56 @@
+"""A gang starts from a complete checkpoint, and from an older one only where the newer one does not load."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from chaos.cluster.containers import Exit
+from chaos.simulate.world import Simulation
+from tests.chaos.invariants.misdeeds import (
+    said_of,
+    started,
+    stopped,
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (20, ""),
+        (30, "started from step 30, whose checkpoint is not complete"),
+        (10, "started from step 10, though that of step 20 is complete and untried"),
+    ],
+)
+def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int, said: str) -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.passes(100)
+        sim.crash_rank(1, Exit(1))
+        sim.gangs["llm"].training.checkpoints.complete = {10: True, 20: True, 30: False}
+        await stopped(sim)
+        await sim.passes(60)
+        choice = {"attempt": 1, "verified": True, "step": chosen, "path": f"/checkpoints/step-{chosen}"}
+        await started(sim, checkpoint=choice)
+
+    assert said_of(act) == said
+
+
+def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() -> None:
+    async def act(sim: Simulation, *, tried: int, damaged: bool = False) -> None:
+        await sim.passes(100)
+        sim.crash_rank(1, Exit(1))
+        checkpoints = sim.gangs["llm"].training.checkpoints
+        checkpoints.complete = {10: True, 20: True}
+        checkpoints.damaged = {20} if damaged else set()
+        await stopped(sim)
+        await sim.passes(60)
+        checkpoints.tried[20] = tried
+        choice = {"attempt": 1, "verified": True, "step": 10, "path": "/checkpoints/step-10"}
+        await started(sim, checkpoint=choice)
+
+    assert said_of(partial(act, tried=2)) == (
+        "started from step 10, though that of step 20 loads and was tried only once"
+    )
+    assert said_of(partial(act, tried=2, damaged=True)) == ""
+    assert said_of(partial(act, tried=4)) == ""

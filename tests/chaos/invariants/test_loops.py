@@ -1,0 +1,67 @@
+"""A job is given up after as many failures of its program as the limit allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.cluster.containers import Exit
+from chaos.invariants.loops import CrashLoopsEnd
+from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Gang, Job
+from chaos.simulated.truth import Life
+from tests.chaos.invariants.misdeeds import (
+    facts,
+    found_by,
+    on_recovery,
+    said_of,
+    start_of,
+    stopped,
+)
+
+
+@pytest.mark.parametrize(
+    ("failures", "error", "said"),
+    [
+        (3, "exit-1", "given up after 3 failures of the program, the limit is 3 restarts"),
+        (4, "exit-1", ""),
+        (3, "deleted", ""),
+    ],
+)
+def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
+    failures: int, error: str, said: str
+) -> None:
+    async def act(sim: Simulation) -> None:
+        sim.crash_rank(1, Exit(1))
+        await stopped(sim)
+        for _ in range(failures - 1):
+            sim.gangs["llm"].failed()
+        cause = {"incident": "i", "fault": "application", "attempt": 1, "error": error}
+        cause |= {"at": "2026-11-21T09:00:00Z"}
+        end = {"phase": "Escalated", "reason": "CrashLoop", "message": "a test", "causes": [cause]}
+        await on_recovery(sim, end)
+
+    assert said_of(act) == said
+
+
+def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_all_its_restarts_again() -> (
+    None
+):
+    laid, program = facts(), Gang(Job())
+    laid.truth.lives["uid"] = Life(program)
+    check = CrashLoopsEnd(laid)
+    program.crashes_at_start = True
+
+    def started() -> str:
+        said = found_by(check, start_of("uid"))
+        program.crashed += 1
+        return said
+
+    ended_by_others = [found_by(check, start_of("uid")) for _ in range(7)]
+    said = [started() for _ in range(7)]
+    program.training.furthest += 1
+    again = started()
+
+    assert ended_by_others == [""] * 7
+    assert said[:6] == [""] * 6
+    assert said[6] == "started once more, although 6 starts in a row were in vain"
+    assert again == ""

@@ -1,0 +1,31 @@
+"""The controller changes only its own taints, labels and annotations of a Node."""
+
+from __future__ import annotations
+
+from chaos.simulate.world import Simulation
+from tests.chaos.invariants.misdeeds import (
+    on_node,
+    said_after_recovery,
+)
+
+
+def test_a_foreign_taint_that_goes_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.person.edit_node("n3", {"spec": {"taints": [{"key": "a.b/c", "effect": "NoSchedule"}]}})
+        await on_node(sim, "n3", {"spec": {"taints": None}})
+
+    assert "foreign taints changed" in said_after_recovery(act)
+
+
+def test_a_foreign_label_that_changes_is_caught() -> None:
+    assert "foreign labels changed" in said_after_recovery(
+        lambda sim: on_node(sim, "n3", {"metadata": {"labels": {"zone": "b"}}})
+    )
+
+
+def test_a_persons_cordon_that_is_undone_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.person.cordon("n3")
+        await on_node(sim, "n3", {"spec": {"unschedulable": None}})
+
+    assert "a cordon that is not ours was undone" in said_after_recovery(act)

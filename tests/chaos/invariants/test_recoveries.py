@@ -1,0 +1,35 @@
+"""One recovery at a time for each gang, and none goes on after its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.invariants.recoveries import OneRecoveryAtATime
+from chaos.simulate.world import CONTROLLER, Simulation
+from recover.k8s.bodies import body
+from recover.k8s.kinds import RECOVERIES
+from tests.chaos.invariants.misdeeds import facts, found_by, said_after_recovery, written
+
+
+def test_two_active_recoveries_of_one_gang_are_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        spec = sim.recovery().spec
+        for name in ("a", "b"):
+            twin = body(RECOVERIES, name, spec=spec)
+            await sim.cluster.client(CONTROLLER).create(RECOVERIES, twin, "ml")
+
+    assert said_after_recovery(act) == "two active recoveries of one gang"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("Failed", "Planned", "a recovery that had ended as Failed became Planned"),
+        ("Failed", "Failed", ""),
+        ("Blocked", "Planned", ""),
+    ],
+)
+def test_a_recovery_that_goes_on_after_its_end_is_caught(before: str, after: str, said: str) -> None:
+    old, new = ({"status": {"phase": phase}} for phase in (before, after))
+
+    assert found_by(OneRecoveryAtATime(facts()), written(RECOVERIES, new, old=old)) == said

@@ -1,0 +1,68 @@
+"""Watches of different kinds arrive in any order, and each may lag: what is not in a cache may exist."""
+
+from __future__ import annotations
+
+from chaos.cluster.containers import Exit
+from chaos.simulate.play import play
+from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Job, Kind
+from chaos.simulated.setup import Setup
+from recover.api import Phase
+from recover.k8s.kinds import NODES, PODS
+from tests.chaos.simulate.telling import over
+
+
+def test_a_gang_that_begins_on_a_node_that_has_just_joined_is_left_alone() -> None:
+    """The Node is seen 8 s after the pods on it."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.crash_node("n3")
+        await sim.passes(60)
+        await sim.person.remove_node("n3")
+        await sim.passes(30)
+        sim.client.disturbance.lag_of_s[NODES] = 8.0
+        sim.client.disturbance.drop_watches()
+        await sim.passes(30)
+        gang = await sim.submit(Job(ranks=3))
+        await sim.passes(20)
+        await sim.boot_node("n3")
+        await sim.passes(200)
+        assert sim.recoveries() == []
+        assert gang.step > 30, "it trains"
+
+    play(story, Setup(nodes=3))
+
+
+def test_a_node_that_is_really_gone_costs_its_gang_no_more_than_a_live_read() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=2))
+        await sim.passes(65)
+        await sim.crash_node("n2")
+        await sim.person.remove_node("n2")
+        await sim.until(lambda: bool(sim.recoveries()), within_s=5)
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=600)
+
+    play(story)
+
+
+def test_no_gang_is_started_over_a_pod_that_the_watch_has_not_shown_yet() -> None:
+    """The Job controller replaces the only rank 10 s after it failed. We see the failure 2 s later, and the
+    replacement, whose node has died meanwhile, only after the gang could have been started."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(kind=Kind.JOB, ranks=1))
+        await sim.passes(65)
+        sim.client.disturbance.lag_of_s[PODS] = 12.0
+        sim.client.disturbance.drop_watches()
+        await sim.passes(60)
+        sim.crash_rank(0, Exit(1))
+        await sim.passes(11)
+        (replaced,) = (pod for pod in sim.pods() if pod["status"].get("phase") != "Failed")
+        node = replaced["spec"]["nodeName"]
+        await sim.crash_node(node)
+        await sim.passes(60)
+        await sim.boot_node(node)
+        await sim.until(lambda: over(sim), within_s=900)
+        assert sim.recovery_is(Phase.SUCCEEDED)
+
+    play(story)

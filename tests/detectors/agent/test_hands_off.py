@@ -1,0 +1,268 @@
+"""The agent lets go of its node's devices while a repair works on them, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from detectors.folds.core import AgentCore
+from detectors.rules.facts import KernelLine
+from detectors.service.settings import AgentSettings, Nvml
+from detectors.sources import nvml
+from detectors.sources.inventory import Inventory
+from detectors.wire.contract import Coverage, CoverageState, NodeHealthSpec, NodeHealthStatus, Source
+from tests.detectors.agent.host import BOOT, SETTINGS, Host
+from tests.detectors.client.node_api import node_api
+
+HANGS = (
+    "import os, time\ndef nvmlInit():\n    open({pid!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+)
+ANSWERS = """
+import os
+class NVMLError(Exception): pass
+class Pci: busId = "00000000:38:00.0"
+class Memory: free = 2**30
+def nvmlInit(): open({pid!r}, "a").write("read\\n")
+def nvmlSystemGetDriverVersion(): return "595.45.04"
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetPciInfo(handle): return Pci
+def nvmlDeviceGetUUID(handle): return "GPU-38"
+def nvmlDeviceGetName(handle): return "NVIDIA H100"
+def nvmlDeviceGetMaxMigDeviceCount(handle): return 0
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path / "host")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a pynvml before the real one; what it is told to write lies in the file returned."""
+
+    def put(text: str) -> Path:
+        folder, file = tmp_path / "library", tmp_path / "written"
+        folder.mkdir()
+        (folder / "pynvml.py").write_text(text.format(pid=str(file)))
+        monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.getcwd()}")
+        return file
+
+    return put
+
+
+def settings(nvml_settings: Nvml) -> AgentSettings:
+    return msgspec.structs.replace(SETTINGS, nvml=nvml_settings)
+
+
+def nvml_of(status: NodeHealthStatus) -> Coverage | None:
+    return next((entry for entry in status.coverage if entry.source is Source.NVML), None)
+
+
+def is_covered(status: NodeHealthStatus) -> bool:
+    entry = nvml_of(status)
+    return entry is not None and entry.state is CoverageState.COVERED
+
+
+def says(status: NodeHealthStatus, why: str) -> bool:
+    entry = nvml_of(status)
+    return entry is not None and entry.state is CoverageState.BLIND and entry.why == why
+
+
+async def written(file: Path) -> str:
+    async with asyncio.timeout(20):
+        while not (file.exists() and file.read_text()):
+            await asyncio.sleep(0.02)
+    return file.read_text()
+
+
+async def test_a_reading_that_hangs_is_ended_before_the_agent_answers(
+    host: Host, library: Callable[[str], Path]
+) -> None:
+    file = library(HANGS)
+    async with node_api("n1") as api, host.agent(api, settings(Nvml(deadline_s=600))):
+        reader = int(await written(file))
+        os.kill(reader, 0)
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
+        status = await api.until(lambda status: status.hands_off == "repair-a-reset-1")
+
+        assert says(status, "let go for repair repair-a-reset-1")
+        with pytest.raises(ProcessLookupError):
+            os.kill(reader, 0)
+
+
+async def test_the_devices_are_read_again_as_soon_as_the_repair_gives_them_back(
+    host: Host, library: Callable[[str], Path]
+) -> None:
+    file = library(ANSWERS)
+    async with node_api("n1") as api:
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        async with host.agent(api, settings(Nvml())):
+            await api.until(lambda status: status.hands_off == "repair-a-reset-1")
+            assert not file.exists(), "an agent that starts during the repair reads nothing either"
+
+            api.spec = {}
+            status = await api.until(is_covered)
+
+    assert status.hands_off == ""
+    assert (status.driver_version, await written(file)) == ("595.45.04", "read\n")
+
+
+async def test_each_step_is_answered_by_its_own_name(host: Host, library: Callable[[str], Path]) -> None:
+    file = library(ANSWERS)
+    async with node_api("n1") as api:
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        async with host.agent(api, settings(Nvml())):
+            await api.until(lambda status: status.hands_off == "repair-a-reset-1")
+            api.spec = {"handsOff": "repair-a-validate-2"}
+            status = await api.until(lambda status: status.hands_off == "repair-a-validate-2")
+
+    assert says(status, "let go for repair repair-a-validate-2")
+    assert not file.exists()
+
+
+async def test_a_repair_that_never_gives_back_does_not_blind_the_agent_for_ever(
+    host: Host, library: Callable[[str], Path]
+) -> None:
+    library(ANSWERS)
+    async with node_api("n1") as api:
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        async with host.agent(api, settings(Nvml(hands_off_max_s=0.2))):
+            status = await api.until(is_covered)
+            assert status.hands_off == "", "a device is open again: nothing else may be claimed"
+
+            api.spec = {"handsOff": "repair-a-reset-2"}
+            host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
+            await api.until(lambda status: status.hands_off == "repair-a-reset-2")
+
+
+async def test_an_agent_that_never_reads_nvml_answers_as_well(host: Host) -> None:
+    async with node_api("n1") as api:
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        async with host.agent(api):
+            await api.until(lambda status: status.hands_off == "repair-a-reset-1")
+            api.spec = {}
+            await api.until(lambda status: says(status, "switched off by the setting nvml.enabled"))
+
+
+class Stuck:
+    """A child in uninterruptible sleep: killed, and still there."""
+
+    pid = 4711
+    returncode: int | None = None
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.why = ""
+
+    def found(self, found: Inventory) -> None: ...
+
+    def not_found(self) -> None: ...
+
+    def let_go(self, step: str) -> None:
+        self.steps.append(step)
+
+    def covered(self) -> None: ...
+
+    def blind(self, why: str) -> None:
+        self.why = why
+
+
+async def test_a_child_that_hangs_in_the_driver_is_named_and_no_answer_given_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    child, heard = Stuck(), Heard()
+
+    async def hanging(deadline_s: float, *, outlived: list[object]) -> Inventory:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            outlived.append(child)
+        raise AssertionError
+
+    monkeypatch.setattr(nvml, "from_nvml", hanging)
+    monkeypatch.setattr(nvml, "_STUCK_LOOK_S", 0.02)
+    source = nvml.Nvml(heard, Nvml())
+    task = asyncio.create_task(source.run())
+    await asyncio.sleep(0.05)
+    source.hands_off("repair-a-reset-1")
+    async with asyncio.timeout(10):
+        while "4711" not in heard.why:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert heard.steps == []
+
+        child.returncode = -9
+        while heard.steps != ["repair-a-reset-1"]:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_while_a_repair_has_the_devices_the_controller_is_asked_often() -> None:
+    core = AgentCore(AgentSettings(), boot_id=BOOT)
+    core.spec(NodeHealthSpec(hands_off="repair-a-reset-1"))
+    now = datetime.now(UTC)
+    assert core.ask_every_s(now) == 300
+
+    core.let_go("repair-a-reset-1")
+
+    assert core.ask_every_s(now) == 5
+    assert core.status(now).hands_off == "repair-a-reset-1"
+
+
+@pytest.mark.parametrize(
+    ("xid", "later_s"), [(79, 30.0), (31, 300.0)], ids=["a device is broken", "a program's own fault"]
+)
+def test_a_repair_that_has_waited_for_hours_is_heard_before_its_step_begins(xid: int, later_s: float) -> None:
+    """The controller gives the agent a minute."""
+    core = AgentCore(AgentSettings(), boot_id=BOOT)
+    now = datetime.now(UTC)
+    core.kernel_line(KernelLine(sequence=1, at=now, text=f"NVRM: Xid (PCI:0000:38:00): {xid}, x"))
+
+    assert core.ask_every_s(now + timedelta(minutes=10)) == 5
+    assert core.ask_every_s(now + timedelta(hours=12)) == later_s
+
+
+def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() -> None:
+    """Else it would count into the finding of before, which no longer acts once the node is given back."""
+    core = AgentCore(AgentSettings(), boot_id=BOOT)
+    begin = datetime.now(UTC)
+
+    def line(sequence: int) -> bool:
+        at = begin + timedelta(seconds=50 * sequence)
+        text = "NVRM: Xid (PCI:0000:38:00): 48, x"
+        return core.kernel_line(KernelLine(sequence=sequence, at=at, text=text))
+
+    assert [line(1), line(2), line(3)] == [True, False, False]
+    core.let_go("repair-a-reset-1")
+    core.let_go("")
+
+    assert [line(4), line(5)] == [True, False]
+    assert [finding.first_seen for finding in core.findings] == [
+        begin + timedelta(seconds=50),
+        begin + timedelta(seconds=200),
+    ]
+
+
+async def test_the_answer_comes_soon_where_the_finding_is_new(host: Host) -> None:
+    """With the shipped times the spec is asked for every 5 s; here every 0.05 s, and every 300 s without."""
+    async with node_api("n1") as api, host.agent(api):
+        await api.until(lambda status: len(status.coverage) == 4)
+        host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
+        await api.until(lambda status: bool(status.findings))
+        await asyncio.sleep(0.2)
+        api.spec = {"handsOff": "repair-a-reset-1"}
+        await api.until(lambda status: status.hands_off == "repair-a-reset-1")

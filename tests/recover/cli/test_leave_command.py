@@ -1,0 +1,489 @@
+"""`rekindle leave` as `helm uninstall` runs it, in the in-memory cluster: what it does, and what keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import pytest
+
+from chaos.apiserver.deletion import Deletion
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealthStatus, Source
+from detectors.wire.resource import Resource
+from recover.api import GangRef, RecoverySpec
+from recover.api.marks import QUARANTINE, REPAIR_OF, SCAN_OF
+from recover.cli import leave_command, leave_requests
+from recover.cli.leave_command import run
+from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError
+from recover.cli.leave_undo import Undo, undo
+from recover.k8s.bodies import body, builtins
+from recover.k8s.kinds import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import Cluster, ListPage
+from recover.kube.lease import Elector, LeaseLostError
+from recover.kube.rest import RestCluster
+from recover.model import Mark, Node, Quarantine
+from recover.policy.settings import Settings
+from tests.builders import NOW
+from tests.recover.served import served
+from tests.recover.stories.why_cases import finding
+
+SYSTEM = "rekindle-system"
+FAULTY = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "none"}]}
+STOPPED = (
+    "Job ml/llm was stopped for a restart and is not started yet; kubectl patch job -n ml llm --type merge "
+    """-p '{"spec":{"suspend":false}}' starts it without Rekindle"""
+)
+NOTE = Quarantine(incident="n1-device-lost-1", fault="device-lost", at=NOW, cordoned=True)
+
+
+@pytest.fixture
+def store() -> MemoryCluster:
+    """One node is out, another one is a person's affair, and a repair has a Job."""
+    cluster = MemoryCluster(lambda: datetime.now(UTC))
+    for name in (SYSTEM, "ml"):
+        cluster.create(NAMESPACES, {"metadata": {"name": name}})
+    notes = {QUARANTINE: msgspec.json.encode(NOTE).decode()}
+    spec = {"taints": [FAULTY], "unschedulable": True}
+    ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": NOW.isoformat()}]}
+    cluster.create(NODES, {"metadata": {"name": "n1", "annotations": notes}, "spec": spec, "status": ready})
+    cluster.create(NODES, {"metadata": {"name": "n2"}, "spec": {"unschedulable": True}})
+    report(cluster, "n1")
+    state = {"metadata": {"name": "rekindle-state"}, "data": {"mode": "recover", "since": NOW.isoformat()}}
+    cluster.create(CONFIGMAPS, state, SYSTEM)
+    cluster.create(LEASES, {"metadata": {"name": "rekindle-controller"}}, SYSTEM)
+    for name, labels in (("repair-1-reset-1", {REPAIR_OF: "n1-device-lost-1"}), ("peoples", {})):
+        job = {"metadata": {"name": name, "labels": labels}, "spec": {"template": {"spec": POD}}}
+        cluster.create(JOBS, job, SYSTEM)
+    ended = recovery(
+        "job-old-1", GangRef(api_version="batch/v1", kind="Job", namespace="ml", name="old", uid="u")
+    )
+    store_recovery(cluster, "job-old-1", ended, "Succeeded")
+    for name, data in (("old-rekindle", {"REKINDLE_RECOVERY": "job-old-1"}), ("llm-rekindle", {})):
+        cluster.create(CONFIGMAPS, {"metadata": {"name": name}, "data": data}, "ml")
+    scan = {"metadata": {"name": "job-llm-1-scan-1", "labels": {SCAN_OF: "job-llm-1"}}, "spec": POD}
+    cluster.create(PODS, scan, "ml")
+    return cluster
+
+
+@pytest.fixture
+def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
+    with served(store, tmp_path) as path:
+        yield path
+
+
+def report(store: MemoryCluster, node: str, *findings: Finding) -> None:
+    """What the node's agent says, which reads the kernel log."""
+    store.create(NODEHEALTHS, body(NODEHEALTHS, node))
+    covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW)
+    status = NodeHealthStatus(boot_id="b00t", coverage=[covered], findings=list(findings))
+    written = {"status": builtins(status)}
+    store.patch(NODEHEALTHS, node, written, subresource="status")
+
+
+def restarting(store: MemoryCluster) -> None:
+    """A recovery has stopped job ml/llm."""
+    mark = Mark(recovery="job-llm-1", attempt=1, did="stopped")
+    notes = {"rekindle.dev/recovery": msgspec.json.encode(mark).decode()}
+    job = {
+        "metadata": {"name": "llm", "annotations": notes},
+        "spec": {"suspend": True, "completions": 2, "parallelism": 2, "template": {"spec": POD}},
+    }
+    uid = store.create(JOBS, job, "ml").body["metadata"]["uid"]
+    gang = GangRef(api_version="batch/v1", kind="Job", namespace="ml", name="llm", uid=uid)
+    store_recovery(store, "job-llm-1", recovery("job-llm-1", gang), "Choosing")
+
+
+def recovery(name: str, gang: GangRef) -> dict[str, Any]:
+    spec = RecoverySpec(
+        gang=gang,
+        number=1,
+        incident="n1-device-lost-1",
+        fault="device-lost",
+        detected_at=NOW,
+        summary="a test",
+    )
+    return body(RECOVERIES, name, "ml", spec=spec)
+
+
+def store_recovery(store: MemoryCluster, name: str, made: dict[str, Any], phase: str) -> None:
+    store.create(RECOVERIES, made, "ml")
+    store.patch(RECOVERIES, name, {"status": {"phase": phase}}, namespace="ml", subresource="status")
+
+
+def test_all_that_is_ours_goes_and_a_second_time_nothing_is_written(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    assert store.read(NODES, "n1").body["spec"].get("taints") is None
+    assert not store.read(NODES, "n1").body["spec"].get("unschedulable")
+    assert store.read(NODES, "n2").body["spec"]["unschedulable"] is True
+    jobs = {job["metadata"]["name"]: job["metadata"].get("finalizers") for job in store.objects(JOBS)}
+    assert jobs == {"repair-1-reset-1": ["foregroundDeletion"], "peoples": None}, "it goes after its pods"
+    names = {one["metadata"]["name"] for one in store.objects(CONFIGMAPS)}
+    assert names & {"rekindle-state", "old-rekindle", "llm-rekindle"} == {"llm-rekindle"}, (
+        "that is a person's"
+    )
+    assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
+    assert capsys.readouterr().out.splitlines() == [
+        "job repair-1-reset-1 deleted",
+        "pod job-llm-1-scan-1 deleted",
+        "configmap old-rekindle deleted",
+        "node n1: uncordoned, taint rekindle.dev/unhealthy=device-lost:NoSchedule removed, "
+        "rekindle.dev/quarantined-by removed",
+        "configmap rekindle-state deleted",
+        "nothing of Rekindle is left on any node",
+    ]
+    before = [node["metadata"]["resourceVersion"] for node in store.objects(NODES)]
+    assert run(["--kubeconfig", kubeconfig]) == 0
+    assert [node["metadata"]["resourceVersion"] for node in store.objects(NODES)] == before
+
+
+def test_beside_a_controller_that_goes_on_nothing_is_written_and_its_lease_is_named(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = {"holderIdentity": "by-hand", "leaseDurationSeconds": 600, "leaseTransitions": 1}
+    store.patch(LEASES, "rekindle-controller", {"spec": held}, namespace=SYSTEM)
+    monkeypatch.setattr(leave_command, "DEADLINE_S", 2.0)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert capsys.readouterr().err.startswith(
+        "rekindle leave: not done within 2 s: by-hand still holds the lease "
+        "rekindle-system/rekindle-controller"
+    )
+    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
+
+
+def test_while_a_job_is_being_restarted_nothing_is_changed(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarting(store)
+    monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.0)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"rekindle leave: {STOPPED}",
+        "rekindle leave: nothing was changed, since no controller would be left to finish this",
+    ]
+    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
+    assert not store.read(LEASES, "rekindle-controller", SYSTEM).body.get("spec")
+
+
+def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_taken_back(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def stops_a_job_first(cluster: Cluster, settings: Settings) -> None:
+        restarting(store)
+
+    monkeypatch.setattr(leave_command, "_end_controllers", stops_a_job_first)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert capsys.readouterr().err.splitlines() == [
+        f"rekindle leave: {STOPPED}",
+        "rekindle leave: the controllers ended before they could finish this: start them again (helm "
+        "upgrade), wait, and run this again",
+    ]
+    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
+    assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
+
+
+def test_a_node_that_cannot_be_written_is_named_and_what_is_remembered_stays(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of_another_version(node: Node, stays: str) -> Undo | None:
+        found = undo(node, stays)
+        patch = msgspec.structs.replace(found.patch, uid="another") if found is not None else None
+        return Undo(patch, "") if patch is not None else None
+
+    monkeypatch.setattr(leave_command, "undo", of_another_version)
+    monkeypatch.setattr(leave_command, "ROUNDS_MAX", 1)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("rekindle leave: node n1 is not as it was: 4")
+    assert told[1:] == ["rekindle leave: it may be run again"]
+    assert store.read(CONFIGMAPS, "rekindle-state", SYSTEM)
+    assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
+
+
+def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
+    store: MemoryCluster, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([ApiError(503, "ServiceUnavailable", "etcd is away"), ReplyLost("no answer")])
+    real = RestCluster.list
+
+    async def at_first_not(cluster: RestCluster, resource: Resource, **asked: Any) -> ListPage:
+        trouble = next(answers, None)
+        if trouble is not None:
+            raise trouble
+        return await real(cluster, resource, **asked)
+
+    monkeypatch.setattr(RestCluster, "list", at_first_not)
+    monkeypatch.setattr(leave_requests, "LOOK_AGAIN_S", 0.01)
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+    assert next(answers, None) is None
+    assert store.read(NODES, "n1").body["spec"].get("taints") is None
+
+
+def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds_the_lease(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leave_command, "ANSWER_S", 0.5)
+
+    assert run(["--server", "http://127.0.0.1:1"]) == 3
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("rekindle leave: asks again: GET /api")
+    assert told[1:] == ["rekindle leave: the API server gave no usable answer for 0.5 s; nothing was changed"]
+
+
+async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers() -> None:
+    class Unanswered(Elector):
+        def __init__(self) -> None:
+            self.leading = asyncio.Event()
+
+        async def run(self) -> NoReturn:
+            raise LeaseLostError("no renewal was answered for 10 s")
+
+    with pytest.raises(CannotLeaveError, match="the lease was not kept: no renewal was answered"):
+        await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
+
+
+def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_out_is_named(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its gang is in Resuming: pods of it wait for a node, and must not come back to this one."""
+    restarting(store)
+    store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
+    store.patch(
+        RECOVERIES, "job-llm-1", {"status": {"phase": "Succeeded"}}, namespace="ml", subresource="status"
+    )
+    store.delete(NODEHEALTHS, "n1", Deletion())
+    report(store, "n1", finding())
+    store.create(NODES, {"metadata": {"name": "n3"}, "spec": {}})
+    report(store, "n3", finding(code="xid-48"))
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    n1 = store.read(NODES, "n1").body
+    assert n1["spec"]["unschedulable"] is True
+    assert not n1["spec"].get("taints")
+    assert not n1["metadata"].get("annotations")
+    assert not store.read(NODES, "n3").body["spec"].get("unschedulable")
+    told = capsys.readouterr().out
+    assert (
+        "node n1: taint rekindle.dev/unhealthy=device-lost:NoSchedule removed, rekindle.dev/quarantined-by "
+        "removed, it stays cordoned, since xid-79 (a GPU was lost, 0000:3b:00.0) is open on it; once it is "
+        "mended: kubectl uncordon n1\n"
+    ) in told
+    assert "node n3: not changed, though xid-48 (a GPU was lost, 0000:3b:00.0) is open on it" in told
+
+
+def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The namespaces with a Deployment of the controller, a kind that the in-memory cluster does not have."""
+    spaces = {namespace}
+    unhindered = RestCluster.get, RestCluster.list, RestCluster.delete
+
+    def deployment(space: str) -> bytes:
+        return msgspec.json.encode({"metadata": {"name": CONTROLLER, "namespace": space}})
+
+    async def get(cluster: RestCluster, resource: Resource, name: str, space: str = "") -> bytes:
+        if resource != DEPLOYMENTS or space not in spaces:
+            return await unhindered[0](cluster, resource, name, space)
+        return deployment(space)
+
+    async def every(cluster: RestCluster, resource: Resource, **asked: Any) -> ListPage:
+        if resource != DEPLOYMENTS:
+            return await unhindered[1](cluster, resource, **asked)
+        return ListPage([msgspec.Raw(deployment(space)) for space in sorted(spaces)], "1")
+
+    async def delete(cluster: RestCluster, resource: Resource, name: str, **asked: Any) -> None:
+        if resource == DEPLOYMENTS:
+            spaces.remove(asked["namespace"])
+        else:
+            await unhindered[2](cluster, resource, name, **asked)
+
+    monkeypatch.setattr(RestCluster, "get", get)
+    monkeypatch.setattr(RestCluster, "list", every)
+    monkeypatch.setattr(RestCluster, "delete", delete)
+    return spaces
+
+
+def test_a_dry_run_prints_what_a_removal_does_and_writes_nothing(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controllers = controller_in(SYSTEM, monkeypatch)
+    before = store.version
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 0
+
+    rehearsed = capsys.readouterr().out.splitlines()
+    assert (store.version, controllers) == (before, {SYSTEM}), "something was written"
+    assert run(["--kubeconfig", kubeconfig]) == 0
+    assert rehearsed[:-1] == [f"{line} (dry run)" for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert rehearsed[0] == "deployment rekindle-controller deleted (dry run)"
+    assert rehearsed[-1] == "nothing was changed (dry run)"
+
+
+def test_a_dry_run_names_who_holds_the_lease(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {"holderIdentity": "by-hand", "leaseDurationSeconds": 15, "leaseTransitions": 1}
+    store.patch(LEASES, "rekindle-controller", {"spec": held}, namespace=SYSTEM)
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 0
+
+    assert capsys.readouterr().out.startswith(
+        "waits until by-hand gives away the lease rekindle-system/rekindle-controller (dry run)\n"
+    )
+
+
+def test_a_dry_run_says_what_would_keep_it(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restarting(store)
+    before = store.version
+
+    assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 1
+
+    printed = capsys.readouterr()
+    assert store.version == before
+    assert printed.out.startswith("waits up to 60 s: Job ml/llm was stopped for a restart")
+    assert printed.err.splitlines() == [
+        f"rekindle leave: {STOPPED}",
+        "rekindle leave: without --dry-run this command would wait for up to 60 s, and then refuse",
+    ]
+
+
+def test_a_recovery_that_has_started_its_job_again_is_waited_for_and_then_named(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarting(store)
+    store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
+    status = {"phase": "Resuming", "reason": "NoCapacity", "message": "2 of 4 ranks wait for a node"}
+    store.patch(RECOVERIES, "job-llm-1", {"status": status}, namespace="ml", subresource="status")
+    monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.5)
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr()
+    words = "Job ml/llm is being recovered, in phase Resuming (NoCapacity: 2 of 4 ranks wait for a node)"
+    assert printed.out.startswith(f"waits: {words}\n")
+    assert f"rekindle leave: {words}; it goes on without Rekindle" in printed.err
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[tuple[MemoryCluster, str]]:
+    """A cluster that has never seen Rekindle, but for a namespace of its name."""
+    cluster = MemoryCluster(lambda: datetime.now(UTC))
+    cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
+    cluster.create(NODES, {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}})
+    with served(cluster, tmp_path) as path:
+        yield cluster, path
+
+
+@pytest.mark.parametrize("namespace", [SYSTEM, "elsewhere"])
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]], ids=["real", "dry"])
+def test_where_rekindle_is_not_installed_it_says_so_at_once(
+    bare: tuple[MemoryCluster, str], namespace: str, dry: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, kubeconfig = bare
+    before, begun = store.version, time.monotonic()
+
+    assert run([*dry, "--kubeconfig", kubeconfig, "--set", f"namespace={namespace}"]) == 3
+
+    told = capsys.readouterr().err
+    assert told.startswith("rekindle leave: Rekindle is not installed there: ")
+    assert namespace in told
+    assert store.version == before
+    assert time.monotonic() - begun < 10
+
+
+def test_marks_without_their_namespace_are_named_with_what_to_do(
+    bare: tuple[MemoryCluster, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, kubeconfig = bare
+    store.patch(NODES, "n1", {"spec": {"taints": [FAULTY]}})
+
+    assert run(["--kubeconfig", kubeconfig, "--set", "namespace=gone"]) == 1
+
+    told = capsys.readouterr().err
+    assert "there is no namespace gone" in told
+    assert "these nodes still carry what Rekindle wrote: n1" in told
+    assert "kubectl create namespace gone" in told
+
+
+def test_a_controller_in_another_namespace_is_named(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller_in("gpu-ops", monkeypatch)
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert "run this with --set namespace=gpu-ops" in capsys.readouterr().err
+    assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
+
+
+def test_a_missing_right_is_told_before_anything_is_changed(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unhindered = RestCluster.create
+
+    async def reviewing(cluster: RestCluster, resource: Resource, body: Any, *rest: str) -> bytes:
+        if resource.kind != "SelfSubjectAccessReview":
+            return await unhindered(cluster, resource, body, *rest)
+        allowed = body["spec"]["resourceAttributes"]["resource"] not in ("nodes", "leases")
+        return msgspec.json.encode({"status": {"allowed": allowed}})
+
+    monkeypatch.setattr(RestCluster, "create", reviewing)
+    before = store.version
+
+    assert run(["--kubeconfig", kubeconfig]) == 1
+
+    assert capsys.readouterr().err == (
+        "rekindle leave: nothing was changed: this account may not patch leases in namespace "
+        "rekindle-system, patch nodes\n"
+    )
+    assert store.version == before
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--kubeconfig", "/nowhere"]) == 2
+    assert "kubeconfig /nowhere: no such file" in capsys.readouterr().err

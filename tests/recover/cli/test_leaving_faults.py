@@ -1,0 +1,101 @@
+"""Which nodes stay out of service when Rekindle is removed: those that nobody can show to be mended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.wire.contract import Fault, NodeHealth, Origin, Severity
+from recover.api.marks import UNHEALTHY
+from recover.cli.leave_faults import broken_in_service, stays_cordoned
+from recover.cli.leave_undo import undo
+from recover.k8s.bodies import merged
+from recover.model import Node, Taint
+from tests.recover.stories.why_cases import NOW, finding, health, node
+
+TAINT = Taint(UNHEALTHY, "NoSchedule", "device-lost")
+OUT = node(quarantined=True, taints=(TAINT,), boot_id="b00t")
+OPEN = "xid-79 (a GPU was lost, 0000:3b:00.0) is open on it"
+
+
+def out(**changes: Any) -> Node:
+    return msgspec.structs.replace(OUT, **changes)
+
+
+def blind() -> NodeHealth:
+    report = health()
+    return msgspec.structs.replace(report, status=msgspec.structs.replace(report.status, coverage=[]))
+
+
+@pytest.mark.parametrize(
+    ("at", "report", "why"),
+    [
+        pytest.param(out(), health(finding()), OPEN, id="its fault is open"),
+        pytest.param(out(), health(), "", id="its agent sees it and finds nothing"),
+        pytest.param(out(), health(finding(cleared_at=NOW)), "", id="its fault was cleared"),
+        pytest.param(out(boot_id="next"), health(finding()), "its agent has not reported", id="just booted"),
+        pytest.param(
+            out(boot_id="next"),
+            msgspec.structs.replace(
+                health(finding()), status=msgspec.structs.replace(health(finding()).status, boot_id="next")
+            ),
+            "",
+            id="its fault is of an earlier boot",
+        ),
+        pytest.param(out(), None, "no agent reports for it", id="no agent"),
+        pytest.param(out(), blind(), "does not read its kernel log", id="a blind agent"),
+        pytest.param(out(ready=False), health(), "Kubernetes does not hear from it", id="a silent node"),
+        pytest.param(out(), health(finding(origin=Origin.TENANT)), "", id="a tenant's word"),
+        pytest.param(
+            out(), health(finding(fault=Fault.THERMAL, severity=Severity.PENDING)), "", id="no proof"
+        ),
+        pytest.param(out(unschedulable=False), health(finding()), "", id="a person has released it"),
+        pytest.param(
+            out(released_at=NOW), health(finding()), "", id="a person has released it after the fault"
+        ),
+        pytest.param(
+            out(taints=(Taint(UNHEALTHY, "PreferNoSchedule", "nvlink"),)), None, "", id="it took pods"
+        ),
+        pytest.param(node(), health(finding()), "", id="it was never taken out"),
+    ],
+)
+def test_a_node_returns_only_where_its_agent_shows_that_no_fault_is_open(
+    at: Node, report: NodeHealth | None, why: str
+) -> None:
+    found = stays_cordoned(at, report, [], NOW)
+
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+def test_it_is_left_with_a_plain_cordon_and_the_command_that_lifts_it() -> None:
+    found = undo(OUT, OPEN)
+
+    assert found is not None
+    body = merged({"spec": {"unschedulable": True, "taints": [{"key": UNHEALTHY}]}}, found.patch.body)
+    assert body["spec"] == {"unschedulable": True, "taints": []} or body["spec"] == {"unschedulable": True}
+    assert found.words.endswith(
+        f"it stays cordoned, since {OPEN}; once it is mended: kubectl uncordon node-3"
+    )
+    assert "uncordoned," not in found.words
+
+
+def test_one_that_only_our_taint_keeps_out_gets_a_cordon_in_its_place() -> None:
+    quarantine = msgspec.structs.replace(OUT.quarantine, cordoned=False) if OUT.quarantine else None
+
+    found = undo(out(quarantine=quarantine, unschedulable=False), OPEN)
+
+    assert found is not None
+    assert found.patch.body["spec"]["unschedulable"] is True
+
+
+@pytest.mark.parametrize(
+    ("at", "named"),
+    [(node(), True), (node(unschedulable=True), False), (OUT, False)],
+    ids=["in service", "cordoned by a person", "quarantined"],
+)
+def test_a_broken_node_that_takes_pods_is_named(at: Node, *, named: bool) -> None:
+    assert bool(broken_in_service(at, health(finding()), [], NOW + timedelta(hours=3))) == named

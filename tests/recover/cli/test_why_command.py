@@ -1,0 +1,494 @@
+"""recover/cli/status_command.py and snapshot/find.py: with a served API, and every way to fail."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from chaos.apiserver.deletion import Deletion, Propagation
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.api import GangRef
+from recover.cli.doctor_command import run as doctor
+from recover.cli.status_command import status, why
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
+from recover.kube.cluster import ListPage
+from recover.kube.rest import RestCluster
+from recover.model import Gang, Node
+from recover.snapshot.find import NotFound, find, namespace_of
+from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.stories.job_state import Job
+from recover.stories.overview import overview
+from recover.stories.why_job import why_job
+from recover.stories.why_node import why_node
+from recover.workloads import WORKLOADS
+from tests.recover.served import served
+from tests.recover.stories.why_cases import finding, health, incident, recovery, told
+
+
+@pytest.fixture
+def store() -> MemoryCluster:
+    cluster = MemoryCluster(lambda: datetime.now(UTC))
+    for namespace in ("team", "other"):
+        cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
+    for name in ("node-3", "node-4"):
+        cluster.create(
+            NODES,
+            {"metadata": {"name": name}, "status": {"capacity": {"nvidia.com/gpu": "8"}, "conditions": []}},
+        )
+    create(cluster, NODEHEALTHS, health(finding()))
+    create(cluster, INCIDENTS, incident())
+    create(cluster, RECOVERIES, recovery(), "team")
+    for namespace, name in (("team", "llm"), ("team", "vision"), ("other", "vision")):
+        cluster.create(JOBS, a_job(name), namespace)
+    return cluster
+
+
+@pytest.fixture
+def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
+    with served(store, tmp_path) as path:
+        yield path
+
+
+def create(store: MemoryCluster, resource: Resource, example: Any, namespace: str = "") -> None:
+    body = msgspec.to_builtins(example, str_keys=True)
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+    store.create(resource, {**body, **identity, "metadata": {"name": example.metadata.name}}, namespace)
+    store.patch(
+        resource, example.metadata.name, {"status": body["status"]}, namespace=namespace, subresource="status"
+    )
+
+
+def a_job(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "metadata": {"name": name},
+        "spec": {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template},
+    }
+
+
+def test_why_a_job_prints_its_story(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr().out
+    assert printed.startswith("Job team/llm\nAfter a GPU was lost, it was recovered")
+    assert "Useful next" in printed
+
+
+@pytest.mark.parametrize("asked", ["llm", "job/llm", "jobs/llm"])
+def test_a_job_is_found_by_name_alone_or_with_its_kind(
+    asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 0
+    assert capsys.readouterr().out.startswith("Job team/llm\n")
+
+
+@pytest.mark.parametrize("resource", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
+def test_every_kind_that_is_recovered_is_asked_for_by_its_name_and_its_plural(resource: Resource) -> None:
+    ref = GangRef(api_version=resource.api_version, kind=resource.kind, namespace="team", name="llm", uid="u")
+    other = msgspec.structs.replace(ref, kind="Other", uid="other")
+    snapshot = Snapshot(
+        nodes={},
+        health={},
+        incidents=[],
+        recoveries=[],
+        gangs=[Gang(ref=r, resource=resource, version="1", size=4) for r in (ref, other)],
+        namespaces={},
+        notes=[],
+    )
+
+    for word in (resource.kind, resource.kind.lower(), resource.plural):
+        job = find(f"{word}/llm", snapshot)
+        assert isinstance(job, Job)
+        assert job.ref == ref
+
+
+@pytest.mark.parametrize("asked", ["node-3", "node/node-3"])
+def test_a_node_is_found(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 0
+    assert capsys.readouterr().out.startswith("Node node-3\n")
+
+
+def test_a_name_in_several_namespaces_gets_the_commands_that_say_which(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["vision", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == (
+        "rekindle: 'vision' means several things; say which: "
+        "rekindle why -n other job/vision; rekindle why -n team job/vision\n"
+    )
+
+    assert why(["-n", "other", "job/vision", "--kubeconfig", kubeconfig]) == 0
+
+
+def test_a_name_that_does_not_exist_gets_the_nearest(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["lm", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no job or node 'lm': did you mean team/llm?\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("node-3-device-lost-1a2b", "an Incident; see `rekindle why node/node-3`"),
+        ("incident/node-3-device-lost-1a2b", "an Incident; see `rekindle why node/node-3`"),
+        ("job-llm-1", "a Recovery; see `rekindle why -n team job/llm`"),
+    ],
+)
+def test_the_name_of_an_object_of_rekindles_own_gets_the_command_that_tells_of_it(
+    asked: str, said: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == f"rekindle: {asked!r} is no job or node, but {said}\n"
+
+
+@pytest.mark.parametrize("asked", ["", "/", "a/b/c"])
+def test_what_is_no_name_is_told(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([asked, "--kubeconfig", kubeconfig]) == 3
+    assert "is no name: expected NAME, NAMESPACE/NAME" in capsys.readouterr().err
+
+
+def test_a_job_that_is_gone_is_found_by_its_recovery(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.delete(JOBS, "llm", Deletion(propagation=Propagation.BACKGROUND), namespace="team")
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+    assert "The job itself is gone." in capsys.readouterr().out
+
+
+def test_yaml_tells_the_same_as_json(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, asked in ((why, ["team/llm"]), (status, [])):
+        told = []
+        for form, read_back in (("json", msgspec.json.decode), ("yaml", yaml.safe_load)):
+            assert command([*asked, "-o", form, "--kubeconfig", kubeconfig]) == 0
+            told.append(read_back(capsys.readouterr().out))
+
+        assert told[0].keys() == told[1].keys()
+        assert told[0]["commands"] == told[1]["commands"]
+
+
+def test_json_is_for_programs(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(["team/llm", "-o", "json", "--kubeconfig", kubeconfig]) == 0
+    story = msgspec.json.decode(capsys.readouterr().out)
+    assert story["subject"] == "Job team/llm"
+
+    assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
+    shown = msgspec.json.decode(capsys.readouterr().out)
+    assert shown["verdict"]["text"].startswith("2 accelerator nodes")
+
+
+def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr().out
+    assert "Open incidents" in printed
+    assert "no agent reports for it" in printed
+
+
+def test_one_object_that_cannot_be_read_is_named_and_does_not_hide_the_others(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
+    store.create(INCIDENTS, {**identity, "metadata": {"name": "odd"}, "spec": {"fault": "gremlins"}})
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rekindle: Incident odd left out: ")
+    assert "fell off the bus" in printed.out
+
+
+def test_many_objects_that_cannot_be_read_are_one_line(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    identity = {"apiVersion": INCIDENTS.api_version, "kind": INCIDENTS.kind}
+    for number in range(9):
+        store.create(
+            INCIDENTS, {**identity, "metadata": {"name": f"odd-{number}"}, "spec": {"fault": "gremlins"}}
+        )
+
+    assert status(["--kubeconfig", kubeconfig]) == 0
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "rekindle: 9 objects of kind Incident left out (odd-0, odd-1, odd-2, odd-3 and 5 more): "
+    )
+
+
+@pytest.mark.parametrize(("command", "asked"), [(status, []), (why, ["llm"])], ids=["status", "why"])
+def test_a_namespace_that_is_not_there_is_told(
+    command: Callable[[list[str]], int], asked: list[str], kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command([*asked, "-n", "taem", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no namespace 'taem': did you mean team?\n"
+
+
+def test_a_namespace_before_a_name_that_is_not_there_is_told(
+    kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why(["nosuch/llm", "--kubeconfig", kubeconfig]) == 3
+    assert capsys.readouterr().err == "rekindle: no namespace 'nosuch': did you mean team/llm?\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--context", "nope"], "--context 'nope': expected one of "),
+        (["--token-file", "t"], "--token-file is the token for --server, and none is given"),
+        (["--ca-file", "t"], "--ca-file is the certificate authority of --server, and none is given"),
+    ],
+)
+def test_options_that_do_not_fit_the_kubeconfig_are_told(
+    args: list[str], told: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status([*args, "--kubeconfig", kubeconfig]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_server_that_does_not_answer_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(["--server", "http://127.0.0.1:9"]) == 3
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rekindle: the API server does not answer: ")
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status(["--kubeconfig", str(tmp_path / "none")]) == 2
+    assert "no such file" in capsys.readouterr().err
+
+
+def test_wrong_usage_is_exit_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why([]) == 2
+    assert status(["-o", "xml"]) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+# --- refusals of the API server -------------------------------------------------------------------------
+
+
+class Refusing:
+    """A cluster that is empty, and answers the list of one resource, or of all, with an error."""
+
+    def __init__(self, resource: Resource | None, error: Exception) -> None:
+        self._resource, self._error = resource, error
+
+    async def list(self, resource: Resource, **_: Any) -> ListPage:
+        if self._resource in (None, resource):
+            raise self._error
+        return ListPage([], "1")
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        raise ApiError(403, "Forbidden", "no rights")
+
+
+async def test_missing_crds_say_how_to_install_them() -> None:
+    cluster = Refusing(
+        RECOVERIES, ApiError(404, "NotFound", "the server could not find the requested resource")
+    )
+
+    with pytest.raises(
+        CannotTell, match=r"does not know recoveries.rekindle.dev: .*rekindle crds \| kubectl apply"
+    ):
+        await read(cluster)
+
+
+@pytest.mark.parametrize("resource", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
+async def test_a_framework_that_is_not_installed_is_no_problem(resource: Resource) -> None:
+    cluster = Refusing(
+        resource, ApiError(404, "NotFound", "the server could not find the requested resource")
+    )
+
+    snapshot = await read(cluster)
+
+    assert snapshot.notes == []
+    assert snapshot.hidden == set()
+    with pytest.raises(NotFound, match=f"does not serve {resource.kind} .*: its CRD is missing"):
+        find(f"{resource.plural}/llm", snapshot)
+
+
+async def test_what_one_may_not_list_is_left_out_and_said() -> None:
+    cluster = Refusing(NODES, ApiError(403, "Forbidden", "nodes is forbidden"))
+
+    snapshot = await read(cluster)
+
+    assert snapshot.notes == ["nodes left out: you may not list them (nodes is forbidden)"]
+    assert snapshot.hidden == {"nodes"}
+    with pytest.raises(NotFound, match="no job or node named 'node/n1'; left out: nodes"):
+        find("node/n1", snapshot)
+
+
+@pytest.mark.parametrize(
+    ("asked", "namespace"),
+    [("ml/llm", "ml"), ("llm", ""), ("job/llm", ""), ("Jobs/llm", ""), ("node/n1", "")],
+)
+def test_a_namespace_stands_before_a_name_where_no_kind_does(asked: str, namespace: str) -> None:
+    assert namespace_of(asked) == namespace
+
+
+async def test_who_may_view_one_namespace_need_not_say_it_twice() -> None:
+    class OfOneNamespace:
+        async def list(self, resource: Resource, *, namespace: str = "", **_: Any) -> ListPage:
+            if namespace != "ml" or not resource.namespaced:
+                raise ApiError(403, "Forbidden", "no rights")
+            return ListPage([], "1")
+
+        async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+            assert resource == NAMESPACES
+            return msgspec.json.encode({"metadata": {"name": name}})
+
+    snapshot = await read(OfOneNamespace(), instead="ml")
+
+    assert snapshot.hidden == {"nodes", "nodehealths", "incidents", "namespaces"}
+    assert snapshot.namespaces.keys() == {"ml"}, "who may not list namespaces may read their own one"
+
+
+async def test_who_may_list_nothing_is_not_told_that_all_is_well() -> None:
+    cluster = Refusing(None, ApiError(403, "Forbidden", "no rights"))
+
+    with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .*, or use -n"):
+        await read(cluster)
+    with pytest.raises(CannotTell, match=r"you may list nothing of what Rekindle writes: .* right$"):
+        await read(cluster, namespace="ml")
+
+
+NO_RIGHT = ApiError(403, "Forbidden", "jobs is forbidden")
+NO_KIND = ApiError(404, "NotFound", "the server could not find the requested resource")
+FAILING = ApiError(500, "InternalError", "the conversion webhook does not answer")
+ABSENCES = [
+    (None, "The job itself is gone."),
+    (NO_RIGHT, "you may not list jobs of kind Job there; it may well exist."),
+    (NO_KIND, "This cluster does not serve Job (batch/v1): its CRD is not installed, so the job is gone."),
+    (FAILING, "the API server failed to list jobs of kind Job; it may well exist."),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ABSENCES, ids=["deleted", "no right", "no kind", "failing"])
+@pytest.mark.parametrize("command", ["why", "doctor"])
+def test_a_job_that_is_not_listed_is_told_as_gone_only_where_it_is(
+    error: ApiError | None,
+    words: str,
+    command: str,
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if error is None:
+        store.delete(JOBS, "llm", Deletion(propagation=Propagation.BACKGROUND), namespace="team")
+    unhindered = RestCluster.list
+
+    async def refusing(self: RestCluster, resource: Resource, **asked: Any) -> ListPage:
+        if error is not None and resource == JOBS:
+            raise error
+        return await unhindered(self, resource, **asked)
+
+    monkeypatch.setattr(RestCluster, "list", refusing)
+
+    ended = (why if command == "why" else doctor)(["team/llm", "--kubeconfig", kubeconfig])
+
+    printed = capsys.readouterr()
+    assert ended == (0 if command == "why" else 3)
+    assert words in (printed.out if command == "why" else printed.err)
+
+
+def test_a_job_that_cannot_be_decoded_is_not_told_as_gone(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.patch(JOBS, "llm", {"spec": {"parallelism": "four"}}, namespace="team")
+
+    assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
+
+    assert "The job itself exists and is not shown, since it cannot be read." in capsys.readouterr().out
+
+
+async def test_what_answers_and_knows_no_nodes_is_no_api_server() -> None:
+    with pytest.raises(CannotTell, match="is no Kubernetes API server: it does not serve Kubernetes' kinds"):
+        await read(Refusing(None, NO_KIND))
+
+
+async def test_a_job_whose_namespace_may_not_be_read_is_not_said_to_be_left_alone() -> None:
+    class WithoutNamespaces(Refusing):
+        async def list(self, resource: Resource, **asked: Any) -> ListPage:
+            if resource == JOBS:
+                body = {**a_job("llm"), "apiVersion": "batch/v1", "kind": "Job"}
+                body["metadata"] = {"name": "llm", "namespace": "team", "uid": "u", "resourceVersion": "1"}
+                return ListPage([msgspec.Raw(msgspec.json.encode(body))], "1")
+            return await super().list(resource, **asked)
+
+    found = find("team/llm", await read(WithoutNamespaces(NAMESPACES, NO_RIGHT)))
+
+    assert isinstance(found, Job)
+    assert found.consent is None
+    story = why_job(found, [], [], datetime.now(UTC))
+    assert "It is not known whether Rekindle would restart it" in story.verdict.text
+    assert not any("auto-recovery" in command.run for command in story.commands)
+
+
+async def test_a_namespace_that_may_not_be_listed_is_not_told_as_missing() -> None:
+    snapshot = await read(Refusing(NAMESPACES, NO_RIGHT))
+
+    with pytest.raises(NotFound, match="no job or node named 'team/llm'"):
+        find("team/llm", snapshot)
+
+
+@pytest.mark.parametrize("hidden", ["nodes", "nodehealths"])
+def test_nodes_that_may_not_be_read_are_not_told_as_gone_or_blind(hidden: str) -> None:
+    node = Node(name="node-3", uid="u", version="1")
+    nodes = {} if hidden == "nodes" else {"node-3": node}
+    report = {} if hidden == "nodehealths" else {"node-3": health(finding())}
+
+    shown = overview(nodes, report, [], [], datetime.now(UTC), hidden={hidden})
+    story = why_node(
+        "node-3", nodes.get("node-3"), report.get("node-3"), [], datetime.now(UTC), hidden={hidden}
+    )
+
+    text = str(shown) + told(story)
+    assert "no agent" not in text.lower()
+    assert "no Node object" not in text
+    assert "no such Node" not in text
+    assert "may not read" in told(story)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ApiError(401, "Unauthorized", "token expired"), "does not accept these credentials"),
+        (ApiError(500, "InternalError", "etcd"), "cannot list incidents"),
+        (ReplyLost("GET /: timeout"), "does not answer"),
+    ],
+)
+async def test_other_failures_are_told_in_one_line(error: Exception, words: str) -> None:
+    with pytest.raises(CannotTell, match=words):
+        await read(Refusing(INCIDENTS, error))
+
+
+async def test_a_list_that_expires_between_pages_is_read_again() -> None:
+    class Expiring:
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        async def list(self, resource: Resource, *, page: str = "", **_: Any) -> ListPage:
+            if resource != NAMESPACES:
+                return ListPage([], "1")
+            self.asked.append(page)
+            if page and self.asked.count(page) == 1:
+                raise ApiError(410, "Expired", "the continue token is too old")
+            name = "b" if page else "a"
+            return ListPage(
+                [msgspec.Raw(b'{"metadata":{"name":"%s"}}' % name.encode())], "1", "" if page else "more"
+            )
+
+    cluster = Expiring()
+
+    assert sorted((await read(cluster)).namespaces) == ["a", "b"]
+    assert cluster.asked == ["", "more", "", "more"]

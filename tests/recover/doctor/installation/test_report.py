@@ -1,0 +1,61 @@
+"""The report of an installation as a whole: all is right, or whoever asks may not read everything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from recover.doctor.installation.installed import Part
+from recover.doctor.installation.told import story
+from recover.stories.words import Tone
+from tests.recover.doctor.installation.cases import (
+    changed,
+    healthy,
+    reported,
+)
+
+
+def test_nothing_is_said_of_an_installation_that_is_all_right() -> None:
+    report = reported(healthy())
+
+    assert report.findings == ()
+    assert report.not_made == ()
+    assert story(report).verdict.text.startswith("Nothing was found that does not work; 2")
+
+
+def test_who_may_not_read_everything_is_not_told_that_all_is_well() -> None:
+    verdict = story(reported(changed(unread={Part.CONTROLLER: "you may not"}, controller=None))).verdict
+
+    assert verdict.text.startswith("Nothing was found that does not work in what you may read; ")
+    assert verdict.tone is Tone.WAITING
+
+
+@pytest.mark.parametrize("part", Part)
+def test_what_may_not_be_read_leaves_checks_unmade_and_finds_nothing(part: Part) -> None:
+    empty: dict[Part, dict[str, Any]] = {
+        Part.DEFINITIONS: {"definitions": {}},
+        Part.CONTROLLER: {"controller": None},
+        Part.AGENTS: {"agents": None},
+        Part.PODS: {"pods": ()},
+        Part.LEASE: {"lease": None},
+        Part.STATE: {"state": None},
+        Part.SETTINGS: {"settings": None},
+        Part.POLICIES: {"policies": {}},
+        Part.ENVIRONMENT: {"policies": healthy().policies},
+        Part.NODES: {"nodes": {}},
+        Part.HEALTH: {"health": {}},
+        Part.NAMESPACES: {"namespaces": {}},
+    }
+    seen = changed(unread={part: "you may not"}, **empty.get(part, {}))
+    if part is Part.POLICIES:
+        seen = msgspec.structs.replace(
+            seen, policies={key: b for key, b in healthy().policies.items() if key.startswith("Mutating")}
+        )
+
+    report = reported(seen)
+
+    assert report.findings == ()
+    assert report.not_made
+    assert {one.why for one in report.not_made} == {"you may not"}

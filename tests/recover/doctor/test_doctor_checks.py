@@ -1,0 +1,302 @@
+"""recover/doctor: each check on a job that is all right but for one thing, as its manifest tells it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from detectors.text.strict import BadValueError
+from recover.doctor.case import Part, Severity
+from recover.doctor.checks import CHECKS
+from recover.doctor.job_spec import templates
+from recover.doctor.manifest import cases
+from recover.doctor.report import examined, story
+from tests.recover.doctor.doctor_cases import (
+    EXISTS,
+    LABEL,
+    LEAVES,
+    MANIFESTS,
+    PAST,
+    QUEUE,
+    RECIPES,
+    RECREATES,
+    Change,
+    annotated,
+    case,
+    found,
+    in_cluster,
+    of_container,
+    of_pod,
+    policy,
+    rule,
+    spec,
+    volume,
+)
+from tests.recover.stories.why_cases import NOW
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_a_job_that_is_all_right_has_no_finding_in_a_file_and_in_a_cluster(kind: str) -> None:
+    assert found(case(kind)) == {}
+    report = examined(in_cluster(kind))
+    assert report.findings == ()
+    assert report.not_made == ()
+    assert [passed.check for passed in report.passed] == [check.name for check in CHECKS]
+
+
+CHECKPOINT = "metadata.annotations[rekindle.dev/checkpoint]"
+REPAIR = "metadata.annotations[rekindle.dev/checkpoint-repair]"
+LABELLED = "metadata.labels[rekindle.dev/auto-recovery]"
+WORKER = "spec.{}ReplicaSpecs.Worker"
+WORKERS = "spec.replicatedJobs[workers].template.spec.template.spec"
+NO_ENV_FROM = of_container("job", "envFrom", None)
+OWN_ENV = [{"name": "REKINDLE_RESUME_FROM", "value": "/a"}]
+THREE_PER_INDEX = spec("backoffLimitPerIndex", value=3)
+RETRIED = (("spec", "replicatedJobs", 0, "template", "spec", "backoffLimit"), 6)
+WHOLE_CARDS = of_container("paddlejob", "resources", {"limits": {"tencent.com/vcuda-core": 200}})
+NO_POLICY = spec("failurePolicy", value=None)
+FAILS_SET = (("spec", "failurePolicy", "rules"), [{"action": "FailJobSet"}])
+DEPENDS = (("spec", "replicatedJobs", 0, "dependsOn"), [{"name": "x"}])
+RULE = "spec.podFailurePolicy.rules[1].action"
+ACTIVE = "activeDeadlineSeconds"
+DEADLINE = (("spec", "replicatedJobs", 0, "template", "spec", ACTIVE), 60)
+TTL = "ttlSecondsAfterFinished"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "name", "severity", "field"),
+    [
+        ("job", [(LABEL, "observe")], "not-opted-in", "fails", LABELLED),
+        ("job", [(LABEL, "ennabled")], "not-opted-in", "fails", LABELLED),
+        ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED.replace("labels", "annotations")),
+        ("job", [annotated("hold", "true")], "held", "fails", "metadata.annotations[rekindle.dev/hold]"),
+        ("job", [annotated("hang-timeout", "soon")], "misread", "risks", "metadata"),
+        ("job", [annotated("step-template", "step")], "misread", "risks", "metadata"),
+        ("job", [spec("completions", value=9)], "unsupported", "fails", "spec"),
+        ("job", [(QUEUE, "q")], "foreign-owner", "fails", "metadata"),
+        ("job", [annotated("checkpoint", None)], "no-checkpoint-annotation", "risks", CHECKPOINT),
+        ("job", [annotated("checkpoint", "ckpt")], "checkpoint-annotation-unusable", "risks", CHECKPOINT),
+        ("job", [annotated("checkpoint", "/data")], "checkpoints-on-no-volume", "fails", CHECKPOINT),
+        ("job", [volume(emptyDir={})], "checkpoints-in-empty-dir", "fails", CHECKPOINT),
+        ("job", [volume(hostPath={"path": "/d"})], "checkpoints-on-host-path", "risks", CHECKPOINT),
+        ("job", [volume(ephemeral={})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        ("job", [volume(csi={"driver": "d"})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        ("job", [annotated("checkpoint-repair", "tracker")], "repair-by-another-user", "risks", REPAIR),
+        ("job", [NO_ENV_FROM], "environment-not-read", "risks", "spec.template.spec.containers[].envFrom"),
+        (
+            "jobset",
+            [of_container("jobset", "envFrom", None)],
+            "environment-not-read",
+            "risks",
+            f"{WORKERS}.containers[].envFrom",
+        ),
+        (
+            "pytorchjob",
+            [of_container("pytorchjob", "env", OWN_ENV)],
+            "own-variable",
+            "fails",
+            f"{WORKER.format('pytorch')}.template.spec.containers[pytorch].env[REKINDLE_RESUME_FROM]",
+        ),
+        ("job", [LEAVES, spec("backoffLimit", value=0)], "no-retry", "fails", "spec.backoffLimit"),
+        (
+            "job",
+            [LEAVES, spec("backoffLimitPerIndex", value=0)],
+            "no-retry",
+            "fails",
+            "spec.backoffLimitPerIndex",
+        ),
+        ("job", [LEAVES], "retries-counted", "advice", "spec.backoffLimit"),
+        (
+            "job",
+            [LEAVES, THREE_PER_INDEX, rule("FailJob", operator="NotIn", values=[0])],
+            "pod-failure-policy",
+            "fails",
+            RULE,
+        ),
+        (
+            "job",
+            [LEAVES, THREE_PER_INDEX, rule("FailIndex", operator="In", values=[42])],
+            "pod-failure-policy",
+            "advice",
+            RULE,
+        ),
+        ("jobset", [NO_POLICY], "no-retry", "risks", "spec.failurePolicy.maxRestarts"),
+        ("jobset", [FAILS_SET], "no-retry", "risks", "spec.failurePolicy.maxRestarts"),
+        (
+            "pytorchjob",
+            [policy("pytorch", "Never")],
+            "no-retry",
+            "fails",
+            f"{WORKER.format('pytorch')}.restartPolicy",
+        ),
+        (
+            "paddlejob",
+            [policy("paddle", "ExitCode")],
+            "no-retry",
+            "fails",
+            f"{WORKER.format('paddle')}.restartPolicy",
+        ),
+        (
+            "pytorchjob",
+            [spec("runPolicy", "backoffLimit", value=0)],
+            "no-retry",
+            "risks",
+            "spec.runPolicy.backoffLimit",
+        ),
+        (
+            "pytorchjob",
+            [spec("runPolicy", ACTIVE, value=60)],
+            "active-deadline",
+            "advice",
+            "spec.runPolicy.activeDeadlineSeconds",
+        ),
+        (
+            "jobset",
+            [DEADLINE],
+            "active-deadline",
+            "advice",
+            f"{WORKERS.removesuffix('.template.spec')}.{ACTIVE}",
+        ),
+        ("job", [spec(TTL, value=0)], "removed-too-soon", "fails", f"spec.{TTL}"),
+        ("job", [spec(TTL, value=100)], "removed-too-soon", "risks", f"spec.{TTL}"),
+        (
+            "pytorchjob",
+            [of_pod("pytorchjob", "tolerations", EXISTS)],
+            "tolerates-everything",
+            "advice",
+            f"{WORKER.format('pytorch')}.template.spec.tolerations",
+        ),
+        (
+            "jobset",
+            [of_pod("jobset", "tolerations", EXISTS), DEPENDS],
+            "tolerates-everything",
+            "risks",
+            f"{WORKERS}.tolerations",
+        ),
+        (
+            "job",
+            [of_pod("job", "terminationGracePeriodSeconds", 600)],
+            "grace-too-long",
+            "risks",
+            "spec.template.spec.terminationGracePeriodSeconds",
+        ),
+        (
+            "job",
+            [of_pod("job", "schedulingGates", [{"name": "a"}])],
+            "scheduling-gates",
+            "risks",
+            "spec.template.spec.schedulingGates",
+        ),
+        (
+            "paddlejob",
+            [of_container("paddlejob", "env", None)],
+            "paddle-autogrow-crash",
+            "risks",
+            f"{WORKER.format('paddle')}.template.spec.containers[paddle]",
+        ),
+    ],
+)
+def test_one_thing_that_is_wrong_is_the_one_finding(
+    kind: str, changes: list[Change], name: str, severity: str, field: str
+) -> None:
+    job = case(kind, *changes)
+
+    (finding,) = examined(job).findings
+
+    assert (finding.name, finding.severity, finding.where.field) == (name, severity, field)
+    assert finding.where.object == f"{job.gang.ref.kind} team/llm"
+    assert min(len(finding.what), len(finding.means), len(finding.fix)) > 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("job", [spec("backoffLimit", value=0)]),
+        ("job", [rule("FailJob", operator="In", values=[1])]),
+        ("jobset", [RECREATES, NO_POLICY]),
+        ("pytorchjob", [RECREATES, policy("pytorch", "Never")]),
+    ],
+)
+def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
+    kind: str, changes: list[Any]
+) -> None:
+    assert found(case(kind, *changes)) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("job", [annotated("hold", "true"), annotated("hold-until", PAST)]),
+        ("job", [annotated("checkpoint", "/ckpt/deeper")]),
+        ("job", [LEAVES, spec(TTL, value=0), THREE_PER_INDEX]),
+        ("jobset", [NO_POLICY, RETRIED]),
+        ("jobset", [of_pod("jobset", "tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}])]),
+        ("pytorchjob", [spec("pytorchReplicaSpecs", "Worker", "restartPolicy", value=None)]),
+        ("paddlejob", [of_container("paddlejob", "env", None), WHOLE_CARDS]),
+    ],
+)
+def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: list[Change]) -> None:
+    assert found(case(kind, *changes)) == {}
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_every_check_has_a_name_of_its_own() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+
+
+def test_what_was_not_read_leaves_its_checks_unmade_and_says_why() -> None:
+    report = examined(in_cluster("pytorchjob", unread={Part.CLAIM: "you may not"}, access_modes=()))
+
+    assert {one.check: one.why for one in report.not_made} == {"checkpoint-claim": "you may not"}
+
+
+def test_the_worst_comes_first() -> None:
+    gated = of_pod("job", "schedulingGates", [{"name": "a"}])
+    job = case("job", LEAVES, gated, annotated("checkpoint", "/data"))
+
+    severities = [finding.severity for finding in examined(job).findings]
+
+    assert severities == [Severity.FAILS, Severity.RISKS, Severity.ADVICE]
+
+
+def test_the_templates_of_a_spec_are_those_of_the_gang() -> None:
+    """Their fields are told by the gang's names of them."""
+    shown = {kind: [field for field, _ in templates(case(kind).spec)] for kind in MANIFESTS}
+
+    assert shown == {
+        "job": ["spec.template"],
+        "jobset": ["spec.replicatedJobs[workers].template.spec.template"],
+        "pytorchjob": ["spec.pytorchReplicaSpecs.Worker.template"],
+        "paddlejob": ["spec.paddleReplicaSpecs.Worker.template"],
+    }
+
+
+def _places(value: Any, so_far: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, one in inner:
+        yield (*so_far, step)
+        yield from _places(one, (*so_far, step))
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_whatever_stands_in_a_field_is_told_or_refused_with_its_field(kind: str) -> None:
+    refused: list[BadValueError] = []
+    for place in _places(MANIFESTS[kind]):
+        for value in (None, 0, "x", [1], {"a": 1}):
+            document = copy.deepcopy(MANIFESTS[kind])
+            inner: Any = document
+            for step in place[:-1]:
+                inner = inner[step]
+            inner[place[-1]] = value
+            try:
+                for job in cases([document], "job.yaml", RECIPES, NOW)[0]:
+                    story(examined(job), ())
+            except BadValueError as error:
+                refused.append(error)
+    assert len(refused) > 50
+    assert all(error.field for error in refused)

@@ -1,0 +1,101 @@
+"""recover/stories/repair_words.py: how a node is being mended, told by `why node` and `status`."""
+
+from datetime import timedelta
+
+import msgspec
+
+from detectors.wire.step_report import Outcome
+from recover.api import Incident
+from recover.api.reasons import Reason
+from recover.api.repair_state import (
+    CheckRecord,
+    Repair,
+    RepairPhase,
+    RepairPhaseTime,
+    RepairStep,
+    StepKind,
+    StepOutcome,
+)
+from recover.stories.overview import overview
+from recover.stories.why_node import why_node
+from tests.recover.stories.why_cases import NOW, health, incident, node, told
+
+BEGAN = NOW - timedelta(minutes=2)
+
+
+def under(repair: Repair) -> Incident:
+    found = incident()
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, repair=repair))
+
+
+def repair(phase: RepairPhase, **changes: object) -> Repair:
+    return msgspec.structs.replace(
+        Repair(phase=phase, phases=[RepairPhaseTime(phase=phase, at=BEGAN)]), **changes
+    )
+
+
+def test_a_repair_that_waits_tells_why_and_what_can_be_done() -> None:
+    waits = repair(
+        RepairPhase.WAITING, reason=Reason.PODS_OF_OTHERS, message="these pods must end: shop/web-0"
+    )
+
+    text = told(why_node("node-3", node(quarantined=True), health(), [under(waits)], NOW))
+
+    assert "Waiting 2 min ago: waits before the next step (PodsOfOthers)" in text
+    assert "these pods must end: shop/web-0" in text
+    assert "`kubectl get pods -A -o wide --field-selector spec.nodeName=node-3` lists them." in text
+    assert "After repair.wait_for_others_s a person is called." in text
+
+
+def test_steps_and_checks_are_told_with_how_they_ended() -> None:
+    def step(kind: StepKind, outcome: StepOutcome | None, message: str = "") -> RepairStep:
+        ends = BEGAN + timedelta(seconds=30) if outcome else None
+        return RepairStep(
+            kind=kind,
+            number=1,
+            job=f"repair-1-{kind}-1",
+            at=BEGAN,
+            ended_at=ends,
+            outcome=outcome,
+            message=message,
+        )
+
+    over = repair(
+        RepairPhase.HANDED_OVER,
+        reason=Reason.VALIDATION_FAILED,
+        message="Look at it",
+        steps=[
+            step(StepKind.RESET, StepOutcome.FAILED, "in use"),
+            step(StepKind.REBOOT, StepOutcome.DONE, "boot b2"),
+            step(StepKind.VALIDATE, None),
+            step(StepKind.REBOOT, None, "not begun: exceeded quota"),
+        ],
+        checks=[
+            CheckRecord(name="devices", outcome=Outcome.FAILED, message="7 of 8"),
+            CheckRecord(name="nccl-pair", outcome=Outcome.NOT_RUN),
+        ],
+    )
+
+    text = told(why_node("node-3", node(quarantined=True), health(), [under(over)], NOW))
+
+    for said in (
+        "it was handed to a person (ValidationFailed)",
+        "reset 1 (repair-1-reset-1), begun 2 min ago: failed after 30 s: in use",
+        "reboot 1 (repair-1-reboot-1), begun 2 min ago: done after 30 s: boot b2",
+        "validation 1 (repair-1-validate-1), begun 2 min ago: under way",
+        "reboot 1 (repair-1-reboot-1), begun 2 min ago: not begun: exceeded quota",
+        "check devices failed: 7 of 8",
+        "check nccl-pair could not run",
+    ):
+        assert said in text, f"missing: {said}\n{text}"
+
+
+def test_status_has_a_row_for_each_repair_that_is_not_over() -> None:
+    handed = repair(RepairPhase.HANDED_OVER, reason=Reason.NEEDS_PERSON, message="Replace the device")
+    returned = repair(RepairPhase.RETURNED, message="well again")
+
+    shown = overview({"node-3": node(quarantined=True)}, {"node-3": health()}, [under(handed)], [], NOW)
+    rows = {table.title: table.rows for table in shown.tables}
+    assert rows["Repairs"] == (("node-3", "HandedOver", "2 min ago", "NeedsPerson", "Replace the device"),)
+    calm = overview({"node-3": node()}, {"node-3": health()}, [under(returned)], [], NOW)
+    assert "Repairs" not in {table.title for table in calm.tables}

@@ -1,0 +1,251 @@
+"""Known issues of workloads that are not changed: their owners are told what to change, once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from detectors.wire.contract import Edge
+from recover.api import GangRef, Outcome
+from recover.api.reasons import Reason
+from recover.api.recipe_spec import Match
+from recover.diagnose.apart import Apart
+from recover.k8s.kinds import PODS
+from recover.model import Outsider, Pod, PodPhase, decode
+from recover.model.actions import Emit
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.recipes.load import parse
+from recover.runtime.observe import Observer
+from recover.triage.advice import advise
+from tests.acting import acts, apply, recovering
+from tests.builders import NOW, Worlds, cluster, gang
+from tests.recover.recovery.test_known_issues import OUT_OF_MEMORY, TOO_OLD, template
+from tests.recover.scripted import Scripted
+
+DEPLOYMENT = GangRef(
+    api_version="apps/v1", kind="ReplicaSet", namespace="ml", name="vllm-5d8f", uid="replicaset-uid"
+)
+CONTAINER = {
+    "name": "server",
+    "image": "vllm/vllm-openai:v0.6",
+    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+}
+
+
+def serving(said: str = TOO_OLD, *, mode: Mode = Mode.RECOVER) -> Worlds:
+    """Two pods of a Deployment have said this."""
+    world = cluster(nodes=4, mode=mode)
+    pods = {}
+    for number in range(2):
+        pod = Pod(
+            namespace="ml",
+            name=f"vllm-5d8f-{number}",
+            uid=f"vllm-{number}-uid",
+            version="1",
+            owner_uid=DEPLOYMENT.uid,
+            owner_kind=DEPLOYMENT.kind,
+            labels={"pod-template-hash": "5d8f"},
+            node=f"n{number}",
+            phase=PodPhase.RUNNING,
+            created=NOW - timedelta(hours=1),
+            accelerators=1,
+            outsider=Outsider(owner=DEPLOYMENT, containers=(CONTAINER,)),
+        )
+        pods[pod.uid] = pod
+        world.progress(pod, Edge.ENDED, at=NOW)
+    world.pods[DEPLOYMENT.uid] = pods
+    return world.says_of(pods.values(), said)
+
+
+def test_the_owner_is_told_the_exact_change_once_and_nothing_of_it_is_written_to_the_workload() -> None:
+    world = serving()
+
+    decided = world.decide()
+
+    incident = decided.incident
+    (refused,) = incident.status.actions
+    assert (refused.action, refused.outcome, refused.reason) == (
+        "apply-recipe",
+        Outcome.REFUSED,
+        Reason.UNSUPPORTED,
+    )
+    assert "--dtype=half" in refused.message
+    assert "Deployment ml/vllm" in incident.status.summary
+    assert incident.status.victims == [DEPLOYMENT]
+    told = [a for a in decided.plan.actions if isinstance(a, Emit)]
+    assert {a.regarding["kind"] for a in told} == {"ReplicaSet", "Pod"}
+    assert {type(a).__name__ for a in decided.plan.actions} == {"Create", "Emit"}
+
+    apply(world, decided.plan)
+    assert world.decide().plan.actions == ()
+
+
+def test_the_incident_closes_when_the_pods_have_gone() -> None:
+    world = recovering(serving())
+    world.pods[DEPLOYMENT.uid].clear()
+
+    assert acts(world.decide().plan) == ["close-incident"]
+
+
+def test_text_of_a_log_never_stands_in_the_incident() -> None:
+    incident = serving().decide().incident
+
+    assert "Tesla" not in msgspec.json.encode(incident).decode()
+
+
+@pytest.mark.parametrize(
+    ("opted_in", "mode", "reason"),
+    [(False, Mode.RECOVER, Reason.NOT_OPTED_IN), (True, Mode.OBSERVE, Reason.OBSERVE_MODE)],
+)
+def test_a_gang_that_may_not_be_touched_gets_the_advice_too(
+    opted_in: bool, mode: Mode, reason: Reason
+) -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8, mode=mode).running(gang(opted_in=opted_in, templates={"Worker": asked}))
+    world.says(OUT_OF_MEMORY, rank=2)
+
+    refused = [a for i in world.decide().incidents for a in i.status.actions if a.action == "apply-recipe"]
+
+    assert [a.reason for a in refused] == [reason]
+    assert "FLAGS_allocator_strategy=naive_best_fit" in refused[0].message
+
+
+def test_a_gang_that_will_be_recovered_is_left_to_its_recovery() -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(templates={"Worker": asked})).says(OUT_OF_MEMORY, rank=2)
+
+    assert world.decide().plan.actions == ()
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_pod_of_no_gang_is_read_with_its_owner_and_what_it_asks(owned: bool) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ml", "uid": "u2"}
+    metadata |= {"ownerReferences": [owner]} if owned else {}
+    raw = msgspec.json.encode({"metadata": metadata, "spec": {"containers": [{"name": "side"}, CONTAINER]}})
+
+    found = decode.outsider(raw)
+
+    kind, name, uid = ("ReplicaSet", "web", "u1") if owned else ("Pod", "p", "u2")
+    assert (found.owner.kind, found.owner.name, found.owner.uid) == (kind, name, uid)
+    assert found.containers == ({name: CONTAINER[name] for name in ("image", "resources")},)
+
+
+def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() -> None:
+    world = serving()
+    asks = msgspec.convert({"allOf": [{"request": {"name": "nvidia.com/gpu", "is": "requested"}}]}, Match)
+    of_none = msgspec.structs.replace(world.recipes["vllm-bfloat16"], name="on-a-gpu", match=asks)
+    world.recipes = {"on-a-gpu": of_none, **world.recipes}
+
+    (advice,) = advise(world.world(), world.now, Apart())
+
+    assert advice.recipe.name == "vllm-bfloat16"
+
+
+def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
+    """Kubernetes gives each pod a mount of its own name, which no recipe reads."""
+    observer = Observer(Scripted(), Settings(), lambda: None)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    for number in range(2):
+        mounts = [{"name": f"kube-api-access-{number}", "mountPath": "/var/run/secrets"}]
+        metadata: dict[str, Any] = {"name": f"web-{number}", "namespace": "ml", "uid": f"web-{number}-uid"}
+        metadata |= {"resourceVersion": "7", "ownerReferences": [owner]}
+        spec = {"containers": [{**CONTAINER, "volumeMounts": mounts}]}
+        observer.absorb(PODS, msgspec.json.encode({"metadata": metadata, "spec": spec}))
+
+    first, second = observer.world(Modes(begun(Mode.OBSERVE, NOW))).pods_of["u1"].values()
+
+    assert first.outsider is not None
+    assert first.outsider is second.outsider
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"name": "My Server"}, {"name": "a" * 254}, {"uid": "u" * 65}, {"kind": "K" * 64}, {"name": "-"}],
+)
+def test_an_owner_that_cannot_exist_names_no_object_of_ours(forged: dict[str, str]) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
+    metadata = {"name": "p", "namespace": "ml", "uid": "u2", "ownerReferences": [owner | forged]}
+
+    found = decode.outsider(msgspec.json.encode({"metadata": metadata, "spec": {"containers": [CONTAINER]}}))
+
+    assert str(found.owner) == "Pod ml/p"
+
+
+def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> None:
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(opted_in=False, templates={"Worker": asked}))
+    forged = {
+        uid: msgspec.structs.replace(pod, namespace="somebody") for uid, pod in world.pods["llm-uid"].items()
+    }
+    world.pods["llm-uid"] = forged
+    world.says(OUT_OF_MEMORY, rank=2)
+
+    assert advise(world.world(), world.now, Apart()) == []
+
+
+def test_a_line_that_its_agent_does_not_take_for_an_issue_brings_no_advice() -> None:
+    world = serving()
+    for name, health in world.health.items():
+        pods = [
+            msgspec.structs.replace(
+                p, known_lines=[msgspec.structs.replace(x, issue=False) for x in p.known_lines]
+            )
+            for p in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert world.decide().plan.actions == ()
+
+
+def test_a_namespace_full_of_new_pods_with_an_issue_does_not_crowd_out_all_other_incidents() -> None:
+    world = cluster(nodes=60)
+    for number in range(60):
+        ref = msgspec.structs.replace(DEPLOYMENT, name=f"bare-{number}", uid=f"bare-{number}-uid")
+        pod = Pod(
+            namespace="ml",
+            name=ref.name,
+            uid=ref.uid,
+            version="1",
+            owner_uid=ref.uid,
+            node=f"n{number}",
+            phase=PodPhase.RUNNING,
+            accelerators=1,
+            outsider=Outsider(owner=ref, containers=(CONTAINER,)),
+        )
+        world.pods[ref.uid] = {pod.uid: pod}
+        world.progress(pod, Edge.ENDED, at=NOW)
+        world.says_of([pod], TOO_OLD)
+
+    recovering(world)
+
+    assert len(world.incidents) == 50
+    assert world.decide().plan.actions == ()
+
+
+OWN = """
+name = "own"
+title = "A recipe that repeats what it has read"
+source = "a test of ours"
+
+[[match.allOf]]
+log = "the secret token is {token}, needed {size:size}"
+
+[change]
+hold = "always"
+advise = "Hide {token}, ask for {size}."
+"""
+
+
+def test_what_a_users_recipe_captures_of_a_log_reaches_no_incident_but_figures_do() -> None:
+    world = serving("the secret token is hunter2, needed 24 GiB")
+    world.recipes = {"own": parse(OWN, "own.toml")}
+
+    (refused,) = world.decide().incident.status.actions
+
+    assert "Hide {token}, ask for 24 GiB." in refused.message

@@ -1,0 +1,269 @@
+"""Spare nodes: one for each node that is out, given back when it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from detectors.wire.contract import Fault, Severity
+from recover.api import Outcome, Phase
+from recover.api.reasons import Reason
+from recover.triage.spare_node import SPARE, SPARE_FOR
+from recover.triage.spares import keep_spares
+from tests.acting import advanced, recovering
+from tests.builders import Worlds, cluster, gang
+from tests.recover.triage.spare_cases import (
+    OURS,
+    PEOPLES,
+    POOL,
+    add_label,
+    comes_to_rest,
+    fails,
+    incident_of,
+    kept,
+    lent,
+    released,
+    reserve,
+    spares,
+    told,
+)
+
+# --- kept, lifted, given back -----------------------------------------------------------------------------
+
+
+def test_a_labelled_node_is_kept_free_and_other_taints_stay() -> None:
+    world = cluster()
+    add_label(world, "n1", "yes")
+    add_label(world, "n2", "false")
+    world.change_node("n1", taints=(PEOPLES,))
+
+    assert kept(world) == ["keep-spare n1"]
+    assert world.nodes["n1"].taints == (PEOPLES, OURS)
+    assert kept(world) == []
+
+
+def test_a_quarantine_lets_one_spare_in_and_the_incident_tells_which() -> None:
+    world = fails(spares("n7", "n8").running(gang()), "n1")
+
+    assert comes_to_rest(world) == ["lift-spare n7"]
+    assert lent(world) == {"n7": "n1"}
+    assert world.nodes["n7"].taints == ()
+    assert world.nodes["n7"].annotations[SPARE_FOR] == incident_of(world, "n1").metadata.name
+    assert told(world, "n1") == [(Outcome.DONE, "", "n7 takes pods in place of n1 until that is back")]
+
+
+def test_when_the_node_is_back_the_spare_is_one_again_at_once() -> None:
+    world = fails(spares("n7"), "n1")
+    before = world.nodes["n7"].taints
+    comes_to_rest(world)
+    released(world, "n1")
+
+    assert comes_to_rest(world) == ["return-spare n7"]
+    assert (lent(world), world.nodes["n7"].taints) == ({}, before)
+    assert SPARE_FOR not in world.nodes["n7"].annotations
+
+
+def test_two_nodes_out_let_two_spares_in_and_a_third_finds_none_which_is_told() -> None:
+    world = fails(spares("n7", "n8"), "n1", "n2", "n3")
+
+    comes_to_rest(world)
+
+    assert lent(world) == {"n7": "n1", "n8": "n2"}
+    wanted = "looked for a spare of pool h200 with nvidia.com/gpu: 8 in place of n3"
+    none_left = f"{wanted}: none of the 2 is free and sound"
+    assert told(world, "n3") == [(Outcome.REFUSED, Reason.NO_SPARE, none_left)]
+
+    released(world, "n1")
+    comes_to_rest(world)
+
+    assert lent(world) == {"n7": "n3", "n8": "n2"}
+    assert [outcome for outcome, _, _ in told(world, "n3")] == [Outcome.DONE]
+
+
+def test_a_degraded_node_that_still_takes_pods_needs_no_spare() -> None:
+    world = spares("n7").finding(on="n1", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    recovering(world.later(20))
+    assert world.nodes["n1"].quarantine is not None
+
+    assert comes_to_rest(world) == []
+
+
+def test_a_spare_that_is_quarantined_in_service_is_replaced_by_another() -> None:
+    world = fails(spares("n7", "n8"), "n1")
+    comes_to_rest(world)
+
+    fails(world, "n7")
+    done = comes_to_rest(world)
+
+    assert done == ["lift-spare n8", "return-spare n7"]
+    assert lent(world) == {"n8": "n1"}
+    assert world.nodes["n7"].quarantine is not None
+    assert OURS in world.nodes["n7"].taints
+
+
+def test_a_spare_that_fails_in_reserve_leaves_no_gap() -> None:
+    world = fails(spares("n7", "n8"), "n7")
+
+    assert comes_to_rest(world) == []
+    assert reserve(world) == ["n7", "n8"]
+
+
+# --- which spare ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        {"ready": False},
+        {"unschedulable": True},
+        {"labels": {SPARE: "true", POOL: "a100"}},
+        {"labels": {SPARE: "true", POOL: "h200", "rekindle.dev/managed": "false"}},
+        {"allocatable": {"nvidia.com/gpu": 7}},
+        {"allocatable": {}},
+        {"allocatable": {"amd.com/gpu": 8}},
+        {"taints": (OURS, PEOPLES)},
+    ],
+)
+def test_a_spare_that_would_not_do_is_passed_over(unfit: Mapping[str, Any]) -> None:
+    world = spares("n7", "n8").change_node("n7", **unfit)
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+
+
+def test_for_a_node_that_has_lost_all_its_devices_a_spare_with_devices_is_found() -> None:
+    world = spares("n7", "n8").change_node("n7", allocatable={"nvidia.com/gpu": 0})
+    world.change_node("n1", capacity={"nvidia.com/gpu": 0})
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+
+
+def test_a_held_spare_is_passed_over_and_stays_as_it_is() -> None:
+    world = spares("n7", "n8")
+    notes = world.nodes["n7"].annotations
+    world.change_node("n7", annotations={**notes, "rekindle.dev/hold": "true"})
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+    assert keep_spares(world.world(), world.now).look_again_s is not None, "a hold may end by time alone"
+
+
+def test_a_spare_with_an_open_finding_is_passed_over() -> None:
+    world = spares("n7", "n8").finding(on="n7", severity=Severity.PENDING)
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+
+
+def test_a_spare_whose_fault_has_no_incident_yet_is_passed_over() -> None:
+    world = fails(spares("n7", "n8"), "n1").finding(on="n7")
+
+    comes_to_rest(world)
+
+    assert lent(world) == {"n8": "n1"}
+
+
+def test_a_spare_on_which_somebody_still_runs_is_passed_over() -> None:
+    world = spares("n7", "n8").running(gang("other", ranks=1), first_node=7)
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+
+
+def test_a_taint_of_peoples_that_the_failed_node_has_too_keeps_no_spare_out() -> None:
+    world = spares("n7").change_node("n1", taints=(PEOPLES,)).change_node("n7", taints=(PEOPLES, OURS))
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert world.nodes["n7"].taints == (PEOPLES,)
+
+
+# --- dead nodes -------------------------------------------------------------------------------------------
+
+
+def dead(world: Worlds, name: str) -> Worlds:
+    """Not ready, with a rank of the opted-in gang, which has lost it."""
+    world.not_ready(name).stall()
+    return recovering(world)
+
+
+def test_a_dead_node_that_a_recovery_avoids_lets_a_spare_in_until_it_is_ready_again() -> None:
+    world = dead(spares("n7").running(gang()), "n1")
+    assert world.recoveries
+
+    assert comes_to_rest(world) == ["lift-spare n7"]
+    world.recoveries.clear()
+    assert comes_to_rest(world) == [], "it has no other node to come back to"
+
+    world.change_node("n1", ready=True)
+    assert comes_to_rest(world) == ["return-spare n7"]
+
+
+def test_a_node_that_is_ready_again_keeps_its_spare_while_the_gang_is_still_kept_off_it() -> None:
+    world = dead(spares("n7").running(gang()), "n1")
+    comes_to_rest(world)
+
+    world.change_node("n1", ready=True)
+    assert comes_to_rest(world) == []
+
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n7"]
+
+
+def test_a_dead_node_without_a_gang_that_is_recovered_lets_no_spare_in() -> None:
+    world = spares("n7").running(gang(opted_in=False)).not_ready("n1")
+
+    assert comes_to_rest(recovering(world)) == []
+
+
+def test_while_its_gang_is_recovered_the_spare_outlasts_the_dead_nodes_deletion() -> None:
+    world = dead(spares("n7").running(gang()), "n1")
+    comes_to_rest(world)
+    world.without_node("n1")
+    assert comes_to_rest(world) == []
+
+    world.recoveries.clear()
+
+    assert comes_to_rest(world) == ["return-spare n7"]
+
+
+def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> None:
+    world = spares("n7", "n8").running(gang())
+    world.change_node("n7", allocatable={"nvidia.com/gpu": 4})
+    world.without_node("n1")
+    recovering(recovering(world))
+
+    assert comes_to_rest(world) == ["lift-spare n8"]
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n8"]
+
+
+# --- broken nodes that stay in service --------------------------------------------------------------------
+
+
+def test_a_broken_node_that_a_limit_keeps_in_service_lets_a_spare_in_while_a_gang_is_kept_off_it() -> None:
+    """Of six nodes one at most is taken out. The gang leaves both that are broken, and needs two others."""
+    world = recovering(spares("n4", "n5", nodes=6).running(gang()).finding(on="n1").finding(on="n2"))
+    assert not world.nodes["n2"].unschedulable
+    assert comes_to_rest(world) == ["lift-spare n4"]
+
+    advanced(world, Phase.RESUMING)
+    assert comes_to_rest(world) == ["lift-spare n5"]
+    assert lent(world) == {"n4": "n1", "n5": "n2"}
+
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n5"]
+
+
+def test_a_broken_node_that_no_gang_is_kept_off_needs_no_spare() -> None:
+    world = recovering(spares("n4", "n5", nodes=6).finding(on="n1").finding(on="n2"))
+
+    assert comes_to_rest(world) == ["lift-spare n4"]
