@@ -13,7 +13,7 @@ from chaos.rigs.framework_logs.kept import kept
 from chaos.rigs.framework_logs.runs import RUNS
 from tests.detectors.folds.real_runs import RULES, as_held, as_written, complaints
 
-FOLDER = Path(__file__).parent / "logs_of_real_runs"
+FOLDER = Path(__file__).parents[1] / "logs_of_real_runs"
 
 
 @pytest.mark.parametrize("again", ["", "-resumed"])

@@ -17,7 +17,7 @@ IS_ROOT = os.geteuid() == 0
 TRIAL = """
 import json, os, subprocess, sys
 from pathlib import Path
-from detectors import confinement
+from detectors.service import confinement
 
 refused = int(sys.argv[3])
 if refused:  # as a seccomp filter of the container does
