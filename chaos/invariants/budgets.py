@@ -12,6 +12,7 @@ from chaos.apiserver.kinds import Object
 from chaos.invariants.base import Check
 from chaos.invariants.write import Write
 from chaos.simulated.reading import is_closed, note, our_taint
+from recover.api import Act
 from recover.api.reasons import Reason
 from recover.k8s.kinds import INCIDENTS
 from recover.policy.settings import Budgets
@@ -76,7 +77,7 @@ class SoftTaintsAreNotLimited(Check):
         for record in (write.new or {}).get("status", {}).get("actions", []):
             did = (record["action"], record["outcome"], record.get("reason"))
             faults = self.facts.truth.faults.get(record["target"], [])
-            is_refused = did == ("quarantine-node", "refused", Reason.BUDGET_EXHAUSTED)
+            is_refused = did == (Act.QUARANTINE_NODE, "refused", Reason.BUDGET_EXHAUSTED)
             if is_refused and not any(fault.cordons for fault in faults):
                 yield f"a limit kept a soft taint off {record['target']}"
 

@@ -34,12 +34,11 @@ from chaos.simulated.reading import (
 )
 from chaos.simulated.truth import HardwareFault, Life
 from detectors.client.kubeapi import ApiError
-from recover.api import Outcome
+from recover.api import Act, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.goes_on import SETTLED
 from recover.k8s.kinds import INCIDENTS, NODES, PODS
 from recover.model.modes import Mode
-from recover.triage.guard import QUARANTINE_NODE
 
 __all__ = ["is_unseen", "job_of", "left_in_service", "silent_repairs", "wrongly_waiting"]
 
@@ -157,7 +156,7 @@ def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) ->
         record
         for incident in sim.incidents()
         for record in incident.status.actions
-        if (record.action, record.target, record.outcome) == (QUARANTINE_NODE, name, Outcome.REFUSED)
+        if (record.action, record.target, record.outcome) == (Act.QUARANTINE_NODE, name, Outcome.REFUSED)
     ]
     if any(name in incident.status.members for incident in sim.incidents()):
         return True

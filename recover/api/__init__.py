@@ -8,6 +8,7 @@ Touches: nothing: pure.
 from __future__ import annotations
 
 from recover.api.incident import (
+    Act,
     ActionRecord,
     Evidence,
     Incident,
@@ -43,6 +44,7 @@ __all__ = [
     "ACTIVE_PHASES",
     "DEFINITION_CHARS_MAX",
     "STOPPED_PHASES",
+    "Act",
     "ActionRecord",
     "Answered",
     "Blame",

@@ -13,6 +13,7 @@ from recover.api.repair_state import Repair
 from recover.api.shared import Answered, Blame, GangRef, Wire
 
 __all__ = [
+    "Act",
     "ActionRecord",
     "Blame",
     "Evidence",
@@ -34,6 +35,20 @@ class Outcome(StrEnum):
     DONE = "done"
     REFUSED = "refused"
     WOULD = "would"
+
+
+class Act(StrEnum):
+    """An act that a record of an Incident tells of. The record's field stays text: another version may have
+    written an act that this version does not know."""
+
+    QUARANTINE_NODE = "quarantine-node"
+    RELEASE_NODE = "release-node"
+    RESTART_GANG = "restart-gang"
+    MOVE_GANG = "move-gang"
+    REPAIR_NODE = "repair-node"
+    REMAKE_INCIDENT = "remake-incident"
+    LIFT_SPARE = "lift-spare"
+    APPLY_RECIPE = "apply-recipe"
 
 
 class Evidence(Wire, frozen=True, kw_only=True):

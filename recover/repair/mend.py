@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from detectors.wire.contract import Fault, Origin
-from recover.api import ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
+from recover.api import Act, ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
 from recover.api.marks import REPAIR_OF
 from recover.api.reasons import Reason
 from recover.api.repair_state import PHASES_MAX, Repair, RepairPhase, RepairPhaseTime, StepOutcome
@@ -41,12 +41,10 @@ from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over
 from recover.repair.waiting import needs_person, wait
 from recover.repair.working import is_begun, work
 from recover.triage import quarantine
-from recover.triage.guard import QUARANTINE_NODE, Guard
+from recover.triage.guard import Guard
 from recover.triage.incidents import merged_records, update
 
-__all__ = ["REPAIR_NODE", "repair"]
-
-REPAIR_NODE = "repair-node"
+__all__ = ["repair"]
 
 
 def repair(world: World, settings: Settings, means: Means, now: datetime) -> Plan:
@@ -120,7 +118,7 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
     if asked is not None:
         yield asked
     # Once it has begun, what kept it from beginning is no reason any more.
-    before = [a for a in status.actions if look.repair is None or a.action != REPAIR_NODE]
+    before = [a for a in status.actions if look.repair is None or a.action != Act.REPAIR_NODE]
     changed = msgspec.structs.replace(
         status,
         repair=look.repair or status.repair,
@@ -136,7 +134,7 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
 def _cordoned_at(look: Look) -> datetime | None:
     """A silent node is taken out only now, by its repair."""
     return next(
-        (r.at for r in look.records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None
+        (r.at for r in look.records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None
     )
 
 
@@ -199,7 +197,7 @@ def _not_in_mode(ctx: Context) -> tuple[ActionRecord, ...]:
 def _refused(ctx: Context, reason: Reason, message: str, *, would: bool = False) -> ActionRecord:
     return ActionRecord(
         at=ctx.now,
-        action=REPAIR_NODE,
+        action=Act.REPAIR_NODE,
         target=ctx.node.name,
         outcome=Outcome.WOULD if would else Outcome.REFUSED,
         reason=reason,

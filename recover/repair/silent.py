@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault, Severity
-from recover.api import ActionRecord, Blame, Outcome
+from recover.api import Act, ActionRecord, Blame, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.diagnosis import Diagnosis
@@ -17,7 +17,7 @@ from recover.policy.faults import QuarantineLevel
 from recover.repair.for_people import then_release
 from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
 from recover.triage import quarantine
-from recover.triage.guard import QUARANTINE_NODE, Denied
+from recover.triage.guard import Denied
 
 __all__ = ["before_quarantine", "is_its_turn", "is_watched"]
 
@@ -87,7 +87,7 @@ def _take_out(ctx: Context) -> Look:
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
     words = quarantine.words(QuarantineLevel.CORDON, diagnosis)
     record = ActionRecord(
-        at=ctx.now, action=QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
+        at=ctx.now, action=Act.QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
     )
     event = ctx.event(EventReason.NODE_QUARANTINED, f"{diagnosis.summary}. {words}", warning=True)
     patch = quarantine.quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON, ctx.now)

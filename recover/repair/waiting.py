@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Fault, Severity
-from recover.api import ActionRecord, Blame, Outcome
+from recover.api import Act, ActionRecord, Blame, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import Awaited, Awaiting
@@ -27,9 +27,7 @@ from recover.triage import quarantine
 from recover.triage.guard import Denied
 from recover.triage.restarts import Restarts
 
-__all__ = ["MOVE_GANG", "in_the_way", "needs_person", "wait"]
-
-MOVE_GANG = "move-gang"
+__all__ = ["in_the_way", "needs_person", "wait"]
 
 
 class InTheWay(msgspec.Struct, frozen=True):
@@ -162,7 +160,9 @@ def _moves(
     restarts = Restarts(ctx.world, ctx.guard, ctx.now)
     still = (harm for harm in harms if ctx.world.active_recovery(harm.gang.ref.uid) is None)
     records = [restarts.consider(diagnosis, harm) for harm in still]
-    told = [r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=MOVE_GANG) for r in records]
+    told = [
+        r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
+    ]
     return tuple(restarts.chains()), told, [due] if harms else []
 
 

@@ -12,12 +12,11 @@ from itertools import pairwise
 from prometheus_client import Gauge
 
 from detectors.wire.contract import CoverageState, Edge, Source
-from recover.api import ACTIVE_PHASES, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
+from recover.api import ACTIVE_PHASES, Act, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence
 from recover.model import Gang, Node, PodPhase, World
-from recover.repair.mend import REPAIR_NODE
 from recover.runtime.telemetry import Metrics
 
 __all__ = ["derive"]
@@ -70,7 +69,7 @@ def _nodes_for_people(world: World) -> Iterator[str]:
         if status.phase is not IncidentPhase.OPEN:
             continue
         if status.repair is None and name in out:
-            told = (record.reason for record in status.actions if record.action == REPAIR_NODE)
+            told = (record.reason for record in status.actions if record.action == Act.REPAIR_NODE)
             yield next(told, Reason.NOT_IN_REPAIR_MODE)
         elif status.repair is not None and status.repair.phase is RepairPhase.HANDED_OVER:
             yield status.repair.reason

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from recover.api import ActionRecord, Incident, Recovery
+from recover.api import Act, ActionRecord, Incident, Recovery
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
 from recover.model import PodPhase
@@ -43,7 +43,7 @@ def steps_for_job(
 ) -> tuple[str, ...]:
     """Steps for a restart that was refused, or that would be done in another mode."""
     case = _Case(job, one_line(record.message), around, now, incident=incident)
-    if record.action == "apply-recipe":
+    if record.action == Act.APPLY_RECIPE:
         return (f"Make that change in the template of {job.ref}: {case.said}.",)
     return _steps(record.reason, case)
 

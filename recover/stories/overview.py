@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import CoverageState, NodeHealth
-from recover.api import Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Act, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.reasons import Reason
 from recover.diagnose.coverage import silence_of
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
@@ -210,7 +210,7 @@ def _refused(incidents: Iterable[Incident], now: datetime) -> Iterable[tuple[str
         if incident.status.members:  # of a mass fault they stand for one refusal each
             who, since = some(incident.status.members, 4), ago(incident.spec.detected_at, now)
             brake = Reason.FLEET_BRAKE
-            yield "quarantine-node", who, brake, since, explained(brake)
+            yield Act.QUARANTINE_NODE, who, brake, since, explained(brake)
         for act in incident.status.actions:
             if act.outcome is not Outcome.DONE:
                 meaning = explained(act.reason) or act.message

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from recover.api import ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
 from recover.policy.commands import enabled_by, name_of, started_by, target_of
@@ -25,7 +25,7 @@ from recover.stories.words import Command, Line, Section, Story, Tone, explained
 
 __all__ = ["Job", "why_job"]
 
-_ON_NODES = ("quarantine-node", "lift-spare", "repair-node")
+_ON_NODES = (Act.QUARANTINE_NODE, Act.LIFT_SPARE, Act.REPAIR_NODE)
 
 
 def why_job(
@@ -101,7 +101,7 @@ def _verdict(
     if job.gang is not None and job.gang.terminal is not None:
         ended = "completed" if job.gang.terminal.succeeded else "was failed for good by its framework"
         return Line(f"The job {ended}; Rekindle did nothing to it.")
-    untouched = [a for a in decisions if a.action == "restart-gang" and a.outcome is not Outcome.DONE]
+    untouched = [a for a in decisions if a.action == Act.RESTART_GANG and a.outcome is not Outcome.DONE]
     if untouched:
         last = max(untouched, key=lambda a: a.at)
         did = "would restart it" if last.outcome is Outcome.WOULD else "left it alone"

@@ -14,7 +14,7 @@ from detectors.wire.contract import (
     Severity,
     SubjectKind,
 )
-from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
+from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
 from recover.diagnose.coverage import FAMILIES, silence_of
@@ -117,7 +117,7 @@ def _kept_from(name: str, incident: Incident) -> ActionRecord:
     """The record that the brake's Incident implies for each of its nodes: the node was not quarantined."""
     return ActionRecord(
         at=incident.spec.detected_at,
-        action="quarantine-node",
+        action=Act.QUARANTINE_NODE,
         target=name,
         outcome=Outcome.REFUSED,
         reason=Reason.FLEET_BRAKE,

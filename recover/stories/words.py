@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from detectors.wire.contract import Fault, Origin, Source
-from recover.api import ActionRecord, Outcome
+from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EXPLANATIONS, Reason
 
 __all__ = [
@@ -111,13 +111,13 @@ SOURCES: dict[Source, str] = {
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {
-    "quarantine-node": ("quarantined", "quarantine"),
-    "release-node": ("released", "release"),
-    "restart-gang": ("decided to restart", "restart"),
-    "move-gang": ("decided to move", "move"),
-    "repair-node": ("repaired", "repair"),
-    "remake-incident": ("created the Incident again for", "create the Incident again for"),
-    "lift-spare": ("found a spare for", "let a spare in for"),
+    Act.QUARANTINE_NODE: ("quarantined", "quarantine"),
+    Act.RELEASE_NODE: ("released", "release"),
+    Act.RESTART_GANG: ("decided to restart", "restart"),
+    Act.MOVE_GANG: ("decided to move", "move"),
+    Act.REPAIR_NODE: ("repaired", "repair"),
+    Act.REMAKE_INCIDENT: ("created the Incident again for", "create the Incident again for"),
+    Act.LIFT_SPARE: ("found a spare for", "let a spare in for"),
 }
 
 

@@ -9,11 +9,11 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import Fault
-from recover.api import ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.api import Act, ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
 from recover.diagnose.diagnosis import Diagnosis, fingerprint
 from recover.model import World
 from recover.model.actions import Action
-from recover.triage.guard import BRAKE, RESTART_GANG, Brake, is_brake
+from recover.triage.guard import BRAKE, Brake, is_brake
 from recover.triage.incidents import VICTIMS_MAX, close, create, merged_records, update
 
 __all__ = ["HeldBack", "brakes"]
@@ -57,7 +57,7 @@ def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> Incident
     members = sorted({*before.members, *(one.diagnosis.node for one in found)})
     victims = {v.uid: v for v in before.victims}
     victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}
-    refused = [r for one in found for r in one.records if r.action == RESTART_GANG]
+    refused = [r for one in found for r in one.records if r.action == Act.RESTART_GANG]
     return msgspec.structs.replace(
         before,
         members=members[:MEMBERS_MAX],

@@ -27,8 +27,6 @@ from recover.triage.capacity import room
 
 __all__ = [
     "BRAKE",
-    "QUARANTINE_NODE",
-    "RESTART_GANG",
     "Allowed",
     "Brake",
     "Denied",
@@ -40,8 +38,6 @@ __all__ = [
 ]
 
 BRAKE = "fleet-brake"
-QUARANTINE_NODE = "quarantine-node"
-RESTART_GANG = "restart-gang"
 
 
 class Allowed(msgspec.Struct, frozen=True):

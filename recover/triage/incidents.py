@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.wire.contract import Fault, Origin
 from recover.api import (
+    Act,
     ActionRecord,
     Answered,
     Blame,
@@ -33,7 +34,7 @@ from recover.model import World
 from recover.model.actions import Action, Create, Emit, Patch
 from recover.policy.faults import QuarantineLevel, quarantine_level
 from recover.triage.advice import Advice
-from recover.triage.guard import QUARANTINE_NODE, RESTART_GANG, is_brake
+from recover.triage.guard import is_brake
 
 __all__ = [
     "VICTIMS_MAX",
@@ -48,7 +49,6 @@ __all__ = [
     "update",
 ]
 
-APPLY_RECIPE = "apply-recipe"
 ADVICE_PER_NAMESPACE_MAX = 50
 VICTIMS_MAX = 32
 RECORDS_MAX = 24
@@ -86,7 +86,7 @@ def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tu
 
 def _advised_in(incident: Incident) -> str:
     """The namespace whose owner it advises; empty for an Incident of another kind."""
-    is_advice = any(record.action == APPLY_RECIPE for record in incident.status.actions)
+    is_advice = any(record.action == Act.APPLY_RECIPE for record in incident.status.actions)
     return next((victim.namespace for victim in incident.status.victims), "") if is_advice else ""
 
 
@@ -100,7 +100,7 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
     )
     refused = ActionRecord(
         at=now,
-        action=APPLY_RECIPE,
+        action=Act.APPLY_RECIPE,
         target=str(advice.owner),
         outcome=Outcome.REFUSED,
         reason=advice.reason,
@@ -151,12 +151,12 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
 def _cordoned_at(
     before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
 ) -> datetime | None:
-    if any((r.action, r.reason) == (QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
+    if any((r.action, r.reason) == (Act.QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
         return None  # what was said before the API server's answer
     level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
     if before.cordoned_at is not None or level is not QuarantineLevel.CORDON:
         return before.cordoned_at
-    return next((r.at for r in records if (r.action, r.outcome) == (QUARANTINE_NODE, Outcome.DONE)), None)
+    return next((r.at for r in records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None)
 
 
 def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
@@ -187,7 +187,7 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
             continue
         done = ActionRecord(
             at=now,
-            action=RESTART_GANG,
+            action=Act.RESTART_GANG,
             target=str(spec.gang),
             outcome=Outcome.DONE,
             message=f"Recovery {recovery.metadata.name} restarts the whole gang",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from detectors.wire.contract import Fault
-from recover.api import ActionRecord, Outcome
+from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.apart import Apart, about_gang, about_node
 from recover.diagnose.diagnosis import Diagnosis
@@ -28,11 +28,11 @@ from recover.triage import incidents, quarantine, remade
 from recover.triage.absent import unconfirmed
 from recover.triage.advice import advise
 from recover.triage.brake_incidents import HeldBack, brakes
-from recover.triage.guard import QUARANTINE_NODE, Allowed, Denied, Guard
+from recover.triage.guard import Allowed, Denied, Guard
 from recover.triage.left_behind import left_behind
 from recover.triage.records import record_of, write_refused
 from recover.triage.restarts import Restarts
-from recover.triage.spares import LIFT_SPARE, would_lift
+from recover.triage.spares import would_lift
 
 __all__ = ["plan"]
 
@@ -83,7 +83,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
 def _is_member(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> bool:
     """Whether the brake alone kept this node from being acted on. Then the brake's Incident names the node,
     and the node needs no Incident of its own."""
-    is_braked = any(r.action == QUARANTINE_NODE and r.reason == Reason.FLEET_BRAKE for r in records)
+    is_braked = any(r.action == Act.QUARANTINE_NODE and r.reason == Reason.FLEET_BRAKE for r in records)
     is_acted_on = any(r.outcome is Outcome.DONE for r in records)
     return is_braked and not is_acted_on and world.has_no_incident(diagnosis.name)
 
@@ -119,19 +119,19 @@ def _node(
     words, ours = quarantine.words(level, diagnosis), node.quarantine
     if ours is not None and not quarantine.is_stronger(level, node):
         if ours.incident == diagnosis.name:  # a crash may have come before the incident's own write
-            records.append(record_of(QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
+            records.append(record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
         return []
     refusal, is_under_way = world.refused.get(f"/{node.name}"), node.name in world.taking
     if refusal is not None and (is_under_way or refusal.pause_s(now)):
         # It takes no budget between two tries: that is for nodes that can be written.
-        records.append(record_of(QUARANTINE_NODE, node.name, write_refused(refusal), "", now))
+        records.append(record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now))
         return []
     if is_under_way:
-        records.append(record_of(QUARANTINE_NODE, node.name, Allowed(), words, now))
+        records.append(record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, now))
         return []
     verdict = guard.may_quarantine(node, diagnosis, level)
     said = write_refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict
-    records.append(record_of(QUARANTINE_NODE, node.name, said, words, now))
+    records.append(record_of(Act.QUARANTINE_NODE, node.name, said, words, now))
     if isinstance(verdict, Denied) and level is QuarantineLevel.CORDON:
         records += would_lift(world, node, now) if verdict.would else _no_more(world, diagnosis, verdict, now)
     if not isinstance(verdict, Allowed):
@@ -153,15 +153,15 @@ def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action
     for name, why in diagnosis.blind.items():
         node = world.nodes.get(name)
         if node is not None and node.quarantine is None:
-            yield record_of(QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
+            yield record_of(Act.QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
 
 
 def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
     """A node that stays in service needs no spare: what was said in mode observe no longer holds."""
     incident = world.incidents.get(diagnosis.name)
     for record in incident.status.actions if incident is not None else ():
-        if record.action == LIFT_SPARE and record.outcome is Outcome.WOULD:
-            yield record_of(LIFT_SPARE, record.target, denied, "", now)
+        if record.action == Act.LIFT_SPARE and record.outcome is Outcome.WOULD:
+            yield record_of(Act.LIFT_SPARE, record.target, denied, "", now)
 
 
 # --- time -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import key
-from recover.api import Answered
+from recover.api import Act, Answered
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, UNHEALTHY
 from recover.api.reasons import EventReason
 from recover.diagnose.answered import known_of
@@ -72,7 +72,7 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
         spec["unschedulable"] = True
     return _patch(
         node,
-        "quarantine-node",
+        Act.QUARANTINE_NODE.value,
         annotations={QUARANTINE: _words_of(note)},
         health=_HEALTH_WORDS[level],
         spec=spec,
@@ -83,7 +83,7 @@ def takes_out(action: Patch) -> bool:
     """Whether the patch takes a node out of service, as budgets count it: a soft taint does not."""
     taints = action.body.get("spec", {}).get("taints") or []
     effect = _EFFECTS[QuarantineLevel.CORDON]
-    return action.what == "quarantine-node" and any(
+    return action.what == Act.QUARANTINE_NODE and any(
         taint["key"] == UNHEALTHY and taint["effect"] == effect for taint in taints
     )
 
@@ -152,7 +152,7 @@ def _release(
         spec["unschedulable"] = None
     release = _patch(
         node,
-        "release-node",
+        Act.RELEASE_NODE.value,
         annotations={
             QUARANTINE: None,
             RELEASED: at.isoformat(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from recover.api import ActionRecord, Outcome
+from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import Reason
 from recover.model import REFUSED_AGAIN_S, Refusal
 from recover.triage.guard import Allowed, Denied, Verdict
@@ -12,7 +12,7 @@ from recover.triage.guard import Allowed, Denied, Verdict
 __all__ = ["record_of", "write_refused"]
 
 
-def record_of(action: str, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
+def record_of(action: Act, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
     """`words` say what is done, and are used if the verdict allows it."""
     match verdict:
         case Allowed():

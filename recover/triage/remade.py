@@ -12,18 +12,16 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault
-from recover.api import ActionRecord, Blame, IncidentSpec, IncidentStatus, Outcome
+from recover.api import Act, ActionRecord, Blame, IncidentSpec, IncidentStatus, Outcome
 from recover.api.reasons import EventReason
 from recover.k8s.bodies import body, builtins, regarding
 from recover.k8s.kinds import INCIDENTS
 from recover.model import Node, Quarantine, World
 from recover.model.actions import Action, Create, Emit
 from recover.triage import quarantine
-from recover.triage.guard import QUARANTINE_NODE
 
-__all__ = ["REMAKE_INCIDENT", "missing", "record", "remade"]
+__all__ = ["missing", "record", "remade"]
 
-REMAKE_INCIDENT = "remake-incident"
 _WRITTEN_WITHIN = timedelta(minutes=1)
 """After the quarantine, also by the controller that follows one that ended there."""
 
@@ -48,7 +46,7 @@ def record(node: Node, now: datetime) -> ActionRecord:
         "the node's annotation, and its record of repairs is lost"
     )
     return ActionRecord(
-        at=now, action=REMAKE_INCIDENT, target=node.name, outcome=Outcome.DONE, message=message[:512]
+        at=now, action=Act.REMAKE_INCIDENT, target=node.name, outcome=Outcome.DONE, message=message[:512]
     )
 
 
@@ -65,7 +63,7 @@ def remade(
 
 def _created(node: Node, note: Quarantine, now: datetime) -> Create:
     fault = Fault(note.fault) if note.fault in set(Fault) else Fault.UNKNOWN
-    taken_out = ActionRecord(at=note.at, action=QUARANTINE_NODE, target=node.name, outcome=Outcome.DONE)
+    taken_out = ActionRecord(at=note.at, action=Act.QUARANTINE_NODE, target=node.name, outcome=Outcome.DONE)
     status = IncidentStatus(
         summary=f"{node.name} is out of service for {note.fault}; nothing else is known of it any more"[:512],
         blame=Blame.NODE,

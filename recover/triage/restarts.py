@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from recover.api import ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
+from recover.api import Act, ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.apart import about_gang
 from recover.diagnose.awaited import Awaited
@@ -26,7 +26,7 @@ from recover.k8s.kinds import RECOVERIES
 from recover.model import Gang, Refusal, World
 from recover.model.actions import Action, Create, Emit, Patch
 from recover.policy.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
-from recover.triage.guard import RESTART_GANG, Allowed, Denied, Guard
+from recover.triage.guard import Allowed, Denied, Guard
 from recover.triage.records import record_of, write_refused
 
 __all__ = ["CAUSES_MAX", "Restarts", "recovery_name"]
@@ -65,7 +65,7 @@ class Restarts:
             return self._done(gang, taken_up)
         verdict = _due(diagnosis, harm, self._now) or self._guard.may_restart(diagnosis, harm)
         if isinstance(verdict, Denied):
-            return record_of(RESTART_GANG, str(gang.ref), verdict, "", self._now)
+            return record_of(Act.RESTART_GANG, str(gang.ref), verdict, "", self._now)
         running = self._world.active_recovery(gang.ref.uid)
         if running is not None:
             _, _, causes = self._joining.setdefault(gang.ref.uid, (gang, running, []))
@@ -105,11 +105,11 @@ class Restarts:
         refusal = self._refusal(gang.ref, recovery)
         if refusal is None:
             return self._done(gang, recovery)
-        return record_of(RESTART_GANG, str(gang.ref), write_refused(refusal), "", self._now)
+        return record_of(Act.RESTART_GANG, str(gang.ref), write_refused(refusal), "", self._now)
 
     def _done(self, gang: Gang, recovery: str) -> ActionRecord:
         words = f"Recovery {recovery} restarts the whole gang from its last complete checkpoint"
-        return record_of(RESTART_GANG, str(gang.ref), Allowed(), words, self._now)
+        return record_of(Act.RESTART_GANG, str(gang.ref), Allowed(), words, self._now)
 
 
 def recovery_name(gang: GangRef, number: int) -> str:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import msgspec
 
-from recover.api import ActionRecord, IncidentPhase, Outcome
+from recover.api import Act, ActionRecord, IncidentPhase, Outcome
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.answered import answers
@@ -27,9 +27,8 @@ from recover.policy.consent import frozen, held, in_force_on
 from recover.triage.incidents import merged_records, update
 from recover.triage.spare_node import Spare, others, spare_of
 
-__all__ = ["LIFT_SPARE", "keep_spares", "would_lift"]
+__all__ = ["keep_spares", "would_lift"]
 
-LIFT_SPARE = "lift-spare"
 HELD_S = 60.0
 """A hold may end by time alone: look again after this."""
 
@@ -75,7 +74,7 @@ def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
     return [
         ActionRecord(
             at=now,
-            action=LIFT_SPARE,
+            action=Act.LIFT_SPARE,
             target=node.name,
             outcome=Outcome.WOULD,
             reason=Reason.OBSERVE_MODE,
@@ -280,7 +279,7 @@ def _record(
     if spare is not None:
         message = f"{spare.name} takes pods in place of {need.name} until that is back"
         return ActionRecord(
-            at=now, action=LIFT_SPARE, target=need.name, outcome=Outcome.DONE, message=message
+            at=now, action=Act.LIFT_SPARE, target=need.name, outcome=Outcome.DONE, message=message
         )
     out = need.like
     peers = [] if out is None else [s for s in spares if s.labelled and _same_pool(world, s.node, out)]
@@ -292,7 +291,7 @@ def _record(
     wanted += f" with {devices}" if devices else ""
     return ActionRecord(
         at=now,
-        action=LIFT_SPARE,
+        action=Act.LIFT_SPARE,
         target=need.name,
         outcome=Outcome.REFUSED,
         reason=Reason.NO_SPARE,

@@ -16,10 +16,9 @@ from chaos.simulated import lines
 from chaos.simulated.jobs import Job
 from chaos.simulated.setup import Setup
 from detectors.client.kubeapi import ApiError
-from recover.api import ActionRecord, Outcome, Phase
+from recover.api import Act, ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
 from recover.k8s.kinds import NODES, RECOVERIES
-from recover.triage.guard import QUARANTINE_NODE, RESTART_GANG
 from tests.chaos.simulate.telling import nodes_of
 
 DENIED = 'admission webhook "nodes.example.com" denied the request'
@@ -53,12 +52,12 @@ def test_a_gang_is_restarted_although_its_broken_node_cannot_be_written(status: 
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=300)
         assert "n2" not in nodes_of(sim)
         await sim.passes(600)
-        refused.extend(records(sim, QUARANTINE_NODE))
+        refused.extend(records(sim, Act.QUARANTINE_NODE))
         assert [i.status.cordoned_at for i in sim.incidents()] == [None], "it counts in no budget"
         sim.client.patch = real  # type: ignore[method-assign]
         await sim.until(lambda: sim.cordoned() == ["n2"], within_s=30)
         await sim.passes(5)
-        assert [r.outcome for r in records(sim, QUARANTINE_NODE)] == [Outcome.DONE]
+        assert [r.outcome for r in records(sim, Act.QUARANTINE_NODE)] == [Outcome.DONE]
 
     play(story)
     (record,) = refused
@@ -86,11 +85,11 @@ def test_a_gang_is_restarted_although_the_recovery_of_another_one_on_its_node_is
         sim.kernel(min(nodes_of(sim, "aaa") & nodes_of(sim, "llm")), lines.FALLEN_OFF_THE_BUS)
         await sim.until(lambda: bool(sim.recoveries("llm")), within_s=120)
         await sim.passes(600)
-        said.extend(records(sim, RESTART_GANG))
+        said.extend(records(sim, Act.RESTART_GANG))
         sim.client.create = real  # type: ignore[method-assign]
         await sim.until(lambda: bool(sim.recoveries("aaa")), within_s=30)
         await sim.passes(5)
-        assert {r.outcome for r in records(sim, RESTART_GANG)} == {Outcome.DONE}
+        assert {r.outcome for r in records(sim, Act.RESTART_GANG)} == {Outcome.DONE}
 
     play(story, Setup(nodes=2, gpus_per_node=2))
     outcomes = {r.target.rpartition("/")[2]: (r.outcome, r.reason) for r in said}

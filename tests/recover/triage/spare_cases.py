@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from recover.api import Incident, Outcome
+from recover.api import Act, Incident, Outcome
 from recover.k8s.kinds import NODES
 from recover.model import Taint
 from recover.model.actions import Emit, Patch
 from recover.model.modes import Mode
 from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR
-from recover.triage.spares import LIFT_SPARE, keep_spares
+from recover.triage.spares import keep_spares
 from tests.acting import apply, recovering
 from tests.builders import Worlds, cluster
 
@@ -133,4 +133,4 @@ def incident_of(world: Worlds, name: str) -> Incident:
 
 def told(world: Worlds, name: str) -> list[tuple[Outcome, str, str]]:
     records = incident_of(world, name).status.actions
-    return [(r.outcome, r.reason, r.message) for r in records if r.action == LIFT_SPARE]
+    return [(r.outcome, r.reason, r.message) for r in records if r.action == Act.LIFT_SPARE]
