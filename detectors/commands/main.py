@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
 from detectors import __version__
+from detectors.commands.extras import not_installed
 from detectors.commands.standard_output import ends_with_its_reader
 
 __all__ = ["GROUP", "main"]
@@ -85,8 +86,16 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
     if not _is_here(commands[name]):
         print(_left_out(name), file=sys.stderr)
         return 2
+    if told := not_installed(name):
+        print(told, file=sys.stderr)
+        return 2
     try:
         return int(commands[name].load()(args) or 0)
+    except ModuleNotFoundError as error:
+        if not (told := not_installed(name, error)):
+            raise
+        print(told, file=sys.stderr)
+        return 2
     except KeyboardInterrupt:  # while the command's modules were still being loaded
         return EXIT_INTERRUPTED
 

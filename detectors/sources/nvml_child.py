@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from detectors.commands.extras import install
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device
 
@@ -37,7 +38,7 @@ def ask() -> ChildReply:
     try:
         import pynvml  # noqa: PLC0415  only here: the package is optional
     except ImportError as error:
-        return ChildReply(error=f"nvidia-ml-py is not installed: {error}")
+        return ChildReply(error=f"nvidia-ml-py is not installed: {error}; {install('agent')} brings it")
     try:
         pynvml.nvmlInit()
         driver_version = _text(pynvml.nvmlSystemGetDriverVersion())[:32]

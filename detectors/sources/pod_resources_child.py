@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from detectors.commands.extras import install
 from detectors.folds.holders import Given
 
 __all__ = ["METHOD", "ListReply", "main"]
@@ -53,7 +54,9 @@ def _ask(socket: str, deadline_s: float) -> ListReply:
         import grpc  # noqa: PLC0415  only here: the packages are optional
         from google.protobuf.message import DecodeError  # noqa: PLC0415
     except ImportError as error:
-        return ListReply(error=f"grpcio or protobuf is not installed: {error}")
+        return ListReply(
+            error=f"grpcio or protobuf is not installed: {error}; {install('agent')} brings them"
+        )
     with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         call = channel.unary_unary(METHOD)
         try:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from detectors.commands.extras import install
 from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 
 __all__ = ["run"]
@@ -41,7 +42,9 @@ def run(node: Node) -> Result:
     try:
         import pynvml  # noqa: PLC0415  only here: the package is optional
     except ImportError as error:
-        raise CannotRunError(f"nvidia-ml-py is not installed in this image: {error}") from error
+        raise CannotRunError(
+            f"nvidia-ml-py is not installed in this image: {error}; {install('agent')} brings it"
+        ) from error
     driver = Path(node.host_root) / "proc/driver/nvidia"
     try:
         pynvml.nvmlInit()

@@ -1,0 +1,47 @@
+"""The extra of the package that each command needs. A plain `pip install rekindle` has none of them, and the
+command then says which one is missing instead of ending with a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+__all__ = ["EXTRA_OF", "NEEDED_AT_ONCE", "install", "not_installed"]
+
+EXTRA_OF: Mapping[str, str] = {
+    **dict.fromkeys(("agent", "validate", "reset-devices"), "agent"),
+    **dict.fromkeys(("controller", "leave"), "controller"),
+    **dict.fromkeys(
+        ("status", "why", "doctor", "enable", "checkpoints", "read-log", "recipes", "crds"), "cli"
+    ),
+    **dict.fromkeys(("demo", "chaos", "bench"), "chaos"),
+}
+"""Command -> extra, as pyproject.toml names it."""
+NEEDED_AT_ONCE: Mapping[str, tuple[str, ...]] = {
+    "chaos": ("kubernetes", "numpy", "kubernetes_asyncio", "typer", "rich", "yaml"),
+}
+"""Extra -> modules that are looked for before the command starts. The processes that a demo starts import
+these modules, so a missing one would show only as a training that never makes a step."""
+_OURS = frozenset({"detectors", "recover", "chaos"})
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra."""
+    return f"pip install 'rekindle[{extra}]'"
+
+
+def not_installed(command: str, error: ModuleNotFoundError | None = None) -> str:
+    """What to say where a module of the command's extra is not installed: the module that could not be
+    imported, or one that the command needs at once. Empty if the extra is complete or would not help."""
+    extra = EXTRA_OF.get(command, "")
+    if error is None:
+        missing = next((name for name in NEEDED_AT_ONCE.get(extra, ()) if find_spec(name) is None), "")
+    else:
+        missing = (error.name or "").partition(".")[0]
+    if not extra or not missing or missing in _OURS:
+        return ""
+    return (
+        f"rekindle {command}: the Python module {missing!r} is not installed. It comes with the extra "
+        f"{extra!r},\nwhich this installation lacks. Install the extra, and run the command again:\n"
+        f"  {install(extra)}"
+    )
