@@ -108,7 +108,7 @@ crds: $(STAMP) ## Write the chart's CRDs from the structs
 	$(BIN)/rekindle crds --output-dir charts/rekindle/files/crds
 
 docs: $(STAMP) ## Write the generated pages of docs/reference
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m tools.docs.generate
 
 golden: $(STAMP) ## Write what users see into tests/golden/files, after a change that they shall see
 	$(BIN)/python -m tests.golden
@@ -137,4 +137,4 @@ image-audit: ## What PyPI and Debian know against the packages of that image (on
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find detectors recover chaos tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find detectors recover chaos tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

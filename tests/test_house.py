@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from detectors.service.settings import AgentSettings
-from docs.generate import pages
 from recover.api.reasons import EVENT_EXPLANATIONS, EXPLANATIONS, EventReason, Reason
 from recover.policy.settings import Settings
+from tools.docs.generate import pages
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,6 +1,6 @@
 """The rows of signatures.toml: the lines by which the built-in recipes know their issue, as templates.
 
-The agent's image has no recipes, so docs/signatures.py writes that file from them; `make docs` does it.
+The agent's image has no recipes, so tools/docs/signatures.py writes that file from them; `make docs` does it.
 """
 
 from __future__ import annotations

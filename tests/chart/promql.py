@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from detectors.service.metrics import TABLE
-from docs.dashboard import PANELS, Panel
-from docs.generate import controller_metrics
+from tools.docs.dashboard import PANELS, Panel
+from tools.docs.generate import controller_metrics
 
 __all__ = ["RUNBOOKS", "SCRAPED", "matched", "panel_queries", "runbook_queries", "wrong"]
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from detectors.wire.contract import Fault, Source
-from docs.chart import CHART, alerts
 from recover.api import Phase
 from recover.api.reasons import Reason
 from tests.chart.promql import RUNBOOKS, matched, panel_queries, runbook_queries, wrong
 from tests.chart.promtool import CASES, RULES
+from tools.docs.chart import CHART, alerts
 
 ALERTS = {alert["alert"]: alert for alert in alerts()}
 VALUES = {"reason": set(Reason), "phase": set(Phase), "source": {*Source, "agent"}, "fault": set(Fault)}

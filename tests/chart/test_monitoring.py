@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from docs.chart import CHART, alerts
 from tests.chart.helm import HELMS, Helm, notes, of_kind
 from tests.chart.promtool import RULES
+from tools.docs.chart import CHART, alerts
 
 pytestmark = pytest.mark.control_plane
 

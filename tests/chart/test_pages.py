@@ -14,8 +14,8 @@ import pytest
 
 from detectors.commands.main import GROUP
 from detectors.service.settings import AgentSettings
-from docs.chart import CHART
 from recover.policy.settings import Settings
+from tools.docs.chart import CHART
 
 ROOT = CHART.parents[1]
 PAGES = [

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from docs.chart import CHART, values
-from docs.generate import pages
 from tests.chart.wrong_values import WRONG
+from tools.docs.chart import CHART, values
+from tools.docs.generate import pages
 
 
 def test_the_charts_default_values_fit_its_schema() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from docs.generate import pages
 from tests.golden.files import FILES, kept, path_of, rendered
 from tests.golden.share import shown
 from tests.golden.templates import ROOT, in_package, templates
+from tools.docs.generate import pages
 
 _MEASURED = ("detectors", "recover")
 

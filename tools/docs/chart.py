@@ -19,7 +19,7 @@ from recover.policy.settings import Settings
 
 __all__ = ["CHART", "alerts", "readme", "repair_templates", "schema", "values"]
 
-CHART = Path(__file__).parents[1] / "charts" / "rekindle"
+CHART = Path(__file__).parents[2] / "charts" / "rekindle"
 BEGIN = "<!-- values: written by `make docs` from values.yaml -->\n"
 END = "<!-- end of values -->\n"
 DECIDED_BY_THE_RELEASE = {

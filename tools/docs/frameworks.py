@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.catalog.steps import BarRow, Complete, StepCatalog, StepRow, packaged_steps
-from docs.structs import one_line
+from tools.docs.structs import one_line
 
 __all__ = ["frameworks_page"]
 

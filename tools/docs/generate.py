@@ -19,18 +19,18 @@ import detectors.service.settings
 import recover.doctor.installation
 import recover.policy.settings
 import recover.runtime.telemetry
-from docs import admission, chart
-from docs.catalogue import catalogue_page
-from docs.dashboard import dashboard
-from docs.first_errors import first_errors_page
-from docs.frameworks import frameworks_page
-from docs.recipes import recipes_page
-from docs.shipped import shipped_file
-from docs.signatures import signatures_file
-from docs.structs import field_name, fields_of, one_line
 from recover.api.reasons import reference
+from tools.docs import admission, chart
+from tools.docs.catalogue import catalogue_page
+from tools.docs.dashboard import dashboard
+from tools.docs.first_errors import first_errors_page
+from tools.docs.frameworks import frameworks_page
+from tools.docs.recipes import recipes_page
+from tools.docs.shipped import shipped_file
+from tools.docs.signatures import signatures_file
+from tools.docs.structs import field_name, fields_of, one_line
 
-REFERENCE = Path(__file__).parent / "reference"
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 CATALOGUE = Path(detectors.catalog.__file__).parent
 DOCTOR = Path(recover.doctor.installation.__file__).parent
 

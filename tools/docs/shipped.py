@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import yaml
 
-from docs.chart import CHART
+from tools.docs.chart import CHART
 
 __all__ = ["shipped_file"]
 

@@ -8,7 +8,7 @@ from detectors.catalog.load import packaged_rows
 from detectors.catalog.nvlink5 import NvLink5Table
 from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.xid import RecoveryAction, XidRow
-from docs.structs import one_line
+from tools.docs.structs import one_line
 
 __all__ = ["catalogue_page"]
 

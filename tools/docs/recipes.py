@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import msgspec
 
 import recover.api.recipe_spec
-from docs.structs import field_name, fields_of, one_line
 from recover.recipes.load import built_in
 from recover.recipes.values import FACTS
+from tools.docs.structs import field_name, fields_of, one_line
 
 __all__ = ["recipes_page"]
 

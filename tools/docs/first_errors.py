@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.catalog.log_errors import Implies, LogErrorRow, packaged_log_errors
-from docs.structs import one_line
+from tools.docs.structs import one_line
 
 __all__ = ["first_errors_page"]
 
