@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from detectors.wire.contract import Fault, Severity
-from recover.api import Act, ActionRecord, Blame, Outcome
+from detectors.wire.contract import Fault
+from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
-from recover.diagnose.diagnosis import Diagnosis
 from recover.policy.faults import QuarantineLevel
 from recover.repair.for_people import then_release
 from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
@@ -71,24 +70,14 @@ def _begin(ctx: Context) -> datetime:
 
 
 def _take_out(ctx: Context) -> Look:
-    diagnosis = Diagnosis(
-        name=ctx.incident.metadata.name,
-        fault=Fault.HOST,
-        severity=Severity.FATAL,
-        detected_at=ctx.incident.spec.detected_at,
-        seen_at=ctx.now,
-        summary=ctx.incident.status.summary,
-        blame=Blame.NODE,
-        settled=True,
-        node=ctx.node.name,
-    )
-    verdict = ctx.guard.may_quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON)
+    incident, level = ctx.incident.metadata.name, QuarantineLevel.CORDON
+    verdict = ctx.guard.may_quarantine(ctx.node, incident, ctx.now, level)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
-    words = quarantine.words(QuarantineLevel.CORDON, diagnosis)
+    words = quarantine.words(level, Fault.HOST)
     record = ActionRecord(
         at=ctx.now, action=Act.QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
     )
-    event = ctx.event(EventReason.NODE_QUARANTINED, f"{diagnosis.summary}. {words}", warning=True)
-    patch = quarantine.quarantine(ctx.node, diagnosis, QuarantineLevel.CORDON, ctx.now)
+    event = ctx.event(EventReason.NODE_QUARANTINED, f"{ctx.incident.status.summary}. {words}", warning=True)
+    patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)
     return Look(writes=(patch, event), records=(record,))

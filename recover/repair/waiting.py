@@ -11,21 +11,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.wire.contract import Fault, Severity
-from recover.api import Act, ActionRecord, Blame, Outcome
+from detectors.wire.contract import Fault
+from recover.api import Act, ActionRecord, Blame, Cause, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import Awaited, Awaiting
-from recover.diagnose.diagnosis import Diagnosis, Harm
+from recover.diagnose.diagnosis import Harm
 from recover.model.actions import Action
 from recover.policy.consent import frozen
 from recover.repair.for_people import move_pods, then_release
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
 from recover.repair.step_context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
-from recover.triage import quarantine
+from recover.triage import quarantine, restarts
 from recover.triage.guard import Denied
-from recover.triage.restarts import Restarts
+from recover.triage.restarts import Grounds
 
 __all__ = ["in_the_way", "needs_person", "wait"]
 
@@ -132,38 +132,40 @@ def _moves(
     ctx: Context, rung: StepKind
 ) -> tuple[tuple[tuple[Action, ...], ...], list[ActionRecord], list[datetime]]:
     """Recoveries of the gangs there that asked for it, each at its next checkpoint, and when its grace is
-    over at the latest. Why one is not moved has
-    a record of its own: triage tells why it is not restarted for the fault itself, and may have another
-    reason. One that is being restarted already leaves the node anyway."""
+    over at the latest. Why a gang is not moved has a record of its own: triage tells why that gang is not
+    restarted for the fault itself, and may have another reason. A gang that is being restarted already leaves
+    the node anyway."""
     began = ctx.repair.phases[-1].at
     due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
     gangs = opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
     saves = Awaiting(ctx.world)
-    harms = tuple(
+    grounds = _grounds(ctx, rung, began)
+    harms = [
         Harm(gang=gang, due=ctx.now if awaited is Awaited.SAVED else due, dead=False, awaited=awaited)
         for gang in gangs
         for awaited in [saves.of(gang, ctx.incident.metadata.name)]
-    )
-    diagnosis = Diagnosis(
-        name=ctx.incident.metadata.name,
-        fault=ctx.incident.fault,
-        severity=Severity.PENDING,
-        detected_at=ctx.incident.spec.detected_at,
-        seen_at=began,
-        summary=f"{ctx.node.name} is to be repaired ({rung}): {ctx.incident.status.summary}"[:512],
-        blame=Blame.NODE,
-        settled=True,
-        node=ctx.node.name,
-        boot_id=ctx.node.boot_id,
-        harms=harms,
-    )
-    restarts = Restarts(ctx.world, ctx.guard, ctx.now)
+    ]
     still = (harm for harm in harms if ctx.world.active_recovery(harm.gang.ref.uid) is None)
-    records = [restarts.consider(diagnosis, harm) for harm in still]
+    wishes = [restarts.wanted(ctx.world, grounds, harm, ctx.now) for harm in still]
+    records, allowed = restarts.asked(ctx.world, wishes, ctx.guard, ctx.now)
     told = [
         r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
     ]
-    return tuple(restarts.chains()), told, [due] if harms else []
+    return tuple(restarts.writes(ctx.world, allowed, ctx.now)), told, [due] if harms else []
+
+
+def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:
+    incident, node = ctx.incident, ctx.node.name
+    cause = Cause(
+        incident=incident.metadata.name,
+        fault=incident.fault,
+        attempt=1,
+        at=incident.spec.detected_at,
+        node=node,
+        summary=f"{node} is to be repaired ({rung}): {incident.status.summary}"[:512],
+        blame=Blame.NODE,
+    )
+    return Grounds(cause, detected_at=incident.spec.detected_at, seen_at=began, off=node)
 
 
 def _pause(ctx: Context) -> datetime | None:

@@ -105,12 +105,12 @@ class Guard:
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
-    def may_quarantine(self, node: Node, diagnosis: Diagnosis, level: QuarantineLevel) -> Verdict:
+    def may_quarantine(self, node: Node, incident: str, seen_at: datetime, level: QuarantineLevel) -> Verdict:
         """Answers, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
         fewer pods (PreferNoSchedule) uses none."""
         mode = in_force_on(self._world, node)
-        if diagnosis.seen_at < mode.acting_since:
-            return _stale(diagnosis.seen_at, mode)
+        if seen_at < mode.acting_since:
+            return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
             words = f"would take {node.name} out of service{mode.because}"
             return Denied(Reason.OBSERVE_MODE, words, would=True)
@@ -120,7 +120,7 @@ class Guard:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if level is not QuarantineLevel.CORDON:
             return Allowed()
-        return self.may_close(node, diagnosis.name)
+        return self.may_close(node, incident)
 
     def may_close(self, node: Node, incident: str) -> Verdict:
         """The budgets alone, and on Allowed takes them: for a repair of a node that takes pods until then."""
@@ -158,10 +158,10 @@ class Guard:
 
     # --- gangs ---------------------------------------------------------------------------------------------
 
-    def may_restart(self, diagnosis: Diagnosis, harm: Harm) -> Verdict:
-        """May this gang be stopped now, for this fault? A gang's own failure is news, also where what lies
-        behind it is older than the mode."""
-        gang, seen_at = harm.gang, max(diagnosis.seen_at, harm.failed_at or diagnosis.seen_at)
+    def may_restart(self, harm: Harm, seen_at: datetime, off: str) -> Verdict:
+        """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
+        own failure is news, also where what lies behind it is older than the mode."""
+        gang, seen_at = harm.gang, max(seen_at, harm.failed_at or seen_at)
         touch = may_touch(self._world, gang, self._now)
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
@@ -175,11 +175,9 @@ class Guard:
         if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if not harm.dead and harm.may_stay:
-            free = room(self._world, gang, self._now, without={diagnosis.node: "degraded"})
+            free = room(self._world, gang, self._now, without={off: "degraded"})
             if not free.fits:
-                where = (
-                    f"{gang.ref} trains on where it is: there is no better place. Away from {diagnosis.node}"
-                )
+                where = f"{gang.ref} trains on where it is: there is no better place. Away from {off}"
                 return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
         if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
             ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"

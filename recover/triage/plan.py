@@ -24,14 +24,13 @@ from recover.model import World
 from recover.model.actions import Action, Emit, Plan
 from recover.policy.faults import QuarantineLevel, quarantine_level
 from recover.policy.settings import Settings
-from recover.triage import incidents, quarantine, remade
+from recover.triage import incidents, quarantine, remade, restarts
 from recover.triage.absent import unconfirmed
 from recover.triage.advice import advise
 from recover.triage.brake_incidents import HeldBack, brakes
 from recover.triage.guard import Allowed, Denied, Guard
 from recover.triage.left_behind import left_behind
 from recover.triage.records import record_of, write_refused
-from recover.triage.restarts import Restarts
 from recover.triage.spares import would_lift
 
 __all__ = ["plan"]
@@ -45,7 +44,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     guard = Guard(world, found, settings, now)
     chains: list[tuple[Action, ...]] = [(read,) for read in unconfirmed(world)]
     chains += quarantine.releases(world, now)
-    restarts = Restarts(world, guard, now)
+    started: list[restarts.Restart] = []
     explained: list[tuple[Action, ...]] = []
     held_back: dict[Fault, list[HeldBack]] = {}
     proved = corrections(world, found, settings.timing)
@@ -56,13 +55,17 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
             records = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
             records += _blind(world, diagnosis, now)
             writes = _node(world, diagnosis, guard, records, now)
-            records += [restarts.consider(diagnosis, harm) for harm in diagnosis.harms]
+            grounds = restarts.grounds_of(diagnosis)
+            wishes = [restarts.wanted(world, grounds, harm, now) for harm in diagnosis.harms]
+            said, allowed = restarts.asked(world, wishes, guard, now)
+            records += said
+            started += allowed
             chains.append(tuple(writes))
             if diagnosis.name not in named and _is_member(world, diagnosis, records):
                 held_back.setdefault(diagnosis.fault, []).append(HeldBack(diagnosis, records))
                 continue
             explained.append(tuple(incidents.explain(world, diagnosis, records)))
-    chains += [*restarts.chains(), *explained]
+    chains += [*restarts.writes(world, started, now), *explained]
     chains += [(action,) for action in brakes(world, guard.brakes, held_back, now)]
     chains += [(action,) for action in incidents.superseded(world, proved, now)]
     chains += [(action,) for action in incidents.missing(world, found, now)]
@@ -116,7 +119,7 @@ def _node(
         return []
     if level is QuarantineLevel.CORDON and not diagnosis.settled:
         return []
-    words, ours = quarantine.words(level, diagnosis), node.quarantine
+    words, ours = quarantine.words(level, diagnosis.fault), node.quarantine
     if ours is not None and not quarantine.is_stronger(level, node):
         if ours.incident == diagnosis.name:  # a crash may have come before the incident's own write
             records.append(record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at))
@@ -129,7 +132,7 @@ def _node(
     if is_under_way:
         records.append(record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, now))
         return []
-    verdict = guard.may_quarantine(node, diagnosis, level)
+    verdict = guard.may_quarantine(node, diagnosis.name, diagnosis.seen_at, level)
     said = write_refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict
     records.append(record_of(Act.QUARANTINE_NODE, node.name, said, words, now))
     if isinstance(verdict, Denied) and level is QuarantineLevel.CORDON:
@@ -137,7 +140,7 @@ def _node(
     if not isinstance(verdict, Allowed):
         return []
     return [
-        quarantine.quarantine(node, diagnosis, level, now),
+        quarantine.quarantine(node, diagnosis.name, diagnosis.fault, level, now),
         Emit(
             reason=EventReason.NODE_QUARANTINED,
             message=f"{diagnosis.summary}. {words}. Incident {diagnosis.name}",

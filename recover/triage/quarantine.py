@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import key
+from detectors.wire.contract import Fault, key
 from recover.api import Act, Answered
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, UNHEALTHY
 from recover.api.reasons import EventReason
 from recover.diagnose.answered import known_of
-from recover.diagnose.diagnosis import Diagnosis
 from recover.k8s.bodies import regarding
 from recover.k8s.kinds import NODES
 from recover.model import Node, Quarantine, Release, Taint, World
@@ -45,9 +44,9 @@ _EFFECTS = {QuarantineLevel.CORDON: "NoSchedule", QuarantineLevel.PREFER: "Prefe
 _HEALTH_WORDS = {QuarantineLevel.CORDON: "faulted", QuarantineLevel.PREFER: "degraded"}
 
 
-def quarantine(node: Node, diagnosis: Diagnosis, level: QuarantineLevel, now: datetime) -> Patch:
+def quarantine(node: Node, incident: str, fault: Fault, level: QuarantineLevel, now: datetime) -> Patch:
     cordons = level is QuarantineLevel.CORDON and _may_cordon(node)
-    note = Quarantine(incident=diagnosis.name, fault=diagnosis.fault, at=now, cordoned=cordons)
+    note = Quarantine(incident=incident, fault=fault, at=now, cordoned=cordons)
     return _quarantined(node, note, level)
 
 
@@ -100,8 +99,8 @@ def is_stronger(level: QuarantineLevel, node: Node) -> bool:
     )
 
 
-def words(level: QuarantineLevel, diagnosis: Diagnosis) -> str:
-    taint = f"{UNHEALTHY}={diagnosis.fault}:{_EFFECTS[level]}"
+def words(level: QuarantineLevel, fault: Fault) -> str:
+    taint = f"{UNHEALTHY}={fault}:{_EFFECTS[level]}"
     return f"cordoned and tainted {taint}" if level is QuarantineLevel.CORDON else f"tainted {taint}"
 
 

@@ -8,7 +8,7 @@ for people.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -26,90 +26,143 @@ from recover.k8s.kinds import RECOVERIES
 from recover.model import Gang, Refusal, World
 from recover.model.actions import Action, Create, Emit, Patch
 from recover.policy.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
-from recover.triage.guard import Allowed, Denied, Guard
+from recover.triage.guard import Allowed, Denied, Guard, Verdict
 from recover.triage.records import record_of, write_refused
 
-__all__ = ["CAUSES_MAX", "Restarts", "recovery_name"]
+__all__ = [
+    "CAUSES_MAX",
+    "Grounds",
+    "Restart",
+    "asked",
+    "grounds_of",
+    "open_recovery",
+    "recovery_name",
+    "wanted",
+    "writes",
+]
 
 CAUSES_MAX = 64
 """Limit of causes in a Recovery's spec. A gang that loses more nodes at once needs no further cause to be
 stopped, and the findings of the other nodes exclude them."""
 
 
-class _Opening(msgspec.Struct):
-    """A Recovery that this plan opens."""
+class Grounds(msgspec.Struct, frozen=True):
+    """Why gangs should be restarted: the cause, as their Recoveries tell it, and what is asked before."""
 
-    gang: Gang
-    name: str
-    spec: RecoverySpec
+    cause: Cause
+    """As of the first attempt."""
+    detected_at: datetime
+    """The Incident's time."""
+    seen_at: datetime
+    """When that which now acts was seen."""
+    off: str
+    """The node that the gangs leave; empty if the fault is of no node."""
+    settled: bool = True
+    """False while later evidence may still change the blame."""
+    lost: tuple[str, ...] = ()
+    """The pods of the evidence, in the order of their loss."""
 
 
-class Restarts:
-    """Takes one harm after the other, and yields each gang's writes once all causes are known."""
+class Restart(msgspec.Struct, frozen=True):
+    """A gang that should be restarted now, if that is allowed."""
 
-    def __init__(self, world: World, guard: Guard, now: datetime) -> None:
-        self._world = world
-        self._guard = guard
-        self._now = now
-        self._opening: dict[str, _Opening] = {}
-        """By the gang's uid."""
-        self._joining: dict[str, tuple[Gang, Recovery, list[Cause]]] = {}
-        """By the gang's uid: a running recovery, and the causes that are added to it now."""
+    grounds: Grounds
+    harm: Harm
+    recovery: str
+    """The name of the Recovery that does it."""
+    running: Recovery | None
+    """That Recovery, if it runs already and gets the cause; None if it is opened."""
 
-    def consider(self, diagnosis: Diagnosis, harm: Harm) -> ActionRecord:
-        """Decides whether the gang is restarted for this fault, and returns the record for the fault's
-        Incident."""
-        gang = harm.gang
-        taken_up = _taken_up(self._world, gang, diagnosis)
-        if taken_up is not None:
-            return self._done(gang, taken_up)
-        verdict = _due(diagnosis, harm, self._now) or self._guard.may_restart(diagnosis, harm)
-        if isinstance(verdict, Denied):
-            return record_of(Act.RESTART_GANG, str(gang.ref), verdict, "", self._now)
-        running = self._world.active_recovery(gang.ref.uid)
-        if running is not None:
-            _, _, causes = self._joining.setdefault(gang.ref.uid, (gang, running, []))
-            causes.append(_cause(diagnosis, running.status.attempt))
-            return self._done_unless_refused(gang, running.metadata.name)
-        return self._open(gang, diagnosis)
+    @property
+    def gang(self) -> Gang:
+        return self.harm.gang
 
-    def chains(self) -> Iterator[tuple[Action, ...]]:
-        """One chain of writes for each gang."""
-        for opening in self._opening.values():
-            if not self._pauses(opening.gang.ref, opening.name):
-                yield _opened(opening)
-        for gang, running, causes in self._joining.values():
-            told = _bounded([*running.spec.causes, *causes], is_stopped=is_down(running, gang))
-            if told != running.spec.causes and not self._pauses(gang.ref, running.metadata.name):
-                yield (_told(running, told),)
 
-    def _open(self, gang: Gang, diagnosis: Diagnosis) -> ActionRecord:
-        opening = self._opening.get(gang.ref.uid)
-        if opening is None:
-            spec = _recovery_spec(self._world, diagnosis, gang)
-            opening = _Opening(gang, recovery_name(gang.ref, spec.number), spec)
+def grounds_of(diagnosis: Diagnosis) -> Grounds:
+    suspect = diagnosis.suspects[0].node if diagnosis.suspects else ""
+    cause = Cause(
+        incident=diagnosis.name,
+        fault=diagnosis.fault,
+        attempt=1,
+        at=diagnosis.struck_at or diagnosis.detected_at,
+        node=diagnosis.node or suspect,
+        summary=diagnosis.summary,
+        finding=diagnosis.finding,
+        blame=diagnosis.blame,
+        error=diagnosis.error[:63],
+    )
+    return Grounds(
+        cause=cause,
+        detected_at=diagnosis.detected_at,
+        seen_at=diagnosis.seen_at,
+        off=diagnosis.node,
+        settled=diagnosis.settled,
+        lost=tuple(e.pod for e in diagnosis.evidence if e.pod),
+    )
+
+
+def wanted(world: World, grounds: Grounds, harm: Harm, now: datetime) -> Restart | ActionRecord:
+    """The restart that should be done now; or the record that says why nobody needs to be asked: the cause
+    was taken up already, or the gang may go on for now."""
+    gang = harm.gang
+    taken_up = _taken_up(world, gang, grounds)
+    if taken_up is not None:
+        return _done(gang, taken_up, now)
+    denied = _due(grounds, harm, now)
+    if denied is not None:
+        return record_of(Act.RESTART_GANG, str(gang.ref), denied, "", now)
+    running = world.active_recovery(gang.ref.uid)
+    if running is not None:
+        return Restart(grounds, harm, running.metadata.name, running)
+    return Restart(grounds, harm, recovery_name(gang.ref, _next_number(world, gang)), None)
+
+
+def asked(
+    world: World, wishes: Iterable[Restart | ActionRecord], guard: Guard, now: datetime
+) -> tuple[list[ActionRecord], list[Restart]]:
+    """The record of each for the fault's Incident, and the restarts that are allowed."""
+    records, allowed = [], []
+    for wish in wishes:
+        if isinstance(wish, ActionRecord):
+            records.append(wish)
+            continue
+        verdict = guard.may_restart(wish.harm, wish.grounds.seen_at, wish.grounds.off)
+        records.append(_answered(world, wish, verdict, now))
+        allowed += [wish] if isinstance(verdict, Allowed) else []
+    return records, allowed
+
+
+def _answered(world: World, restart: Restart, verdict: Verdict, now: datetime) -> ActionRecord:
+    refusal = _refusal(world, restart)
+    if isinstance(verdict, Allowed) and refusal is None:
+        return _done(restart.gang, restart.recovery, now)
+    denied = write_refused(refusal) if isinstance(verdict, Allowed) and refusal is not None else verdict
+    return record_of(Act.RESTART_GANG, str(restart.gang.ref), denied, "", now)
+
+
+def writes(world: World, restarts: Iterable[Restart], now: datetime) -> Iterator[tuple[Action, ...]]:
+    """One chain for each gang, with all its causes; the Recoveries that are opened come first."""
+    by_gang: dict[str, list[Restart]] = {}
+    for restart in restarts:
+        by_gang.setdefault(restart.gang.ref.uid, []).append(restart)
+    for of_one in sorted(by_gang.values(), key=lambda of_one: of_one[0].running is not None):
+        first, grounds = of_one[0], [restart.grounds for restart in of_one]
+        refusal = _refusal(world, first)
+        if refusal is not None and refusal.pause_s(now) > 0:
+            continue
+        if first.running is None:
+            yield open_recovery(world, first.gang, grounds)
         else:
-            causes = [*opening.spec.causes, _cause(diagnosis, 1)][:CAUSES_MAX]
-            opening = _Opening(gang, opening.name, msgspec.structs.replace(opening.spec, causes=causes))
-        self._opening[gang.ref.uid] = opening
-        return self._done_unless_refused(gang, opening.name)
+            yield from _told(first.running, first.gang, grounds)
 
-    def _refusal(self, gang: GangRef, recovery: str) -> Refusal | None:
-        return self._world.refused.get(f"{gang.namespace}/{recovery}")
 
-    def _pauses(self, gang: GangRef, recovery: str) -> bool:
-        refusal = self._refusal(gang, recovery)
-        return refusal is not None and refusal.pause_s(self._now) > 0
+def _refusal(world: World, restart: Restart) -> Refusal | None:
+    return world.refused.get(f"{restart.gang.ref.namespace}/{restart.recovery}")
 
-    def _done_unless_refused(self, gang: Gang, recovery: str) -> ActionRecord:
-        refusal = self._refusal(gang.ref, recovery)
-        if refusal is None:
-            return self._done(gang, recovery)
-        return record_of(Act.RESTART_GANG, str(gang.ref), write_refused(refusal), "", self._now)
 
-    def _done(self, gang: Gang, recovery: str) -> ActionRecord:
-        words = f"Recovery {recovery} restarts the whole gang from its last complete checkpoint"
-        return record_of(Act.RESTART_GANG, str(gang.ref), Allowed(), words, self._now)
+def _done(gang: Gang, recovery: str, now: datetime) -> ActionRecord:
+    words = f"Recovery {recovery} restarts the whole gang from its last complete checkpoint"
+    return record_of(Act.RESTART_GANG, str(gang.ref), Allowed(), words, now)
 
 
 def recovery_name(gang: GangRef, number: int) -> str:
@@ -120,45 +173,45 @@ def recovery_name(gang: GangRef, number: int) -> str:
 # --- whether ----------------------------------------------------------------------------------------------
 
 
-def _taken_up(world: World, gang: Gang, diagnosis: Diagnosis) -> str | None:
+def _taken_up(world: World, gang: Gang, grounds: Grounds) -> str | None:
     """Returns the recovery that has this cause, if any: a cause acts once on a gang. A recovery that ended
     Failed, for example because of a hold, has not acted. A fault that is shown again on a node to which the
     gang came back is a new cause."""
     for recovery in world.history(gang.ref.uid):
         began = None if recovery.active else resumed_at(recovery)
-        is_news = began is not None and diagnosis.seen_at > began
+        is_news = began is not None and grounds.seen_at > began
         if (
             recovery.status.phase is not Phase.FAILED
             and not is_news
-            and recovery.has_cause(diagnosis.name, diagnosis.finding)
+            and recovery.has_cause(grounds.cause.incident, grounds.cause.finding)
         ):
             return recovery.metadata.name
     return None
 
 
-def _due(diagnosis: Diagnosis, harm: Harm, now: datetime) -> Denied | None:
+def _due(grounds: Grounds, harm: Harm, now: datetime) -> Denied | None:
     """Denied while the gang still trains and may go on for now."""
     if harm.due is not None and harm.due <= now:
         return None
     if harm.due is None:
         return Denied(Reason.STILL_TRAINING, f"{harm.gang.ref} is not known to have stopped training")
-    if diagnosis.settled:
+    if grounds.settled:
         return Denied(
-            Reason.STILL_TRAINING, f"{harm.gang.ref} trains on, and is moved {_later(diagnosis, harm)}"
+            Reason.STILL_TRAINING, f"{harm.gang.ref} trains on, and is moved {_later(grounds, harm)}"
         )
     return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
 
 
-def _later(diagnosis: Diagnosis, harm: Harm) -> str:
+def _later(grounds: Grounds, harm: Harm) -> str:
     """When a gang is moved that trains on a degraded node, and why not before."""
     at = f"at {harm.due:%H:%M:%S} (checkpoint_grace_s)"
     if harm.awaited is Awaited.NEXT:
         return f"at its next checkpoint, at the latest {at}"
     if harm.awaited is Awaited.MOVED_BEFORE:
-        return f"{at}, since it was moved off {diagnosis.node} for this fault before and came back"
+        return f"{at}, since it was moved off {grounds.off} for this fault before and came back"
     unseen = "no line of its log has shown so far that a checkpoint is complete"
     if saves_on_sigterm(harm.gang.annotations):
-        return f"{at}, since {diagnosis.node} was degraded before the job came there, and {unseen}"
+        return f"{at}, since {grounds.off} was degraded before the job came there, and {unseen}"
     return (
         f"{at}, since {unseen}. A job with the annotation {CHECKPOINT_ON_SIGTERM}: true is moved at once, "
         "and saves a checkpoint as it is stopped"
@@ -168,8 +221,26 @@ def _later(diagnosis: Diagnosis, harm: Harm) -> str:
 # --- the writes -------------------------------------------------------------------------------------------
 
 
-def _opened(opening: _Opening) -> tuple[Action, ...]:
-    gang, name, spec = opening.gang, opening.name, opening.spec
+def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple[Action, ...]:
+    """A new Recovery of the gang, for all these causes; the first of them names it to people."""
+    first, pods = grounds[0], ranks(world, gang)
+    cause, number = first.cause, _next_number(world, gang)
+    name = recovery_name(gang.ref, number)
+    spec = RecoverySpec(
+        gang=gang.ref,
+        number=number,
+        incident=cause.incident,
+        fault=cause.fault,
+        detected_at=first.detected_at,
+        summary=cause.summary,
+        avoid_node=cause.node,
+        causes=[one.cause for one in grounds][:CAUSES_MAX],
+        nodes=sorted({p.node for p in pods if p.node})[:4096],
+        gpus=min(
+            sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
+        ),
+        witnesses=witnesses(world, gang, first.lost, [first.off]),
+    )
     return (
         Create(
             what="open-recovery",
@@ -187,58 +258,29 @@ def _opened(opening: _Opening) -> tuple[Action, ...]:
     )
 
 
-def _told(running: Recovery, causes: list[Cause]) -> Patch:
-    return Patch(
-        what="tell-recovery",
-        resource=RECOVERIES,
-        name=running.metadata.name,
-        namespace=running.metadata.namespace,
-        uid=running.metadata.uid,
-        version=running.metadata.resource_version,
-        body={"spec": {"causes": [builtins(cause) for cause in causes]}},
-    )
-
-
-def _cause(diagnosis: Diagnosis, attempt: int) -> Cause:
-    suspect = diagnosis.suspects[0].node if diagnosis.suspects else ""
-    return Cause(
-        incident=diagnosis.name,
-        fault=diagnosis.fault,
-        attempt=attempt,
-        at=diagnosis.struck_at or diagnosis.detected_at,
-        node=diagnosis.node or suspect,
-        summary=diagnosis.summary,
-        finding=diagnosis.finding,
-        blame=diagnosis.blame,
-        error=diagnosis.error[:63],
-    )
+def _told(running: Recovery, gang: Gang, grounds: Sequence[Grounds]) -> Iterator[tuple[Action, ...]]:
+    """The running Recovery with these causes, unless it has them already."""
+    attempt = running.status.attempt
+    news = [msgspec.structs.replace(one.cause, attempt=attempt) for one in grounds]
+    causes = _bounded([*running.spec.causes, *news], is_stopped=is_down(running, gang))
+    if causes != running.spec.causes:
+        yield (
+            Patch(
+                what="tell-recovery",
+                resource=RECOVERIES,
+                name=running.metadata.name,
+                namespace=running.metadata.namespace,
+                uid=running.metadata.uid,
+                version=running.metadata.resource_version,
+                body={"spec": {"causes": [builtins(cause) for cause in causes]}},
+            ),
+        )
 
 
 def _bounded(causes: list[Cause], *, is_stopped: bool) -> list[Cause]:
     """Adds causes within the limit. A gang that is stopped already needs no more causes than fit. A gang that
     runs again is stopped by a new cause, which takes the place of the oldest one."""
     return causes[:CAUSES_MAX] if is_stopped else causes[-CAUSES_MAX:]
-
-
-def _recovery_spec(world: World, diagnosis: Diagnosis, gang: Gang) -> RecoverySpec:
-    pods = ranks(world, gang)
-    lost = [e.pod for e in diagnosis.evidence if e.pod]
-    cause = _cause(diagnosis, 1)
-    return RecoverySpec(
-        gang=gang.ref,
-        number=_next_number(world, gang),
-        incident=diagnosis.name,
-        fault=diagnosis.fault,
-        detected_at=diagnosis.detected_at,
-        summary=diagnosis.summary,
-        avoid_node=cause.node,
-        causes=[cause],
-        nodes=sorted({p.node for p in pods if p.node})[:4096],
-        gpus=min(
-            sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
-        ),
-        witnesses=witnesses(world, gang, lost, [diagnosis.node]),
-    )
 
 
 def _next_number(world: World, gang: Gang) -> int:

@@ -76,8 +76,8 @@ _GUARD = of(
     ),
     (
         "old evidence cordons",
-        "        if diagnosis.seen_at < mode.acting_since:\n",
-        "        if diagnosis.seen_at > mode.acting_since:\n",
+        "        if seen_at < mode.acting_since:\n",
+        "        if seen_at > mode.acting_since:\n",
         "the promotion to recover cordons for what was seen before, and nothing after",
     ),
     (
@@ -286,26 +286,26 @@ _RESTARTS = of(
     "recover/triage/restarts.py",
     (
         "a cause acts again and again",
-        "            return self._done(gang, taken_up)\n        verdict",
-        "            self._done(gang, taken_up)\n        verdict",
+        "        return _done(gang, taken_up, now)\n    denied",
+        "        _done(gang, taken_up, now)\n    denied",
         "a job is stopped for the same fault at each look",
     ),
     (
         "a second recovery beside the running one",
-        "        if running is not None:\n            _, _, causes",
-        "        if running is not None and running.status.phase is Phase.BLOCKED:\n            _, _, causes",
+        "    if running is not None:\n        return Restart(",
+        "    if running is not None and running.status.phase is Phase.BLOCKED:\n        return Restart(",
         "two recoveries stop and start one job",
     ),
     (
         "gangs are stopped before they are due",
-        "verdict = _due(diagnosis, harm, self._now) or self._guard.may_restart(diagnosis, harm)",
-        "verdict = self._guard.may_restart(diagnosis, harm)",
+        "    denied = _due(grounds, harm, now)\n",
+        "    denied = None\n",
         "no verdict settles, no grace is given, and a job that trains is stopped",
     ),
     (
         "later causes are not told",
-        "            if told != running.spec.causes and not",
-        "            if told == running.spec.causes and not",
+        "    if causes != running.spec.causes:\n",
+        "    if causes == running.spec.causes:\n",
         "a gang is started again on the node that broke meanwhile",
     ),
 )
