@@ -1,5 +1,7 @@
-"""Container paths -> host paths. Local processes have no mount namespace of their own, so the process runtime
-rewrites the paths that a container is told: each argument and variable that is, or begins with, a mount path.
+"""Container paths -> host paths. Local processes have no mount namespace of their own, since the demo must
+run without privileges. So the process runtime rewrites the paths that a container is told: each argument and
+variable that is, or begins with, a mount path. Programs, signals, exit codes,
+logs and cgroup folders are real.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Standard output, and errors with it, whose reader may go away, as `| head -1` does. cli.py lays it under
-commands for people.
+"""Standard output, and errors with it, whose reader may go away, as `| head -1` does. main.py lays it
+under commands for people.
 
 Python ignores SIGPIPE, and a write then fails with an error that libraries take for their own and answer with
-other statuses and texts. Here the command ends as other programs do.
+other statuses and texts: rich and typer with 1, print with a traceback. To let the signal kill would also
+kill on a broken connection to the API server. Here the command ends with SystemExit 141: cleaning up still
+happens, and no library sees an error. Daemons keep their standard output: it is a log.
 """
 
 from __future__ import annotations

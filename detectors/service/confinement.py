@@ -1,10 +1,10 @@
 """What the agent gives up before it reads the first byte of a tenant's.
 
 Its container is privileged for the sake of a few devices: the kernel log and those of NVIDIA's driver
-(DECISIONS.md says what else was tried). All other rights go at the start, for the agent and each process that
-it starts: every capability but CAP_SYSLOG, and by Landlock every access to files but to read what is not a
-device and to use those devices. Whoever takes the agent over by a log that it reads cannot mount, trace, load
-a module or write to a disk.
+(docs/decisions/0018 says what else was tried). All other rights go at the start, for the agent and each
+process that it starts: every capability but CAP_SYSLOG, and by Landlock every access to files but to read
+what is not a device and to use those devices. Whoever takes the agent over by a log that it reads cannot
+mount, trace, load a module or write to a disk.
 
 The calls are written here: the packages that wrap them are young, and would run with all of those rights.
 Sources: kernel.org, userspace-api/landlock; capabilities(7), capset(2), prctl(2).

@@ -1,5 +1,9 @@
 """A struct as the schema of an API object; crds.py asks for it. It reads the sources of the structs, too.
 
+`msgspec.json.schema` does not serve: it writes references and unions, which structural schemas forbid, and
+drops the format of times. Defaults that say something (a phase, a count) are in the schema, since encoders
+leave them out and `kubectl get` would show a blank.
+
 A field's limits, whether it may be absent, and its description all come from its struct: the description from
 Meta, from the type, or from the docstring below the field.
 """

@@ -1,7 +1,8 @@
 """What the two formats of Megatron-LM share: the tracker file beside `iter_0000040/`.
 
 `latest_checkpointed_iteration.txt` is written when all ranks have saved. Megatron loads what it says, so a
-newer iteration counts as never finished, even where all its files are whole.
+newer iteration counts as never finished, even where all its files are whole. The tracker also
+tells an iteration apart that is being written over an older one of the same number.
 Source: megatron/training/checkpointing.py, core 0.16.
 """
 

@@ -6,8 +6,9 @@
     40/state/manifest.ocdbt, d/, ocdbt.process_0/manifest.ocdbt, ocdbt.process_0/d/
 
 The commit is what counts: the tensors lie in an OCDBT database whose nodes are compressed with zstd, and
-those are not followed. A data file that was lost or cut after the commit is noticed where it is empty, where
-its first node is cut, or where it was the last of its directory, and not elsewhere.
+those are not followed: Python reads zstd from 3.14 on, and the scan's image shall not grow by a library. A
+data file that was lost or cut after the commit is noticed where it is empty, where its first node is cut, or
+where it was the last of its directory, and not elsewhere.
 Source: orbax/checkpoint/_src/path/atomicity.py and metadata/checkpoint.py, checked against 0.12.8; the OCDBT
 format in TensorStore's documentation.
 """

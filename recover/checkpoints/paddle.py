@@ -4,7 +4,8 @@
 
 Every such file is one pickle and is written in place under its final name, so each is followed to its end.
 Nothing says how many there should be: a checkpoint counts as complete with a model and an optimizer at least,
-since a save that was interrupted between the two leaves a model that looks whole.
+since a save that was interrupted between the two leaves a model that looks whole. Whoever keeps
+everything in one file uses the format `generic`.
 Source: paddle/framework/io.py, checked against 3.3; hapi/model.py, Model.save.
 """
 

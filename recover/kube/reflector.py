@@ -1,7 +1,7 @@
 """Keeps one kind's objects in a sink, by list and watch. First stop of the controller's data flow.
 
 Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list
-again after 410, and parse each event three times (measured; DECISIONS.md).
+again after 410, and parse each event three times (measured; docs/decisions/0004).
 
 In step first: one watch tells all present objects and then goes on (a streamed list); where the API server
 cannot do that, pages are read. Objects reach the sink as they come, so no second copy of the kind is held.

@@ -1,5 +1,8 @@
 """Old Incidents and Recoveries go: by age, and the oldest beyond a cap; so do scans without Recovery. Pure.
 
+Age counts from the end of an object. By its creation, an Incident that waited a month for a spare part would
+go in the moment in which it is closed.
+
 Only what is over goes, and no Incident that a node is still out for, as one on hold may be. While a job
 exists, those of its Recoveries stay that number the next one, carry the running totals, tell pods that ended
 in earlier attempts from new ones, and say what recipes have changed. Long history is Prometheus' task.

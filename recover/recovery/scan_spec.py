@@ -41,7 +41,7 @@ _SHARE = 5 / 6
 """Of the deadline: the pod must start, too, and what is known by then is still handed over."""
 _RESOURCES = {
     "requests": {"cpu": "100m", "memory": "64Mi"},
-    # One thread never needs more than one CPU, and a quota on limits refuses pods that have none.
+    # One thread never needs more than one CPU, and a quota on limits.cpu refuses pods without a limit.
     "limits": {"cpu": "1", "memory": MEMORY_LIMIT},
 }
 

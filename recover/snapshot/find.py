@@ -1,4 +1,8 @@
-"""Finds the job or node that a person named among what read.py has read."""
+"""Finds the job or node that a person named among what read.py has read.
+
+Jobs are found by name and not by uid: a person asks about `team/llm` also after it was deleted and submitted
+again. Decisions, in contrast, go by uid.
+"""
 
 from __future__ import annotations
 
