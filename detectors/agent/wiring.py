@@ -32,7 +32,8 @@ from detectors.sources import inventory, kmsg
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
-from detectors.wire.contract import CoverageState, NodeHealth, Source
+from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus, Source
+from detectors.wire.fitting import fit
 
 __all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
 
@@ -346,6 +347,7 @@ def _boot_id_path(host_root: Path) -> Path:
 
 def _boot_id(host_root: Path) -> str:
     try:
-        return _boot_id_path(host_root).read_text(encoding="ascii").strip()[:64]
+        boot_id = _boot_id_path(host_root).read_text(encoding="ascii").strip()
+        return fit(NodeHealthStatus, "boot_id", boot_id)
     except (OSError, UnicodeDecodeError):
         return ""

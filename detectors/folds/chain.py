@@ -15,9 +15,7 @@ import msgspec
 
 from detectors.rules.facts import Draft, KernelLine
 from detectors.service.settings import Chain as ChainSettings
-from detectors.text.cutting import cut
 from detectors.wire.contract import (
-    EVIDENCE_BYTES_MAX,
     FINDINGS_MAX,
     Fault,
     Finding,
@@ -28,6 +26,7 @@ from detectors.wire.contract import (
     Subject,
     SubjectKind,
 )
+from detectors.wire.fitting import fitted
 
 __all__ = ["Chain", "Change", "least", "repeats"]
 
@@ -151,7 +150,8 @@ class Chain:
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
     def _opened(self, draft: Draft, line: KernelLine) -> Change:
-        finding = Finding(
+        finding = fitted(
+            Finding,
             id=self._id(line),
             code=draft.code,
             fault=draft.fault,
@@ -164,7 +164,7 @@ class Chain:
             remedy=draft.remedy,
             final=draft.final,
             sequence=line.sequence,
-            evidence=cut(line.text, EVIDENCE_BYTES_MAX),
+            evidence=line.text,
         )
         self._findings[finding.id] = finding
         self._track(draft, finding.id, line.at)

@@ -23,12 +23,8 @@ from detectors.rules import signatures
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import AgentSettings
-from detectors.text.cutting import cut
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import (
-    DEVICES_MAX,
-    PROBLEM_BYTES_MAX,
-    PROBLEMS_MAX,
     Coverage,
     CoverageState,
     Device,
@@ -39,10 +35,9 @@ from detectors.wire.contract import (
     NodeHealthStatus,
     Source,
 )
+from detectors.wire.fitting import fit, fitted
 
 __all__ = ["AgentCore", "Dirty"]
-
-_WHY_BYTES_MAX = 256
 
 
 class Dirty(IntEnum):
@@ -72,9 +67,7 @@ class AgentCore:
         self._xids = xids or XidCatalog.packaged()
         self._recipes = packaged_signatures() if recipes is None else recipes
         self._sought = signatures.signatures_of(self._recipes)
-        self._catalogue_problems = [
-            cut(text, PROBLEM_BYTES_MAX) for text in catalogue_problems[:PROBLEMS_MAX]
-        ]
+        self._catalogue_problems = fit(NodeHealthStatus, "catalogue_problems", list(catalogue_problems))
         self._host = HostFacts(boot_id=boot_id)
         self._holders = Holders()
         self._free_device_bytes: int | None = None
@@ -168,7 +161,7 @@ class AgentCore:
         lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
         self._host = msgspec.structs.replace(
             self._host,
-            devices=(*shown, *lost)[:DEVICES_MAX],
+            devices=fit(NodeHealthStatus, "devices", (*shown, *lost)),
             driver_version=driver_version,
             addresses=self._host.addresses | addresses_of(shown),
         )
@@ -201,12 +194,12 @@ class AgentCore:
 
     def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
         """A source is read from now on, or is blind. Saying the same again changes nothing."""
-        why = cut(why, _WHY_BYTES_MAX)
+        why = fit(Coverage, "why", why)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
             families = rules.FAMILIES if source is Source.KMSG else []
-            self._coverage[source] = Coverage(
-                source=source, state=state, since=now, why=why, families=families
+            self._coverage[source] = fitted(
+                Coverage, source=source, state=state, since=now, why=why, families=families
             )
             self._mark(Dirty.EDGE)
 
@@ -300,7 +293,8 @@ class AgentCore:
         return publishing.ask_broken_s if self._chain.device_broken else publishing.ask_s
 
     def status(self, now: datetime) -> NodeHealthStatus:
-        return NodeHealthStatus(
+        return fitted(
+            NodeHealthStatus,
             boot_id=self.boot_id,
             agent_version=__version__,
             driver_version=self._host.driver_version,

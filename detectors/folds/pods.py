@@ -14,6 +14,7 @@ from detectors.rules.step_track import Track
 from detectors.service.settings import Logs
 from detectors.text.log_template import without_colours
 from detectors.wire.contract import Edge, PodProgress, PodSettings
+from detectors.wire.fitting import fitted
 
 __all__ = ["PodFold"]
 
@@ -34,7 +35,7 @@ class PodFold:
         self.ref = ref
         self._settings = settings
         self._rows = first_error.compiled(rows)
-        self._job = PodSettings(uid=ref.uid)
+        self._job = fitted(PodSettings, uid=ref.uid)
         self._named = False
         self._holds_devices = False
         self._steps = step_track.Steps()
@@ -335,7 +336,8 @@ class PodFold:
         steps, heard = self._progress, self._heard if self._progress.first_step is None else None
         if not (self.tells or self._named or self._holds_devices):
             return None
-        return PodProgress(
+        return fitted(
+            PodProgress,
             uid=self.ref.uid,
             namespace=self.ref.namespace,
             name=self.ref.name,

@@ -19,8 +19,8 @@ import msgspec
 from detectors.catalog.log_errors import Implies
 from detectors.rules.error_lines import Mark, Rows, compiled, is_exception, mark_in, row_in
 from detectors.rules.launchers import without_prefix
-from detectors.text.cutting import cut
-from detectors.wire.contract import EVIDENCE_BYTES_MAX, LogError
+from detectors.wire.contract import LogError
+from detectors.wire.fitting import fitted
 
 __all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
 
@@ -121,7 +121,7 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
             errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
         )
     return Errors(
-        error=LogError(code=row.code, at=at, text=cut(line, EVIDENCE_BYTES_MAX)),
+        error=fitted(LogError, code=row.code, at=at, text=line),
         place=place,
         implies=row.implies,
         open=errors.open,

@@ -16,6 +16,7 @@ import msgspec
 from detectors.rules.step_lines import Save
 from detectors.rules.step_track import Track
 from detectors.wire.contract import LastSave
+from detectors.wire.fitting import fitted
 
 __all__ = ["Saves", "asked", "clock_set", "observe", "read_again", "restored", "ticked"]
 
@@ -85,7 +86,7 @@ def _stepped(saves: Saves, lead: Track, at: datetime) -> Saves:
 
 def _completed(saves: Saves, step: int | None, at: datetime) -> Saves:
     is_asked = saves.request and saves.heard_at is not None and at > saves.heard_at
-    last = LastSave(at=at, step=step, served=saves.request if is_asked else saves.served)
+    last = fitted(LastSave, at=at, step=step, served=saves.request if is_asked else saves.served)
     return msgspec.structs.replace(saves, last=last, pending=None)
 
 

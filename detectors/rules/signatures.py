@@ -29,6 +29,7 @@ from detectors.text.log_template import (
 )
 from detectors.text.sizes import parse_size
 from detectors.wire.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
+from detectors.wire.fitting import fitted
 
 __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
 
@@ -149,7 +150,7 @@ def observe(known: Known, hits: Iterable[Hit], at: datetime) -> Known:
         key = (hit.written, bool(hit.issues))
         if key in known.seen:
             continue
-        line = KnownLine(signature=hit.signature, at=at, text=hit.text, issue=bool(hit.issues))
+        line = fitted(KnownLine, signature=hit.signature, at=at, text=hit.text, issue=bool(hit.issues))
         has_it = any(kept.text == line.text for kept in known.lines)
         has_room = len(known.lines) < KNOWN_LINES_MAX
         lines = known.lines if has_it or not has_room else (*known.lines, line)

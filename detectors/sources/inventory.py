@@ -15,7 +15,8 @@ import msgspec
 from detectors.sources.child import printed_by
 from detectors.sources.nvml_child import ChildReply
 from detectors.text.pci import PciAddress, parse_pci
-from detectors.wire.contract import Device
+from detectors.wire.contract import Device, NodeHealthStatus
+from detectors.wire.fitting import fit, fitted
 
 __all__ = ["Inventory", "InventoryError", "addresses", "from_nvml", "from_proc"]
 
@@ -96,7 +97,7 @@ def _device_of(folder: Path) -> Device | None:
         return None
     minor = fields.get("Device Minor", "")
     index = int(minor) if minor.isdigit() else None
-    return Device(uuid=uuid[:64], pci=f"{pci}.0", model=fields.get("Model", "")[:64], index=index)
+    return fitted(Device, uuid=uuid, pci=f"{pci}.0", model=fields.get("Model", ""), index=index)
 
 
 def _driver_version(path: Path) -> str:
@@ -105,5 +106,5 @@ def _driver_version(path: Path) -> str:
         first = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
         for word in first.split():
             if word[:1].isdigit() and "." in word:
-                return word[:32]
+                return fit(NodeHealthStatus, "driver_version", word)
     return ""

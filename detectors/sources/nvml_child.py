@@ -11,7 +11,8 @@ import msgspec
 
 from detectors.commands.extras import install
 from detectors.text.pci import parse_pci
-from detectors.wire.contract import Device
+from detectors.wire.contract import Device, NodeHealthStatus
+from detectors.wire.fitting import fit, fitted
 
 __all__ = ["ChildReply", "ask", "main"]
 
@@ -41,19 +42,19 @@ def ask() -> ChildReply:
         return ChildReply(error=f"nvidia-ml-py is not installed: {error}; {install('agent')} brings it")
     try:
         pynvml.nvmlInit()
-        driver_version = _text(pynvml.nvmlSystemGetDriverVersion())[:32]
+        driver_version = fit(NodeHealthStatus, "driver_version", _text(pynvml.nvmlSystemGetDriverVersion()))
         devices, free_bytes = [], []
         parents: dict[str, str] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 address = parse_pci(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
-                uuid = _text(pynvml.nvmlDeviceGetUUID(handle))[:64]
+                uuid = fit(Device, "uuid", _text(pynvml.nvmlDeviceGetUUID(handle)))
                 model = _text(pynvml.nvmlDeviceGetName(handle))
             except pynvml.NVMLError:
                 continue  # a lost device does not hide the others
             devices.append(
-                Device(uuid=uuid, pci=f"{address}.0" if address else "", model=model[:64], index=index)
+                fitted(Device, uuid=uuid, pci=f"{address}.0" if address else "", model=model, index=index)
             )
             parents |= dict.fromkeys(_mig_devices(pynvml, handle), uuid)
             with contextlib.suppress(pynvml.NVMLError):

@@ -16,6 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from detectors.wire.fitting import UTF8
+
 __all__ = [
     "API_VERSION",
     "DEVICES_MAX",
@@ -26,8 +28,6 @@ __all__ = [
     "KNOWN_LINES_MAX",
     "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
-    "PROBLEMS_MAX",
-    "PROBLEM_BYTES_MAX",
     "TAIL_BYTES_MAX",
     "VERSION",
     "Coverage",
@@ -70,8 +70,6 @@ EVIDENCE_BYTES_MAX = 256
 KNOWN_LINES_MAX = 8
 LINE_BYTES_MAX = 512
 TAIL_BYTES_MAX = 2048
-PROBLEMS_MAX = 4
-PROBLEM_BYTES_MAX = 256
 OBJECT_BYTES_MAX = 30 * 1024
 
 
@@ -233,7 +231,12 @@ class Finding(_Wire, frozen=True, kw_only=True):
     sequence: Annotated[int, Meta(description="kernel record sequence of the first line, or 0")] = 0
     count: Annotated[int, Meta(description="lines folded into this finding", ge=1)] = 1
     evidence: Annotated[
-        str, Meta(description="the first line, cut to 256 bytes of UTF-8", max_length=EVIDENCE_BYTES_MAX)
+        str,
+        Meta(
+            description="the first line, cut to 256 bytes of UTF-8",
+            max_length=EVIDENCE_BYTES_MAX,
+            extra=UTF8,
+        ),
     ] = ""
     chain: Annotated[
         list[Annotated[str, Meta(max_length=63)]],
@@ -284,7 +287,7 @@ class Coverage(_Wire, frozen=True, kw_only=True):
     source: Source
     state: CoverageState
     since: datetime
-    why: Annotated[str, Meta(description="the error, for a blind source", max_length=256)] = ""
+    why: Annotated[str, Meta(description="the error, for a blind source", max_length=256, extra=UTF8)] = ""
     families: Annotated[
         list[Family],
         Meta(
@@ -300,7 +303,9 @@ class LogError(_Wire, frozen=True, kw_only=True):
 
     code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
     at: datetime
-    text: Annotated[str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX)] = ""
+    text: Annotated[
+        str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX, extra=UTF8)
+    ] = ""
 
 
 class KnownLine(_Wire, frozen=True, kw_only=True):
@@ -308,7 +313,9 @@ class KnownLine(_Wire, frozen=True, kw_only=True):
 
     signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
     at: datetime
-    text: Annotated[str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX)]
+    text: Annotated[
+        str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX, extra=UTF8)
+    ]
     issue: Annotated[
         bool, Meta(description="it shows an issue; else it shows at most that a change helped")
     ] = False
@@ -371,7 +378,12 @@ class PodProgress(_Wire, frozen=True, kw_only=True):
         Meta(description="least free memory of the node's devices, as last read before the container ended"),
     ] = None
     tail: Annotated[
-        str, Meta(description="last lines of an ended container, at most 2 KiB", max_length=TAIL_BYTES_MAX)
+        str,
+        Meta(
+            description="last lines of an ended container, at most 2 KiB",
+            max_length=TAIL_BYTES_MAX,
+            extra=UTF8,
+        ),
     ] = ""
 
 
@@ -404,10 +416,10 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     pods: Annotated[list[PodProgress], Meta(max_length=64)] = []
     kmsg: LogPosition | None = None
     catalogue_problems: Annotated[
-        list[Annotated[str, Meta(max_length=PROBLEM_BYTES_MAX)]],
+        list[Annotated[str, Meta(max_length=256, extra=UTF8)]],
         Meta(
             description="what of the user's own catalogue is not used, and why; the rest of it is",
-            max_length=PROBLEMS_MAX,
+            max_length=4,
         ),
     ] = []
     served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""

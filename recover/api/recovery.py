@@ -9,6 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from detectors.wire.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
+from detectors.wire.fitting import NEWEST, WHOLE
 from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
 
 __all__ = [
@@ -227,6 +228,7 @@ class Recreation(Wire, frozen=True, kw_only=True):
         Meta(
             description="the job as it is made again, in JSON; empty once it was",
             max_length=DEFINITION_CHARS_MAX,
+            extra=WHOLE,
         ),
     ] = ""
 
@@ -253,13 +255,18 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     ] = []
     uncounted: Annotated[
         list[int],
-        Meta(description="attempts in which the ranks never all ran; they do not count", max_length=128),
+        Meta(
+            description="attempts in which the ranks never all ran; they do not count",
+            max_length=128,
+            extra=NEWEST,
+        ),
     ] = []
-    phases: Annotated[list[PhaseTime], Meta(max_length=64)] = []
+    phases: Annotated[list[PhaseTime], Meta(max_length=64, extra=NEWEST)] = []
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
     checkpoint: CheckpointChoice | None = None
     fruitless: Annotated[
-        list[int], Meta(description="steps that an attempt began from and never moved on", max_length=16)
+        list[int],
+        Meta(description="steps that an attempt began from and never moved on", max_length=16, extra=NEWEST),
     ] = []
     priority: Annotated[
         int | None, Meta(description="priority of the ranks' pods; pods of lower priority make room")
@@ -283,7 +290,8 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     failed_log: FailedLog | None = None
     recreation: Recreation | None = None
     recipes: Annotated[
-        list[RecipeUse], Meta(description="known issues that were recognised, newest last", max_length=8)
+        list[RecipeUse],
+        Meta(description="known issues that were recognised, newest last", max_length=8, extra=NEWEST),
     ] = []
     gang_uid: Annotated[
         str, Meta(description="uid of the job that stands for the gang since it was made anew", max_length=64)

@@ -12,13 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from detectors.wire.step_report import Outcome
+from detectors.wire.fitting import NEWEST
+from detectors.wire.step_report import CHECKS_MAX, Outcome
 
 __all__ = [
-    "CHECKS_MAX",
     "OVER",
-    "PHASES_MAX",
-    "STEPS_MAX",
     "WORKING",
     "CheckRecord",
     "Repair",
@@ -28,10 +26,6 @@ __all__ = [
     "StepKind",
     "StepOutcome",
 ]
-
-PHASES_MAX = 32
-STEPS_MAX = 16
-CHECKS_MAX = 32
 
 
 class RepairPhase(StrEnum):
@@ -124,11 +118,11 @@ class Repair(_Wire, frozen=True, kw_only=True):
     deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
     phases: Annotated[
         list[RepairPhaseTime],
-        Meta(description="when each phase began, oldest first", max_length=PHASES_MAX),
+        Meta(description="when each phase began, oldest first", max_length=32, extra=NEWEST),
     ] = []
     steps: Annotated[
         list[RepairStep],
-        Meta(description="resets, reboots and validations, oldest first", max_length=STEPS_MAX),
+        Meta(description="resets, reboots and validations, oldest first", max_length=16, extra=NEWEST),
     ] = []
     checks: Annotated[
         list[CheckRecord], Meta(description="of the last validation", max_length=CHECKS_MAX)

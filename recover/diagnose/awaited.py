@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 
-from detectors.wire.contract import LastSave
+from detectors.wire.contract import LastSave, PodSettings
+from detectors.wire.fitting import limit
 from recover.api import Phase
 from recover.api.repair_state import RepairPhase
 from recover.k8s.bodies import shortened
@@ -24,7 +25,6 @@ __all__ = ["ASKED_MAX", "Awaited", "Awaiting", "requests"]
 
 ASKED_MAX = 4
 """Pods of one gang whose agents are asked. One answer suffices, and an agent may be away."""
-_WAIT_CHARS_MAX = 63
 
 
 class Awaited(Enum):
@@ -98,7 +98,7 @@ def _wait(world: World, gang: Gang) -> str:
         for pod in _living(world, gang)
         if (incident := _incident_at(world, pod.node))
     }
-    return shortened(", ".join(sorted(parts)), _WAIT_CHARS_MAX)
+    return shortened(", ".join(sorted(parts)), limit(PodSettings, "awaits_save"))
 
 
 def _incident_at(world: World, name: str) -> str:

@@ -12,7 +12,8 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import Fault, Origin, Severity
-from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from detectors.wire.fitting import fitted, limit
+from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.apart import Apart, about_gang
 from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
@@ -26,7 +27,7 @@ from recover.policy.settings import Timing
 
 __all__ = ["GangState", "gang_faults", "gang_state"]
 
-_SUSPECTS_MAX = 8
+_EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
 _OUTSIDE = {
     "deleted": "its pod was taken away",
     "node-gone": "its node is gone",
@@ -177,14 +178,16 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}"[:512],
+        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}",
         blame=blame,
         settled=True,
         gang=gang,
-        evidence=tuple(_evidence(loss) for loss in state.losses[:16]),
+        evidence=tuple(_evidence(loss) for loss in state.losses[:_EVIDENCE_MAX]),
         suspects=()
         if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
-        else (Suspect(node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),),
+        else (
+            fitted(Suspect, node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),
+        ),
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=blind,
         error=error,
@@ -205,7 +208,8 @@ def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
 
 
 def _evidence(loss: Loss) -> Evidence:
-    return Evidence(
+    return fitted(
+        Evidence,
         at=loss.at,
         origin=Origin.KUBELET if loss.code in _OUTSIDE else Origin.TENANT,
         code=loss.code,
@@ -233,7 +237,7 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
-        evidence=(Evidence(at=due, origin=Origin.TENANT, code="no-first-step"),),
+        evidence=(fitted(Evidence, at=due, origin=Origin.TENANT, code="no-first-step"),),
         harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
     )
 
@@ -253,8 +257,8 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
-        evidence=(Evidence(at=at, origin=Origin.TENANT, code="stalled"),),
-        suspects=tuple(Suspect(node=n, score=0.3, why="its agent is blind") for n, _ in blind),
+        evidence=(fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),),
+        suspects=tuple(fitted(Suspect, node=n, score=0.3, why="its agent is blind") for n, _ in blind),
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind=dict(blind),
     )

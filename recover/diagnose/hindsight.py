@@ -95,7 +95,7 @@ def _doubted(world: World, diagnosis: Diagnosis, fault: Diagnosis) -> Diagnosis:
             f". {own.node} stays out all the same, for {own.why}, until a repair or a person gives it back"
         )
     suspects = (*fault.suspects, msgspec.structs.replace(own, score=0.5))
-    return msgspec.structs.replace(diagnosis, summary=words[:512], suspects=suspects)
+    return msgspec.structs.replace(diagnosis, summary=words, suspects=suspects)
 
 
 def _is_behind(

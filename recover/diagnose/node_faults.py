@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Fault, Finding, NodeHealth, Origin, Remedy, Severity
+from detectors.wire.fitting import fitted, limit
 from detectors.wire.open_findings import is_open
-from recover.api import Blame, Evidence, Incident, IncidentPhase, Suspect
+from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.answered import Answer, answers, as_news, went_on_after
 from recover.diagnose.apart import Apart, about_node
 from recover.diagnose.awaited import Awaited, Awaiting
@@ -25,7 +26,7 @@ from recover.policy.settings import Timing
 
 __all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
 
-EVIDENCE_MAX = 16
+EVIDENCE_MAX = limit(IncidentStatus, "evidence")
 """Of an Incident."""
 
 
@@ -119,7 +120,7 @@ def _diagnosis(
         finding=first.id,
         struck_at=first.first_seen,
         evidence=tuple(_evidence(node, f) for f in _shown(findings)),
-        suspects=(Suspect(node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
+        suspects=(fitted(Suspect, node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         harms=tuple(
             harm(gang, its, due, awaited, now, is_dead=is_dead)
             for gang, is_dead, its in _victims(world, node, findings, dead)
@@ -206,12 +207,13 @@ def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
 def _evidence(node: Node, finding: Finding) -> Evidence:
     followed = f", then {', '.join(finding.chain)}" if finding.chain else ""
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return Evidence(
+    return fitted(
+        Evidence,
         at=finding.first_seen,
         origin=finding.origin,
         code=finding.code,
         node=node.name,
-        text=f"{finding.evidence[:180]}{times}{followed}"[:256],
+        text=f"{finding.evidence[:180]}{times}{followed}",
     )
 
 
@@ -220,7 +222,7 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
     where = f"{node.name}, device {device}" if device else node.name
     more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
     again = f"; it went on after {after:%H:%M:%S}, when its last Incident ended" if after is not None else ""
-    return f"{first.code} on {where}: {first.fault}{more}{again}"[:512]
+    return f"{first.code} on {where}: {first.fault}{more}{again}"
 
 
 def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
@@ -250,7 +252,7 @@ def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Dia
             settled=True,
             node=node.name,
             boot_id=node.boot_id,
-            evidence=(Evidence(at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
-            suspects=(Suspect(node=node.name, score=0.8, why="not ready"),),
+            evidence=(fitted(Evidence, at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
+            suspects=(fitted(Suspect, node=node.name, score=0.8, why="not ready"),),
             harms=harms,
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detectors.wire.contract import PodProgress
-from recover.api import Witness
+from detectors.wire.fitting import fitted, limit
+from recover.api import RecoverySpec, Witness
 from recover.diagnose.starts import ranks
 from recover.model import Gang, Pod, World
 
 __all__ = ["told", "witnesses"]
 
-_WITNESSES_MAX = 8
+_WITNESSES_MAX = limit(RecoverySpec, "witnesses")
 
 
 def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str]) -> list[Witness]:
@@ -36,7 +37,7 @@ def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str
     kept, saving = found[:_WITNESSES_MAX], [pod for pod in found if _saves(world, pod)]
     if saving and all(pod not in kept for pod in saving):
         kept[-1] = saving[0]
-    return [Witness(pod=p.name, uid=p.uid, node=p.node) for p in kept if p.node]
+    return [fitted(Witness, pod=p.name, uid=p.uid, node=p.node) for p in kept if p.node]
 
 
 def _saves(world: World, pod: Pod) -> bool:

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from recover.api import Toleration
+from detectors.wire.fitting import fit
+from recover.api import RecoveryStatus, Toleration
 from recover.model import Gang, Taint, World
 
 __all__ = ["of_pods", "of_resources", "tolerates", "tolerates_all", "written"]
-
-_MAX = 32
 
 
 def of_pods(world: World, gang: Gang) -> list[Toleration]:
@@ -26,7 +25,7 @@ def of_pods(world: World, gang: Gang) -> list[Toleration]:
     said = {_parts(one) for template in gang.templates.values() for one in template.tolerations}
     pods = [*world.pods(gang.ref.uid), *world.departed.get(gang.ref.uid, {}).values()]
     found = {_parts(msgspec.to_builtins(one)): one for pod in pods for one in pod.tolerations}
-    return [found[parts] for parts in sorted(found.keys() - said)][:_MAX]
+    return fit(RecoveryStatus, "tolerations", [found[parts] for parts in sorted(found.keys() - said)])
 
 
 def _parts(toleration: Mapping[str, object]) -> tuple[str, ...]:

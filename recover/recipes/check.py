@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.text.log_template import BadTemplateError, Kind, parse
+from detectors.wire.contract import Signature
+from detectors.wire.fitting import limit
 from recover.api.recipe_spec import Change, Hold, LabelRule, Placement, Recipe
 from recover.recipes.check_match import (
     VARIABLE,
@@ -25,8 +27,8 @@ from recover.recipes.templates import names_in
 __all__ = ["problems"]
 
 _OUR_PREFIX = "REKINDLE_"
-_NAME_CHARS_MAX = 63
-_TEMPLATES_MAX = 32
+_NAME_CHARS_MAX = limit(Signature, "name")
+_TEMPLATES_MAX = limit(Signature, "match")
 """Of one signature in a NodeHealth."""
 
 

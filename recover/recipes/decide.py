@@ -13,7 +13,8 @@ import msgspec
 
 from detectors.text.log_template import parse
 from detectors.wire.contract import PodProgress
-from recover.api import RecipeOutcome, RecipeUse, Requirement
+from detectors.wire.fitting import fitted, limit
+from recover.api import RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.recipe_spec import Hold, Recipe
 from recover.model import Node
 from recover.recipes.gang_evidence import lines_of
@@ -24,8 +25,7 @@ from recover.recipes.wording import changed, one_of
 
 __all__ = ["Proof", "decide", "environment", "proof", "requirements"]
 
-_SEEN_CHARS_MAX = 512
-_USES_MAX = 8
+_USES_MAX = limit(RecoveryStatus, "recipes")
 
 
 def decide(
@@ -83,15 +83,16 @@ def _use(
     recipe, captured = fitting.recipe, fitting.captured
     placed = placed_by(recipe.change.placement, captured)
     outcome, message = _outcome(fitting, tried, there, placed, nodes)
-    return RecipeUse(
+    return fitted(
+        RecipeUse,
         name=recipe.name,
         attempt=attempt,
         outcome=outcome,
-        seen="; ".join(_seen(hit) for hit in fitting.hits)[:_SEEN_CHARS_MAX],
+        seen="; ".join(_seen(hit) for hit in fitting.hits),
         env=dict(recipe.change.env) if outcome in (RecipeOutcome.APPLIED, RecipeOutcome.GAVE_UP) else {},
         placed=placed if outcome is RecipeOutcome.APPLIED else [],
-        message=f"{recipe.title}: {message}"[:512],
-        advice=fill(recipe.change.advise, captured)[:2048],
+        message=f"{recipe.title}: {message}",
+        advice=fill(recipe.change.advise, captured),
     )
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import API_VERSION, ObjectMeta, Signature
+from detectors.wire.contract import API_VERSION, NodeHealthSpec, ObjectMeta, Signature
+from detectors.wire.fitting import limit
+from recover.api import Condition
 from recover.api.recipe import KIND, RecipeObject, RecipeStatus
 from recover.api.recipe_spec import Recipe
 from recover.model.judged_recipes import JudgedRecipe, RecipeReason, SeenRecipe
@@ -20,11 +22,10 @@ from recover.recipes.convert import RecipeError, checked, converted
 
 __all__ = ["SIGNATURES_CHARS_MAX", "SIGNATURES_MAX", "InForce", "from_object", "seen", "settle", "to_object"]
 
-SIGNATURES_MAX = 32
+SIGNATURES_MAX = limit(NodeHealthSpec, "signatures")
 """So many recipes' lines fit into a NodeHealth."""
 SIGNATURES_CHARS_MAX = 16 * 1024
 """Of all templates together: they stand in the NodeHealth of each node."""
-_MESSAGE_CHARS_MAX = 1024
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +154,6 @@ def _refused(one: SeenRecipe, reason: RecipeReason, why: str, *, replaces: bool)
     end = "; this recipe is not used, all others are"
     end += ", and the built-in one of this name stays in force" if replaces else ""
     text = f"{KIND} {one.name}: {why}"
-    room = _MESSAGE_CHARS_MAX - len(end)
+    room = limit(Condition, "message") - len(end)
     message = (text if len(text) <= room else f"{text[: room - 3]}...") + end
     return JudgedRecipe(seen=one, accepted=False, reason=reason, message=message)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from detectors.wire.fitting import fitted
 from recover.api import Condition
 from recover.api.recipe import ACCEPTED, RecipeStatus
 from recover.k8s.bodies import builtins
@@ -29,14 +30,15 @@ def _status(one: JudgedRecipe, now: datetime) -> RecipeStatus:
     status = "True" if one.accepted else "False"
     before = next((c for c in one.seen.status.conditions if c.type == ACCEPTED), None)
     same = before is not None and before.status == status
-    condition = Condition(
+    condition = fitted(
+        Condition,
         type=ACCEPTED,
         status=status,
         reason=one.reason.value,
         message=one.message,
         last_transition_time=before.last_transition_time if before is not None and same else now,
     )
-    return RecipeStatus(observed_generation=one.seen.generation, conditions=[condition])
+    return fitted(RecipeStatus, observed_generation=one.seen.generation, conditions=[condition])
 
 
 def _patch(one: JudgedRecipe, status: RecipeStatus) -> Patch:

@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from detectors.wire.fitting import fitted, refitted
 from recover.api import ACTIVE_PHASES, Cause, Phase, Recovery
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.ranks import losses
@@ -129,12 +130,12 @@ def _joined(ctx: Context) -> Step | None:
     if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
         return None
     if not ctx.has("resumed"):
-        return Step(status=msgspec.structs.replace(ctx.status, causes=bounded([*known, *fresh])))
+        return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
     acting = harming(ctx, fresh)
     if not acting:
         causes = bounded([*known, *fresh]) if are_placed(ctx) else known
         is_news = causes != ctx.status.causes
-        return Step(status=msgspec.structs.replace(ctx.status, causes=causes)) if is_news else None
+        return Step(status=refitted(ctx.status, causes=causes)) if is_news else None
     summary = "; ".join(cause.summary for cause in acting)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
     words = f"stopping all ranks once more: {summary}"
@@ -164,12 +165,13 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
     if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
         return None
     why = f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
-    cause = Cause(
+    cause = fitted(
+        Cause,
         incident=ctx.spec.incident,
         fault=ctx.spec.fault,
         attempt=ctx.status.attempt,
         at=ctx.now,
-        summary=why[:512],
+        summary=why,
         finding=first_cause(ctx).finding,
     )
     words = f"{why}; clearing what is left of it"

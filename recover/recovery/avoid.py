@@ -13,19 +13,20 @@ from itertools import islice
 
 import msgspec
 
+from detectors.wire.fitting import limit, refitted
 from recover.api import Blame, Cause, RecoveryStatus
 from recover.diagnose.what_counts import proven, suspected, trained_after
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, World
 from recover.model.tolerations import tolerates_all
 from recover.recovery import known_issues
-from recover.recovery.context import AVOIDED_MAX, Context
+from recover.recovery.context import Context
 from recover.triage.guard import is_out_of_service
 from recover.triage.quarantine import out_words
 
 __all__ = ["Avoidance", "avoidance", "host_of", "shown", "to_avoid"]
 
-HOSTS_MAX, SUSPECTS_MAX = 1024, 64
+HOSTS_MAX, SUSPECTS_MAX = 1024, limit(RecoveryStatus, "suspects")
 NOT_READY = "not ready"
 
 
@@ -67,7 +68,7 @@ def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     about = {cause.node for cause in status.causes} | {*ctx.recovery.nodes, *ctx.spec.nodes}
     in_force = set(found.hosts)
     names = sorted(n for n in found.required if n in about or host_of(ctx.world, n) in in_force)
-    return msgspec.structs.replace(status, avoid_nodes=names[:AVOIDED_MAX], suspects=sorted(found.suspected))
+    return refitted(status, avoid_nodes=names, suspects=sorted(found.suspected))
 
 
 def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:

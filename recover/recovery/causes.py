@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from detectors.wire.fitting import fitted, refitted
 from recover.api import Blame, Cause, Incident
 from recover.diagnose.answered import answered, answers
 from recover.diagnose.ranks import losses
@@ -18,7 +19,8 @@ def first_cause(ctx: Context) -> Cause:
     spec = ctx.spec
     if spec.causes:
         return spec.causes[0]
-    return Cause(  # opened by a version that kept no causes there
+    return fitted(
+        Cause,  # opened by a version that kept no causes there
         incident=spec.incident,
         fault=spec.fault,
         attempt=1,
@@ -99,7 +101,7 @@ def _corrected(ctx: Context, cause: Cause, incident: Incident | None) -> Cause:
     if incident is None or not incident.status.superseded_by:
         return cause
     status, fault = incident.status, ctx.world.incidents.get(incident.status.superseded_by)
-    return msgspec.structs.replace(
+    return refitted(
         cause,
         node=status.blamed_node,
         summary=status.summary,

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from detectors.wire.fitting import refitted
 from recover.api import CheckpointChoice, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.apart import Apart
@@ -177,7 +178,7 @@ def _with_choice(ctx: Context, choice: CheckpointChoice) -> RecoveryStatus:
     words += f"; {choice.unfound}" if choice.unfound else ""
     reason = "Complete" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
     steps = [step for step in (ctx.status.last_step, last_step(ctx.world, ctx.recovery)) if step is not None]
-    return msgspec.structs.replace(
+    return refitted(
         ctx.status,
         checkpoint=choice,
         leftovers=ctx.leftovers(),

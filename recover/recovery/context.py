@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from detectors.wire.fitting import fitted, limit, refitted
 from recover.api import (
     Cause,
     Condition,
@@ -31,7 +32,6 @@ from recover.recovery.loading import may_be_the_checkpoint
 from recover.workloads import workload_of
 
 __all__ = [
-    "AVOIDED_MAX",
     "CAUSES_MAX",
     "REFUSED_AGAIN_S",
     "Context",
@@ -47,7 +47,7 @@ __all__ = [
     "taken",
 ]
 
-AVOIDED_MAX, CAUSES_MAX, PHASES_MAX, UNCOUNTED_MAX = 256, 64, 64, 128
+CAUSES_MAX = limit(RecoveryStatus, "causes")
 GRACE_MARGIN_S = 60.0
 """After a pod's grace its kubelet kills it, and reports that."""
 REFUSAL_CHARS_MAX = 360
@@ -108,7 +108,7 @@ class Context(msgspec.Struct, frozen=True):
     def leftovers(self) -> list[str]:
         """Ended pods that the job may keep: what befell them is not the next start's concern."""
         pods = self.world.pods(self.gang.ref.uid)
-        return sorted(leftover(pod) for pod in pods if pod.ended)[:4096]
+        return sorted(leftover(pod) for pod in pods if pod.ended)
 
     def node_of(self, pod: Pod) -> Node | None:
         return self.world.nodes.get(pod.node)
@@ -210,19 +210,19 @@ def moved(
     base = status or ctx.status
     begins = base.checkpoint.step if phase is Phase.RESUMING and base.checkpoint is not None else None
     entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now, step=begins)
-    return msgspec.structs.replace(
+    return refitted(
         base,
         phase=phase,
         reason=str(reason),
-        message=message[:1024],
+        message=message,
         deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
-        phases=[*base.phases, entered][-PHASES_MAX:],
+        phases=[*base.phases, entered],
     )
 
 
 def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
     """A stop or start that was refused is through after all: its ranks have the whole time from now."""
-    return msgspec.structs.replace(
+    return refitted(
         ctx.status,
         reason="",
         message=message,
@@ -236,14 +236,14 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts:
     attempt = ctx.status.attempt + 1
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         attempt=attempt,
         causes=bounded([*ctx.status.causes, *added]),
-        nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node})[:4096],
+        nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node}),
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
-        fruitless=[*ctx.status.fruitless, *(_suspected(ctx, added) if counts else ())][-16:],
-        uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))][-UNCOUNTED_MAX:],
+        fruitless=[*ctx.status.fruitless, *(_suspected(ctx, added) if counts else ())],
+        uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))],
         resumed_step=None,
     )
     return moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status)
@@ -284,11 +284,12 @@ def condition(
     others = [c for c in before if c.type != type_]
     return [
         *others,
-        Condition(
+        fitted(
+            Condition,
             type=type_,
             status="True" if good else "False",
             reason=reason,
-            message=message[:1024],
+            message=message,
             last_transition_time=ctx.now,
         ),
     ]

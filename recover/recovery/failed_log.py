@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import PodProgress
+from detectors.wire.fitting import fitted
 from recover.api import FailedLog, Phase
 from recover.diagnose.witnesses import told
 from recover.recovery.context import Context, Step
@@ -26,7 +27,8 @@ def failed_log(ctx: Context) -> FailedLog | None:
         if ended is not None:
             error = ended.first_error
             is_ours = error is not None and bool(stops) and error.at > stops[-1]
-            return FailedLog(
+            return fitted(
+                FailedLog,
                 pod=witness.pod,
                 node=witness.node,
                 first_error=error.text if error is not None and not is_ours else "",

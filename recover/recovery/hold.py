@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-import msgspec
-
+from detectors.wire.fitting import refitted
 from recover.api import Phase
 from recover.api.reasons import EventReason, Reason
 from recover.model import World
@@ -69,7 +68,7 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     if waits and status.message.startswith(head):
         return Step(look_again_s=look_again_s)
     if waits:
-        return Step(status=msgspec.structs.replace(status, message=head + rest))
+        return Step(status=refitted(status, message=head + rest))
     return Step(
         status=moved(ctx, Phase.BLOCKED, head + rest, reason=Reason.NO_CAPACITY),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, head + rest, warning=True),),

@@ -5,8 +5,7 @@ Pure. What a recipe says is in recipes/; here it meets the gang, its history, an
 
 from __future__ import annotations
 
-import msgspec
-
+from detectors.wire.fitting import refitted
 from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.reasons import EventReason, Reason
 from recover.recipes.decide import decide, environment, proof, requirements
@@ -15,8 +14,6 @@ from recover.recovery.context import Context, Step, condition, moved
 from recover.workloads.patches import asked_by_people
 
 __all__ = ["handed_over", "held", "left_nodes", "not_tried", "placed", "recognised", "verified"]
-
-_USES_MAX = 8
 
 
 def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
@@ -27,7 +24,7 @@ def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     )
     if not uses:
         return status
-    return msgspec.structs.replace(status, recipes=[*status.recipes, *uses][-_USES_MAX:])
+    return refitted(status, recipes=[*status.recipes, *uses])
 
 
 def held(ctx: Context, status: RecoveryStatus) -> Step | None:
@@ -46,18 +43,18 @@ def held(ctx: Context, status: RecoveryStatus) -> Step | None:
 def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     """The status of a gang that is not started again: what was to be changed is advice, and no try counts."""
     uses = [
-        msgspec.structs.replace(
+        refitted(
             use,
             outcome=RecipeOutcome.ADVISED,
             env={},
             placed=[],
-            message=f"not done, since the gang stays suspended: {use.message}"[:512],
+            message=f"not done, since the gang stays suspended: {use.message}",
         )
         if use.attempt == ctx.status.attempt and use.outcome is RecipeOutcome.APPLIED
         else use
         for use in status.recipes
     ]
-    return msgspec.structs.replace(status, recipes=uses)
+    return refitted(status, recipes=uses)
 
 
 def handed_over(ctx: Context) -> dict[str, str | None]:

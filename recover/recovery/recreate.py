@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from detectors.wire.fitting import fitted, refitted
 from recover.api import DEFINITION_CHARS_MAX, Phase, PhaseTime, Recovery, RecoveryStatus, Recreation
 from recover.api.reasons import EventReason, Reason
 from recover.model import Gang, Mark, PodPhase, Refusal, World
@@ -137,11 +138,11 @@ def _started_instead(ctx: Context, refusal: Refusal) -> Step:
         f"{wait_s:.0f} s before it makes new pods, and an admission policy refuses the deletion: "
         f"{ctx.words_of(refusal)}"
     )
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         recreation=None,
         reason=Reason.FRAMEWORK_BACKOFF,
-        message=message[:1024],
+        message=message,
         deadline=ctx.now + timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s) + wait_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
@@ -167,12 +168,12 @@ def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
 
 
 def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
-    recreation = Recreation(attempt=ctx.status.attempt, why=why[:512], definition=definition)
+    recreation = fitted(Recreation, attempt=ctx.status.attempt, why=why, definition=definition)
     message = (
         f"{ctx.gang.ref} is deleted and created again ({ON_TERMINAL}: recreate), since {why}. Until it "
         "runs, its definition is in status.recreation"
     )
-    status = msgspec.structs.replace(ctx.status, recreation=recreation, message=message[:1024])
+    status = refitted(ctx.status, recreation=recreation, message=message)
     if status.phase is Phase.RESUMING:
         return status
     within_s = ctx.allowed_s(
@@ -217,7 +218,7 @@ def made_anew_or_gone(
             f"{successor.ref} was created by somebody else after Rekindle had deleted it to create it again"
         )
         return Step(status=_ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
-    made = msgspec.structs.replace(
+    made = refitted(
         status,
         gang_uid=successor.ref.uid,
         recreation=msgspec.structs.replace(kept, definition=""),
@@ -255,7 +256,7 @@ def _waiting(recovery: Recovery, now: datetime) -> Step:
     if now < status.deadline:
         return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
     message = f"a finalizer holds {recovery.spec.gang}, which is being deleted to be created again"
-    held = msgspec.structs.replace(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
+    held = refitted(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
     return Step(status=held)
 
 
@@ -283,11 +284,11 @@ def _create(recovery: Recovery, kept: Recreation) -> Create:
 def _ended(recovery: Recovery, phase: Phase, reason: Reason, message: str, now: datetime) -> RecoveryStatus:
     status = recovery.status
     entered = PhaseTime(phase=phase, attempt=status.attempt, at=now)
-    return msgspec.structs.replace(
+    return refitted(
         status,
         phase=phase,
         reason=reason,
         message=message,
         deadline=None,
-        phases=[*status.phases, entered][-64:],
+        phases=[*status.phases, entered],
     )

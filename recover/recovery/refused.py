@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from detectors.wire.fitting import refitted
 from recover.api import Phase
 from recover.api.reasons import EventReason, Reason
 from recover.model.actions import Delete, Patch
@@ -31,7 +32,7 @@ def unless_refused(ctx: Context, step: Step) -> Step:
         )
         waits = ctx.status.phase is Phase.BLOCKED  # by its reason it is known what it waits for
         reason = ctx.status.reason if waits else Reason.WRITE_REFUSED
-        status = msgspec.structs.replace(ctx.status, reason=reason, message=message[:1024])
+        status = refitted(ctx.status, reason=reason, message=message)
         return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
     if pause_s := ctx.pause_s(refusal):
         return Step(look_again_s=pause_s)

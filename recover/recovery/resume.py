@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
+from detectors.wire.fitting import refitted
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.first_step import limit_of
@@ -98,7 +99,7 @@ def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
     is_news = not is_short and told_in_s <= 0 and any(pod.unschedulable for pod in pods)
     if is_news or (is_short and not status.message.startswith(_how_many(ctx, running))):
         reason, message = _short(ctx, pods, running)
-        return Step(status=msgspec.structs.replace(status, reason=reason, message=message))
+        return Step(status=refitted(status, reason=reason, message=message))
     waits = [left for left in (ctx.left_s(), told_in_s) if left is not None and left > 0]
     return Step(writes=remove_scans(ctx), look_again_s=min(waits, default=None))
 
@@ -176,11 +177,11 @@ def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     """Something has changed since the checkpoint was chosen."""
     more = ", ".join(sorted(set(status.avoid_nodes) - set(ctx.status.avoid_nodes)))
     message = (
-        f"{status.message}; the start also avoids nodes that have broken since: {more}"[:1024]
+        f"{status.message}; the start also avoids nodes that have broken since: {more}"
         if more
         else status.message
     )
-    return msgspec.structs.replace(status, message=message)
+    return refitted(status, message=message)
 
 
 def _not_taken(ctx: Context) -> Step:
@@ -194,10 +195,10 @@ def _not_taken(ctx: Context) -> Step:
     else:
         how = f"was not taken within {within_s:g} s, and is tried again"
     message = f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, {how}"
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         reason=Reason.START_REFUSED,
-        message=message[:1024],
+        message=message,
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
@@ -229,9 +230,9 @@ def _short(ctx: Context, pods: list[Pod], running: int) -> tuple[Reason, str]:
     kept_off = f" (kept off {', '.join(ctx.status.avoid_nodes)})" if ctx.status.avoid_nodes else ""
     short = f"{_how_many(ctx, running)}{kept_off}"
     if unplaced:
-        return Reason.NO_CAPACITY, f"{short}: {unplaced}. It goes on as soon as there is room"[:1024]
+        return Reason.NO_CAPACITY, f"{short}: {unplaced}. It goes on as soon as there is room"
     why = _not_started(ctx, pods)[:REFUSAL_CHARS_MAX]
-    return Reason.RANKS_NOT_STARTED, f"{short}: {why}. It goes on as soon as they run"[:1024]
+    return Reason.RANKS_NOT_STARTED, f"{short}: {why}. It goes on as soon as they run"
 
 
 def _not_started(ctx: Context, pods: list[Pod]) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import PurePosixPath
 
-import msgspec
-
+from detectors.wire.fitting import fit, fitted, refitted
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
 from recover.checkpoints.annotation import REPAIR
 from recover.checkpoints.scan_result import Checkpoint, ScanMessage, decode_message
@@ -25,7 +24,6 @@ __all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
 STEP_END = 2**53
 """Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
-REASON_CHARS_MAX = 512
 _NUMBERED_APART = 1
 
 
@@ -45,19 +43,20 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
     if message.error:
         return unverified(ctx, message.error, scan_s=waited_s(ctx))
     rejected = [
-        RejectedCheckpoint(step=c.step, path=c.path[:512], reason=c.reason[:256])
-        for c in message.rejected[:8]
+        fitted(RejectedCheckpoint, step=c.step, path=c.path, reason=c.reason)
+        for c in message.rejected
         if 0 <= c.step < STEP_END
     ]
     if message.chosen is None:
         none = unverified(ctx, _none_complete(message), scan_s=waited_s(ctx))
-        return msgspec.structs.replace(none, rejected=rejected, unfound=_unfound(ctx, None, root))
+        return refitted(none, rejected=rejected, unfound=_unfound(ctx, None, root))
     path = str(PurePosixPath(root) / message.chosen.path)
     unusable = _unusable(message.chosen, path)
     if unusable:
         none = unverified(ctx, unusable, scan_s=waited_s(ctx))
-        return msgspec.structs.replace(none, rejected=rejected)
-    return CheckpointChoice(
+        return refitted(none, rejected=rejected)
+    return fitted(
+        CheckpointChoice,
         attempt=ctx.status.attempt,
         verified=True,
         step=message.chosen.step,
@@ -68,7 +67,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
         excluded=_excluded(ctx),
-        repaired=[_one_line(line) for line in message.repaired[:16]],
+        repaired=[_one_line(line) for line in message.repaired],
         tracker=_one_line(message.tracker),
         digests=_one_line(message.digests),
         unfound=_unfound(ctx, message.chosen.step, root),
@@ -80,7 +79,9 @@ def _unusable(chosen: Checkpoint, path: str) -> str:
     if not 0 <= chosen.step < STEP_END:
         return f"the scan chose step {chosen.step}, which is not a step"
     parts = PurePosixPath(chosen.path).parts
-    if chosen.path.startswith("/") or ".." in parts or len(path) > 512 or len(chosen.format) > 63:
+    fits = fitted(CheckpointChoice, attempt=1, verified=True, path=path, format=chosen.format)
+    is_cut = (fits.path, fits.format) != (path, chosen.format)
+    if chosen.path.startswith("/") or ".." in parts or is_cut:
         return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
     return ""
 
@@ -96,8 +97,7 @@ def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
     saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
     return _one_line(
         f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
-        f"was found in {root}: it lies elsewhere, or its upload was under way",
-        REASON_CHARS_MAX,
+        f"was found in {root}: it lies elsewhere, or its upload was under way"
     )
 
 
@@ -109,10 +109,11 @@ def _none_complete(message: ScanMessage) -> str:
 
 def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> CheckpointChoice:
     """The framework's own logic decides. `scan_s` is how long a scan was waited for, if one was."""
-    return CheckpointChoice(
+    return fitted(
+        CheckpointChoice,
         attempt=ctx.status.attempt,
         verified=False,
-        reason=_one_line(why, REASON_CHARS_MAX),
+        reason=_one_line(why),
         scan_s=scan_s,
         idle_gpu_s=_idle_gpu_s(ctx, scan_s),
         excluded=_excluded(ctx),
@@ -120,7 +121,7 @@ def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> Checkp
 
 
 def _excluded(ctx: Context) -> list[int]:
-    return unloadable(ctx.recovery, ctx.gang, ctx.world, ctx.settings)[:16]
+    return fit(CheckpointChoice, "excluded", unloadable(ctx.recovery, ctx.gang, ctx.world, ctx.settings))
 
 
 def begins_from(choice: CheckpointChoice) -> str:
@@ -132,8 +133,8 @@ def begins_from(choice: CheckpointChoice) -> str:
     return f"{found} ({choice.tracker}; {advice})" if choice.tracker else found
 
 
-def _one_line(text: str, limit: int = 256) -> str:
-    return " ".join(text.split())[:limit]
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def entered(ctx: Context) -> datetime:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import msgspec
-
+from detectors.wire.fitting import refitted
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.k8s.kinds import PODS
@@ -35,7 +34,7 @@ def planned(ctx: Context) -> Step:
     if gone := are_gone(ctx):
         return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
     cause = first_cause(ctx)
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         causes=[cause],
         priority=priority_of(ctx.world, ctx.gang),
@@ -108,10 +107,10 @@ def _not_taken(ctx: Context) -> Step:
             f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
             "framework's controller run, which answers for its webhooks too?"
         )
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         reason=reason,
-        message=message[:1024],
+        message=message,
         deadline=ctx.now + timedelta(seconds=within_s),
     )
     return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
@@ -143,7 +142,7 @@ def _waited(ctx: Context) -> Step:
     if is_told and ctx.status.message == message:
         return Step()
     if is_told:
-        return Step(status=msgspec.structs.replace(ctx.status, message=message))
+        return Step(status=refitted(ctx.status, message=message))
     return Step(
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
@@ -166,7 +165,7 @@ def unstuck(ctx: Context) -> Step:
 
 def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
     """The gang is stopped, and a person starts it, or has: the pods of before are no news then."""
-    status = msgspec.structs.replace(ctx.status, leftovers=ctx.leftovers())
+    status = refitted(ctx.status, leftovers=ctx.leftovers())
     return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import msgspec
-
 from detectors.wire.contract import Fault, PodProgress
+from detectors.wire.fitting import fitted, refitted
 from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.first_step import limit_of, shows_no_step
@@ -107,7 +106,7 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     gpu_s = lost_gpu_s(ctx.spec, since, at, steps, first.median_step_s)
     reason, words = _judged(ctx, first)
     changed = _delivered(ctx, known_issues.verified(ctx, stepped=True))
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         last_step=last,
         resumed_step=first.first_step,
@@ -183,7 +182,8 @@ def _no_steps(ctx: Context) -> Step:
     waited = f"no step within {limit_s:g} s of the start"
     tries = 1 + sum(1 for cause in ctx.status.causes if cause.attempt > 1 and cause.fault is Fault.HANG)
     if tries < limit:
-        cause = Cause(
+        cause = fitted(
+            Cause,
             incident=ctx.spec.incident,
             fault=Fault.HANG,
             attempt=ctx.status.attempt,
@@ -193,7 +193,7 @@ def _no_steps(ctx: Context) -> Step:
         )
         return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more", counts=True))
     message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),
     )
@@ -240,7 +240,7 @@ def _scan_left_s(ctx: Context) -> float:
 
 def _proven(ctx: Context, why: str) -> Step:
     message = f"{ctx.gang.ref} trains again: its log shows no steps, but {why}"
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         conditions=condition(
             ctx,
@@ -260,7 +260,7 @@ def _proven(ctx: Context, why: str) -> Step:
 def _unproven(ctx: Context, why: str) -> Step:
     message = f"all {ctx.gang.size} ranks run and nobody can read their steps; {why}"
     reason = Reason.SUCCEEDED_UNVERIFIED
-    status = msgspec.structs.replace(
+    status = refitted(
         ctx.status,
         conditions=condition(
             ctx,

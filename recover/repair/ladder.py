@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-import msgspec
-
 from detectors.wire.contract import Finding, Remedy, SubjectKind
+from detectors.wire.fitting import refitted
 from recover.api import Incident
 from recover.api.repair_state import Repair, RepairPhase, StepKind
 from recover.model import World
@@ -58,7 +57,7 @@ def more_asked(repair: Repair, found: Sequence[Finding]) -> Repair:
     if not found:
         return repair
     rung = max([repair.rung, *map(_asked, found)], key=_RISING.index)
-    return msgspec.structs.replace(repair, rung=rung, devices=broken_devices(found))
+    return refitted(repair, rung=rung, devices=broken_devices(found))
 
 
 def next_rung(rung: StepKind | None) -> StepKind | None:
@@ -75,7 +74,7 @@ def broken_devices(found: Sequence[Finding]) -> list[str]:
     """UUIDs; empty where one of them is not known, or the node as a whole is broken: then all are meant."""
     if any(f.subject.kind is not SubjectKind.DEVICE or not f.subject.device for f in found):
         return []
-    return sorted({f.subject.device for f in found})[:64]
+    return sorted({f.subject.device for f in found})
 
 
 def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:

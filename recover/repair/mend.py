@@ -15,10 +15,11 @@ from functools import partial
 import msgspec
 
 from detectors.wire.contract import Fault, Origin
+from detectors.wire.fitting import fitted, refitted
 from recover.api import Act, ActionRecord, Incident, IncidentPhase, IncidentStatus, Outcome
 from recover.api.marks import REPAIR_OF
 from recover.api.reasons import Reason
-from recover.api.repair_state import PHASES_MAX, Repair, RepairPhase, RepairPhaseTime, StepOutcome
+from recover.api.repair_state import Repair, RepairPhase, RepairPhaseTime, StepOutcome
 from recover.diagnose.answered import known_of
 from recover.diagnose.goes_on import shown_at
 from recover.k8s.kinds import INCIDENTS
@@ -119,7 +120,7 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
         yield asked
     # Once it has begun, what kept it from beginning is no reason any more.
     before = [a for a in status.actions if look.repair is None or a.action != Act.REPAIR_NODE]
-    changed = msgspec.structs.replace(
+    changed = refitted(
         status,
         repair=look.repair or status.repair,
         actions=merged_records(before, list(look.records)),
@@ -159,7 +160,8 @@ def _begin(ctx: Context) -> Look:
     limits = ctx.settings.repair
     earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
     rung = first_rung(ctx.incident, ctx.found, again=bool(earlier))
-    begun = Repair(
+    begun = fitted(
+        Repair,
         rung=rung,
         devices=broken_devices(ctx.found),
         devices_expected=devices_expected(ctx.node, ctx.health),
@@ -195,13 +197,14 @@ def _not_in_mode(ctx: Context) -> tuple[ActionRecord, ...]:
 
 
 def _refused(ctx: Context, reason: Reason, message: str, *, would: bool = False) -> ActionRecord:
-    return ActionRecord(
+    return fitted(
+        ActionRecord,
         at=ctx.now,
         action=Act.REPAIR_NODE,
         target=ctx.node.name,
         outcome=Outcome.WOULD if would else Outcome.REFUSED,
         reason=reason,
-        message=message[:512],
+        message=message,
     )
 
 
@@ -250,13 +253,13 @@ def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[A
     if repair is None or not repair.active:
         return
     withdrawn = partial(msgspec.structs.replace, ended_at=now, outcome=StepOutcome.WITHDRAWN)
-    ended = msgspec.structs.replace(
+    ended = refitted(
         repair,
         phase=RepairPhase.HANDED_OVER,
         reason=str(Reason.NODE_GONE),
         message=f"The Node {incident.spec.node} was deleted during its repair. Nothing more is done",
         deadline=None,
-        phases=[*repair.phases, RepairPhaseTime(phase=RepairPhase.HANDED_OVER, at=now)][-PHASES_MAX:],
+        phases=[*repair.phases, RepairPhaseTime(phase=RepairPhase.HANDED_OVER, at=now)],
         steps=[withdrawn(step) if step.outcome is None else step for step in repair.steps],
     )
     asked = outside.take_back(repair, ended, means)

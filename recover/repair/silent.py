@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
@@ -75,8 +76,13 @@ def _take_out(ctx: Context) -> Look:
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
     words = quarantine.words(level, Fault.HOST)
-    record = ActionRecord(
-        at=ctx.now, action=Act.QUARANTINE_NODE, target=ctx.node.name, outcome=Outcome.DONE, message=words
+    record = fitted(
+        ActionRecord,
+        at=ctx.now,
+        action=Act.QUARANTINE_NODE,
+        target=ctx.node.name,
+        outcome=Outcome.DONE,
+        message=words,
     )
     event = ctx.event(EventReason.NODE_QUARANTINED, f"{ctx.incident.status.summary}. {words}", warning=True)
     patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)

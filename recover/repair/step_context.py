@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import Finding, NodeHealth
+from detectors.wire.fitting import fitted, refitted
 from recover.api import ActionRecord, Incident
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import (
-    PHASES_MAX,
-    STEPS_MAX,
     Repair,
     RepairPhase,
     RepairPhaseTime,
@@ -136,47 +135,46 @@ def moved(
     **changes: Any,
 ) -> Repair:
     """The repair in its next phase, with the time of the change and the new phase's deadline."""
-    return msgspec.structs.replace(
+    return refitted(
         ctx.repair,
         phase=phase,
         reason=str(reason),
-        message=message[:1024],
+        message=message,
         deadline=ctx.now + timedelta(seconds=within_s) if within_s is not None else None,
-        phases=[*ctx.repair.phases, RepairPhaseTime(phase=phase, at=ctx.now)][-PHASES_MAX:],
+        phases=[*ctx.repair.phases, RepairPhaseTime(phase=phase, at=ctx.now)],
         **changes,
     )
 
 
 def waiting(ctx: Context, reason: Reason, message: str, look_again_s: float | None = None) -> Look:
     """It stays where it is; why is written where that has changed."""
-    said = msgspec.structs.replace(ctx.repair, reason=str(reason), message=message[:1024])
+    said = refitted(ctx.repair, reason=str(reason), message=message)
     return Look(repair=said, look_again_s=look_again_s)
 
 
 def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
     """The step is decided: its phase is written before its act."""
     number = 1 + max((s.number for s in ctx.repair.steps if s.kind is kind), default=0)
-    step = RepairStep(
+    step = fitted(
+        RepairStep,
         kind=kind,
         number=number,
         job=step_jobs.name_of(ctx.incident, kind, number),
         at=ctx.now,
-        boot_id=ctx.node.boot_id[:64],
+        boot_id=ctx.node.boot_id,
     )
     within_s = ctx.allowed_s(kind) + (ctx.rules.hands_off_s if kind is StepKind.RESET else 0.0)
-    steps = [*ctx.repair.steps, step][-STEPS_MAX:]
+    steps = [*ctx.repair.steps, step]
     return moved(ctx, PHASE_OF[kind], message, within_s=within_s, steps=steps)
 
 
 def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> Repair:
     """The step that was under way has ended so. What follows is decided at the next look."""
     steps = [
-        msgspec.structs.replace(step, ended_at=ctx.now, outcome=outcome, message=message[:512])
-        if step.outcome is None
-        else step
+        refitted(step, ended_at=ctx.now, outcome=outcome, message=message) if step.outcome is None else step
         for step in ctx.repair.steps
     ]
-    return msgspec.structs.replace(ctx.repair, steps=steps, **changes)
+    return refitted(ctx.repair, steps=steps, **changes)
 
 
 def handed_over(ctx: Context, reason: Reason, why: str, what_to_do: str) -> Look:

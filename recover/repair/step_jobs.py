@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from detectors.wire.fitting import fitted
 from detectors.wire.step_report import Check, Outcome, ReportError, ValidationReport, decode
 from recover.api import Incident
 from recover.api.marks import REPAIR_OF
@@ -223,7 +224,7 @@ def verdict(report: ValidationReport, required: tuple[str, ...]) -> tuple[list[C
 
 
 def _record(check: Check) -> CheckRecord:
-    return CheckRecord(name=check.name, outcome=check.outcome, message=check.message[:256])
+    return fitted(CheckRecord, name=check.name, outcome=check.outcome, message=check.message)
 
 
 def _told(check: CheckRecord) -> str:

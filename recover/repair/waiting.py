@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Blame, Cause, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
@@ -156,13 +157,14 @@ def _moves(
 
 def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:
     incident, node = ctx.incident, ctx.node.name
-    cause = Cause(
+    cause = fitted(
+        Cause,
         incident=incident.metadata.name,
         fault=incident.fault,
         attempt=1,
         at=incident.spec.detected_at,
         node=node,
-        summary=f"{node} is to be repaired ({rung}): {incident.status.summary}"[:512],
+        summary=f"{node} is to be repaired ({rung}): {incident.status.summary}",
         blame=Blame.NODE,
     )
     return Grounds(cause, detected_at=incident.spec.detected_at, seen_at=began, off=node)

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import msgspec
 
+from detectors.wire.fitting import fit, refitted
 from detectors.wire.step_report import Outcome
 from recover.api.reasons import Reason
 from recover.api.repair_state import CheckRecord, Repair, RepairPhase, RepairStep, StepKind, StepOutcome
@@ -93,11 +94,11 @@ def _refusal(ctx: Context, step: RepairStep) -> Refusal | None:
 
 def _refused(ctx: Context, step: RepairStep, refusal: Refusal) -> Repair:
     """Said at once: a step that somebody refuses is not under way, and its time is long."""
-    return _noted(ctx, step, msgspec.structs.replace(step, message=f"not begun: {refusal.words}"[:512]))
+    return _noted(ctx, step, refitted(step, message=f"not begun: {refusal.words}"))
 
 
 def _noted(ctx: Context, step: RepairStep, noted: RepairStep) -> Repair:
-    return msgspec.structs.replace(ctx.repair, steps=[noted if s is step else s for s in ctx.repair.steps])
+    return refitted(ctx.repair, steps=[noted if s is step else s for s in ctx.repair.steps])
 
 
 def _has_let_go(ctx: Context, step: RepairStep) -> bool:
@@ -111,7 +112,7 @@ def _has_let_go(ctx: Context, step: RepairStep) -> bool:
 
 def _asked(ctx: Context, step: RepairStep) -> Repair:
     """From now on its own time runs."""
-    noted = _noted(ctx, step, msgspec.structs.replace(step, asked_at=ctx.now, message=""))
+    noted = _noted(ctx, step, refitted(step, asked_at=ctx.now, message=""))
     return msgspec.structs.replace(noted, deadline=ctx.now + timedelta(seconds=ctx.allowed_s(step.kind)))
 
 
@@ -144,12 +145,12 @@ def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
     """Whoever did it."""
     if not _booted_since(ctx, step) or not ctx.node.ready:
         return None
-    return ended(ctx, StepOutcome.DONE, f"boot {ctx.node.boot_id[:64]}")
+    return ended(ctx, StepOutcome.DONE, f"boot {ctx.node.boot_id}")
 
 
 def _booted_since(ctx: Context, step: RepairStep) -> bool:
     """Where the boot of before is not known, no other one can be told from it."""
-    now = ctx.node.boot_id[:64]
+    now = fit(RepairStep, "boot_id", ctx.node.boot_id)
     return now != step.boot_id if now and step.boot_id else False
 
 
@@ -272,7 +273,7 @@ def _next(ctx: Context) -> Look:
 
 
 def _begin_validation(ctx: Context, message: str) -> Look:
-    return Look(repair=msgspec.structs.replace(begun(ctx, StepKind.VALIDATE, message), checks=[]))
+    return Look(repair=refitted(begun(ctx, StepKind.VALIDATE, message), checks=[]))
 
 
 def _wait_for(ctx: Context, rung: StepKind, message: str) -> Look:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from detectors.wire.contract import Fault, key
+from detectors.wire.fitting import fitted
 from recover.api import Blame, Cause, Phase, Recovery, RecoveryStatus
 from recover.model import Gang
 from recover.policy.settings import Budgets
@@ -137,7 +138,14 @@ def _kept_nowhere(recovery: Recovery) -> list[Cause]:
     """The first cause of a recovery whose own lists no longer hold it."""
     spec = recovery.spec
     return [
-        Cause(incident=spec.incident, fault=spec.fault, attempt=1, at=spec.detected_at, node=spec.avoid_node)
+        fitted(
+            Cause,
+            incident=spec.incident,
+            fault=spec.fault,
+            attempt=1,
+            at=spec.detected_at,
+            node=spec.avoid_node,
+        )
     ]
 
 

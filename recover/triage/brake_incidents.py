@@ -9,16 +9,15 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted, refitted
 from recover.api import Act, ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
 from recover.diagnose.diagnosis import Diagnosis, fingerprint
 from recover.model import World
 from recover.model.actions import Action
 from recover.triage.guard import BRAKE, Brake, is_brake
-from recover.triage.incidents import VICTIMS_MAX, close, create, merged_records, update
+from recover.triage.incidents import close, create, merged_records, update
 
 __all__ = ["HeldBack", "brakes"]
-
-MEMBERS_MAX = 4096
 
 
 class HeldBack(msgspec.Struct, frozen=True):
@@ -43,8 +42,8 @@ def brakes(
             yield from update(existing, _with_members(existing.status, found), "name-members")
         elif brake.nodes:
             summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
-            spec = IncidentSpec(fault=brake.fault, detected_at=brake.since)
-            status = IncidentStatus(summary=summary, fault=brake.fault)
+            spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
+            status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
             yield create(name, spec, _with_members(status, found))
     for name, incident in world.incidents.items():
         if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
@@ -58,10 +57,10 @@ def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> Incident
     victims = {v.uid: v for v in before.victims}
     victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}
     refused = [r for one in found for r in one.records if r.action == Act.RESTART_GANG]
-    return msgspec.structs.replace(
+    return refitted(
         before,
-        members=members[:MEMBERS_MAX],
-        victims=list(victims.values())[:VICTIMS_MAX],
+        members=members,
+        victims=list(victims.values()),
         actions=merged_records(before.actions, refused),
     )
 

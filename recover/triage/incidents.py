@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import Fault, Origin
+from detectors.wire.fitting import fitted, limit, refitted
 from recover.api import (
     Act,
     ActionRecord,
@@ -37,7 +38,6 @@ from recover.triage.advice import Advice
 from recover.triage.guard import is_brake
 
 __all__ = [
-    "VICTIMS_MAX",
     "advised",
     "close",
     "closings",
@@ -50,8 +50,7 @@ __all__ = [
 ]
 
 ADVICE_PER_NAMESPACE_MAX = 50
-VICTIMS_MAX = 32
-RECORDS_MAX = 24
+_TOLD_MAX = limit(IncidentStatus, "victims")
 """All lists of an Incident are for people. Decisions read fields of their own, or other objects."""
 
 
@@ -59,7 +58,8 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
     """Creates the diagnosis' incident, or brings it up to date."""
     existing = world.incidents.get(diagnosis.name)
     if existing is None:
-        spec = IncidentSpec(
+        spec = fitted(
+            IncidentSpec,
             fault=diagnosis.fault,
             node=diagnosis.node,
             gang=diagnosis.gang.ref if diagnosis.gang else None,
@@ -91,29 +91,32 @@ def _advised_in(incident: Incident) -> str:
 
 
 def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
-    seen = Evidence(
+    seen = fitted(
+        Evidence,
         at=advice.at,
         origin=Origin.TENANT,
-        code=f"recipe-{advice.recipe.name}"[:63],
+        code=f"recipe-{advice.recipe.name}",
         node=advice.pod.node,
         pod=advice.pod.name,
     )
-    refused = ActionRecord(
+    refused = fitted(
+        ActionRecord,
         at=now,
         action=Act.APPLY_RECIPE,
         target=str(advice.owner),
         outcome=Outcome.REFUSED,
         reason=advice.reason,
-        message=f"Advice to its owner: {advice.words} ({advice.why_not})"[:512],
+        message=f"Advice to its owner: {advice.words} ({advice.why_not})",
     )
-    status = IncidentStatus(
-        summary=advice.summary[:512],
+    status = fitted(
+        IncidentStatus,
+        summary=advice.summary,
         blame=Blame.APPLICATION,
         evidence=[seen],
         victims=[advice.owner],
         actions=[refused],
     )
-    yield create(advice.name, IncidentSpec(fault=Fault.APPLICATION, detected_at=advice.at), status)
+    yield create(advice.name, fitted(IncidentSpec, fault=Fault.APPLICATION, detected_at=advice.at), status)
     owner, pod = advice.owner, advice.pod
     for about in (
         regarding(owner.api_version, owner.kind, owner.name, owner.uid, owner.namespace),
@@ -121,7 +124,7 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
     ):
         yield Emit(
             reason=EventReason.KNOWN_ISSUE,
-            message=f"{advice.summary}. {advice.words} Incident {advice.name}"[:1000],
+            message=f"{advice.summary}. {advice.words} Incident {advice.name}",
             regarding=about,
             warning=True,
             key=advice.name,
@@ -131,7 +134,8 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
 def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
     victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.harms)]}
     blame = diagnosis.blame if diagnosis.settled else Blame.UNKNOWN
-    return IncidentStatus(
+    return fitted(
+        IncidentStatus,
         phase=IncidentPhase.OPEN,
         summary=diagnosis.summary,
         fault=diagnosis.fault,
@@ -139,7 +143,7 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
         blamed_node=diagnosis.node if blame is Blame.NODE else "",
         evidence=_timed(before.evidence, diagnosis.evidence),
         suspects=list(diagnosis.suspects),
-        victims=list(victims.values())[:VICTIMS_MAX],
+        victims=list(victims.values()),
         actions=merged_records(before.actions, records),
         members=before.members,
         cordoned_at=_cordoned_at(before, diagnosis, records),
@@ -167,7 +171,7 @@ def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> l
         if old is None or (old.outcome, old.reason) != (record.outcome, record.reason):
             latest[(record.action, record.target)] = record
     # What was done is kept first, and the choice is the same at every look: otherwise each would write.
-    return sorted(latest.values(), key=lambda r: r.outcome is not Outcome.DONE)[:RECORDS_MAX]
+    return sorted(latest.values(), key=lambda r: r.outcome is not Outcome.DONE)
 
 
 def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
@@ -185,20 +189,22 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
         spec = recovery.spec
         if not recovery.active or spec.incident in live or spec.incident in world.incidents:
             continue
-        done = ActionRecord(
+        done = fitted(
+            ActionRecord,
             at=now,
             action=Act.RESTART_GANG,
             target=str(spec.gang),
             outcome=Outcome.DONE,
             message=f"Recovery {recovery.metadata.name} restarts the whole gang",
         )
-        status = IncidentStatus(
+        status = fitted(
+            IncidentStatus,
             summary=spec.summary,
             blame=Blame.APPLICATION if spec.fault is Fault.APPLICATION else Blame.UNKNOWN,
             victims=[spec.gang],
             actions=[done],
         )
-        about = IncidentSpec(fault=spec.fault, gang=spec.gang, detected_at=spec.detected_at)
+        about = fitted(IncidentSpec, fault=spec.fault, gang=spec.gang, detected_at=spec.detected_at)
         yield create(spec.incident, about, status)
 
 
@@ -208,11 +214,11 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
         incident = world.incidents[name]
         before = incident.status
         words = f"{fault.summary[:256]}, as is known by now. What was said at first: {before.summary}"
-        status = msgspec.structs.replace(
+        status = refitted(
             before,
             phase=IncidentPhase.CLOSED,
             closed_at=before.closed_at or now,
-            summary=words[:512],
+            summary=words,
             blame=fault.blame,
             blamed_node=fault.node,
             superseded_by=fault.name,
@@ -325,7 +331,7 @@ def _announce(world: World, diagnosis: Diagnosis) -> Iterator[Emit]:
     if diagnosis.fault is not Fault.HOST or diagnosis.gang is not None:
         about += [
             regarding(g.api_version, g.kind, g.name, g.uid, g.namespace)
-            for g in (harm.gang.ref for harm in diagnosis.harms[:VICTIMS_MAX])
+            for g in (harm.gang.ref for harm in diagnosis.harms[:_TOLD_MAX])
         ]
     for reference in about:
         yield Emit(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthSpec, PodSettings, Source
+from detectors.wire.fitting import fitted
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import requests
 from recover.k8s.bodies import body, builtins
@@ -34,9 +35,9 @@ def upkeep(world: World) -> Plan:
     for node in world.nodes.values():
         if not node.is_accelerated or node.name in unread:
             continue
-        pods = sorted(_pods(world, node.name, waits), key=lambda p: p.uid)[:64]
+        pods = sorted(_pods(world, node.name, waits), key=lambda p: p.uid)
         step = hands_off.get(node.name, "")
-        spec = NodeHealthSpec(pods=pods, signatures=signatures, hands_off=step)
+        spec = fitted(NodeHealthSpec, pods=pods, signatures=signatures, hands_off=step)
         health = world.health.get(node.name)
         if health is None:
             chains.append((_create(node, spec),))
@@ -44,7 +45,7 @@ def upkeep(world: World) -> Plan:
         if health.spec.signatures is not known and health.spec.signatures == signatures:
             known = health.spec.signatures  # the same list in most nodes: it is compared once
         told = health.spec
-        if told.pods != pods or told.signatures is not known or told.hands_off != step:
+        if told.pods != spec.pods or told.signatures is not known or told.hands_off != step:
             chains.append((_update(health, spec),))
     return Plan(chains=tuple(chains))
 
@@ -89,7 +90,8 @@ def _is_crowded(health: NodeHealth | None) -> bool:
 
 def _settings(gang: Gang, pod: Pod, awaits_save: str) -> PodSettings:
     template = gang.annotations.get(STEP_TEMPLATE, "")
-    return PodSettings(
+    return fitted(
+        PodSettings,
         uid=pod.uid,
         step_template=template if usable_template(template) else "",
         hang_timeout_s=parse_s(gang.annotations.get(HANG_TIMEOUT, "")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import Reason
 from recover.model import REFUSED_AGAIN_S, Refusal
@@ -16,17 +17,18 @@ def record_of(action: Act, target: str, verdict: Verdict, words: str, now: datet
     """`words` say what is done, and are used if the verdict allows it."""
     match verdict:
         case Allowed():
-            return ActionRecord(
-                at=now, action=action, target=target, outcome=Outcome.DONE, message=words[:512]
+            return fitted(
+                ActionRecord, at=now, action=action, target=target, outcome=Outcome.DONE, message=words
             )
         case Denied():
-            return ActionRecord(
+            return fitted(
+                ActionRecord,
                 at=now,
                 action=action,
                 target=target,
                 outcome=Outcome.WOULD if verdict.would else Outcome.REFUSED,
                 reason=verdict.reason,
-                message=verdict.message[:512],
+                message=verdict.message,
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Blame, IncidentSpec, IncidentStatus, Outcome
 from recover.api.reasons import EventReason
 from recover.k8s.bodies import body, builtins, regarding
@@ -45,8 +46,13 @@ def record(node: Node, now: datetime) -> ActionRecord:
         f"this Incident was missing while {node.name} was out of service for it: it is created again from "
         "the node's annotation, and its record of repairs is lost"
     )
-    return ActionRecord(
-        at=now, action=Act.REMAKE_INCIDENT, target=node.name, outcome=Outcome.DONE, message=message[:512]
+    return fitted(
+        ActionRecord,
+        at=now,
+        action=Act.REMAKE_INCIDENT,
+        target=node.name,
+        outcome=Outcome.DONE,
+        message=message,
     )
 
 
@@ -63,14 +69,17 @@ def remade(
 
 def _created(node: Node, note: Quarantine, now: datetime) -> Create:
     fault = Fault(note.fault) if note.fault in set(Fault) else Fault.UNKNOWN
-    taken_out = ActionRecord(at=note.at, action=Act.QUARANTINE_NODE, target=node.name, outcome=Outcome.DONE)
-    status = IncidentStatus(
-        summary=f"{node.name} is out of service for {note.fault}; nothing else is known of it any more"[:512],
+    taken_out = fitted(
+        ActionRecord, at=note.at, action=Act.QUARANTINE_NODE, target=node.name, outcome=Outcome.DONE
+    )
+    status = fitted(
+        IncidentStatus,
+        summary=f"{node.name} is out of service for {note.fault}; nothing else is known of it any more",
         blame=Blame.NODE,
         blamed_node=node.name,
         actions=[taken_out, record(node, now)],
     )
-    spec = IncidentSpec(fault=fault, node=node.name, detected_at=note.at)
+    spec = fitted(IncidentSpec, fault=fault, node=node.name, detected_at=note.at)
     return Create(
         what="remake-incident",
         resource=INCIDENTS,

@@ -13,6 +13,7 @@ from datetime import datetime
 
 import msgspec
 
+from detectors.wire.fitting import fitted, limit
 from recover.api import Act, ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.apart import about_gang
@@ -41,7 +42,7 @@ __all__ = [
     "writes",
 ]
 
-CAUSES_MAX = 64
+CAUSES_MAX = limit(RecoverySpec, "causes")
 """Limit of causes in a Recovery's spec. A gang that loses more nodes at once needs no further cause to be
 stopped, and the findings of the other nodes exclude them."""
 
@@ -80,7 +81,8 @@ class Restart(msgspec.Struct, frozen=True):
 
 def grounds_of(diagnosis: Diagnosis) -> Grounds:
     suspect = diagnosis.suspects[0].node if diagnosis.suspects else ""
-    cause = Cause(
+    cause = fitted(
+        Cause,
         incident=diagnosis.name,
         fault=diagnosis.fault,
         attempt=1,
@@ -89,7 +91,7 @@ def grounds_of(diagnosis: Diagnosis) -> Grounds:
         summary=diagnosis.summary,
         finding=diagnosis.finding,
         blame=diagnosis.blame,
-        error=diagnosis.error[:63],
+        error=diagnosis.error,
     )
     return Grounds(
         cause=cause,
@@ -226,7 +228,8 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
     first, pods = grounds[0], ranks(world, gang)
     cause, number = first.cause, _next_number(world, gang)
     name = recovery_name(gang.ref, number)
-    spec = RecoverySpec(
+    spec = fitted(
+        RecoverySpec,
         gang=gang.ref,
         number=number,
         incident=cause.incident,
@@ -234,8 +237,8 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
         detected_at=first.detected_at,
         summary=cause.summary,
         avoid_node=cause.node,
-        causes=[one.cause for one in grounds][:CAUSES_MAX],
-        nodes=sorted({p.node for p in pods if p.node})[:4096],
+        causes=[one.cause for one in grounds],
+        nodes=sorted({p.node for p in pods if p.node}),
         gpus=min(
             sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
         ),

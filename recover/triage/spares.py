@@ -14,6 +14,7 @@ from datetime import datetime
 
 import msgspec
 
+from detectors.wire.fitting import fitted, refitted
 from recover.api import Act, ActionRecord, IncidentPhase, Outcome
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import EventReason, Reason
@@ -72,7 +73,8 @@ def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
         return []
     message = f"would let {spare.name} take pods in place of {node.name}"
     return [
-        ActionRecord(
+        fitted(
+            ActionRecord,
             at=now,
             action=Act.LIFT_SPARE,
             target=node.name,
@@ -265,7 +267,7 @@ def _explained(
         if record is None or any(_says_the_same(old, record) for old in before):
             continue
         rest = [old for old in before if (old.action, old.target) != (record.action, record.target)]
-        status = msgspec.structs.replace(incident.status, actions=merged_records(rest, [record]))
+        status = refitted(incident.status, actions=merged_records(rest, [record]))
         yield from update(incident, status, "explain-spare")
 
 
@@ -278,8 +280,13 @@ def _record(
 ) -> ActionRecord | None:
     if spare is not None:
         message = f"{spare.name} takes pods in place of {need.name} until that is back"
-        return ActionRecord(
-            at=now, action=Act.LIFT_SPARE, target=need.name, outcome=Outcome.DONE, message=message
+        return fitted(
+            ActionRecord,
+            at=now,
+            action=Act.LIFT_SPARE,
+            target=need.name,
+            outcome=Outcome.DONE,
+            message=message,
         )
     out = need.like
     peers = [] if out is None else [s for s in spares if s.labelled and _same_pool(world, s.node, out)]
@@ -289,7 +296,8 @@ def _record(
     wanted = "a spare" + (f" of pool {pool}" if pool else "")
     devices = ", ".join(f"{name}: {count}" for name, count in sorted(out.capacity.items()) if count)
     wanted += f" with {devices}" if devices else ""
-    return ActionRecord(
+    return fitted(
+        ActionRecord,
         at=now,
         action=Act.LIFT_SPARE,
         target=need.name,

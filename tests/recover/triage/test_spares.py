@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from detectors.wire.contract import Fault, Severity
-from recover.api import Outcome, Phase
+from detectors.wire.contract import Fault, ObjectMeta, Severity
+from detectors.wire.fitting import limit
+from recover.api import ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
+from recover.model.modes import Mode
 from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
 from tests.acting import advanced, recovering
@@ -52,6 +55,28 @@ def test_a_quarantine_lets_one_spare_in_and_the_incident_tells_which() -> None:
     assert world.nodes["n7"].taints == ()
     assert world.nodes["n7"].annotations[SPARE_FOR] == incident_of(world, "n1").metadata.name
     assert told(world, "n1") == [(Outcome.DONE, "", "n7 takes pods in place of n1 until that is back")]
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
+def test_two_names_of_242_characters_still_fit_into_what_the_incident_tells(mode: Mode) -> None:
+    """The API server refuses all of an Incident for one message that is too long."""
+    long_names = {name: f"{name}.{'long.' * 48}".strip(".") for name in ("n1", "n7")}
+    assert [len(name) for name in long_names.values()] == [242, 242]
+    world = spares("n7", mode=mode).change_node("n7", taints=(OURS,))
+    for short, name in long_names.items():
+        node = world.nodes.pop(short)
+        world.nodes[name] = msgspec.structs.replace(node, name=name)
+        health = world.health.pop(short)
+        world.health[name] = msgspec.structs.replace(health, metadata=ObjectMeta(name=name))
+
+    fails(world, long_names["n1"])
+    comes_to_rest(world)
+
+    ((outcome, _, message),) = told(world, long_names["n1"])
+    assert outcome is (Outcome.DONE if mode is Mode.RECOVER else Outcome.WOULD)
+    assert len(message) == limit(ActionRecord, "message")
+    assert long_names["n7"] in message
+    assert long_names["n1"][:200] in message
 
 
 def test_when_the_node_is_back_the_spare_is_one_again_at_once() -> None:
