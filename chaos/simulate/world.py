@@ -1,7 +1,7 @@
 """The simulation put together: cluster, agents, gangs, the production controller, and the faults.
 
 Everything runs on one virtual clock and draws from one seed, so the same calls give the same run. Stories
-and scripts act by the methods here; invariants.py shows every write to the checks.
+and scripts act by the methods here; invariants/watch.py shows every write to the checks.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What people do to a simulated cluster: they cordon, release, fence, hold, suspend and delete, whenever they
-like. world.py gives each simulation one `Person`.
+like. simulate/world.py gives each simulation one `Person`.
 """
 
 from __future__ import annotations

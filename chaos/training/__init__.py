@@ -6,5 +6,5 @@ Touches: files and loopback. Imports nothing of Rekindle.
 
     python -m chaos.training --steps 200 --checkpoint-dir /ckpt --checkpoint-every 20
 
-Reading order: __main__.py (arguments), loop.py (the training), model.py, collective.py, checkpoint.py.
+Reading order: __main__.py (arguments), loop.py (the training), network.py, collective.py, checkpoint.py.
 """

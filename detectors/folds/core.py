@@ -1,6 +1,7 @@
 """The agent's state as a pure fold: events in, NodeHealth.status out. No file, no clock, no network.
 
-agent.py feeds it from the sources and hands its status to the publisher; a simulation feeds it directly.
+agent/wiring.py feeds it from the sources and hands its status to the publisher; a simulation feeds it
+directly.
 """
 
 from __future__ import annotations

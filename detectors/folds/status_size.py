@@ -1,4 +1,4 @@
-"""Keeps a status within its size bound. Pure; called by publish.py just before a write.
+"""Keeps a status within its size bound. Pure; called by agent/publish.py just before a write.
 
 What is dropped first is what is missed least: bad rows of the user's catalogue but the first, tails of logs,
 lines of recipes that another container shows as well, findings that only repeat others, evidence, all lines

@@ -1,6 +1,6 @@
 """One line of a log: which row of log_errors.toml names it, and what of a Python traceback it is. Pure.
 
-First stop of the lines in logs.py, which decides over many lines which error is the first one.
+First stop of the lines in first_error.py, which decides over many lines which error is the first one.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule read from one line. chain.py decides whether it is a finding of its own."""
+    """What a rule read from one line. folds/chain.py decides whether it is a finding of its own."""
 
     code: str
     fault: Fault

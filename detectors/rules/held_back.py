@@ -1,5 +1,5 @@
-"""Whether the lines that tell of a training's steps are held back on their way to us. Pure; pods.py holds one
-for each container.
+"""Whether the lines that tell of a training's steps are held back on their way to us. Pure; folds/pods.py
+holds one for each container.
 
 A progress bar stands in a line that goes on, of which a container runtime tells when it ends, or has 16 KiB:
 many steps at once, after a silence that was none of the training's. Only figures that the training prints as

@@ -1,4 +1,4 @@
-"""What launchers and log collectors put before each line of a rank. Pure; for logs.py."""
+"""What launchers and log collectors put before each line of a rank. Pure; for first_error.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace of a container's steps, and when their absence is a stall. Pure; pods.py makes edges of it.
+"""The pace of a container's steps, and when their absence is a stall. Pure; folds/pods.py makes edges of it.
 
 step_track.py says which number is the step. The limit follows the job's own pace: the median of its last
 steps, the usual pause between two lines, the longest pause that it has made, and more while it writes a

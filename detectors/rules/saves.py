@@ -1,4 +1,4 @@
-"""Which checkpoint of a container is known to be complete, by its log. Pure; pods.py holds one for each
+"""Which checkpoint of a container is known to be complete, by its log. Pure; folds/pods.py holds one for each
 container.
 
 A line tells that a checkpoint is written, and its row of catalog/steps.toml when all of it is. The controller

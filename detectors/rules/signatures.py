@@ -1,4 +1,5 @@
-"""The lines that recipes look for, in a container's log. Pure; pods.py publishes them, agent.py counts them.
+"""The lines that recipes look for, in a container's log. Pure; folds/pods.py publishes them, agent/wiring.py
+counts them.
 
 Whatever they say is the tenant's own word. Whether a recipe fits is the controller's to decide: the agent
 only keeps the lines, the first for each template.

@@ -1,8 +1,8 @@
 """One line of a training's log: which step it may tell of, and whether it tells of a checkpoint. Pure.
 
-First stop of the lines in pods.py; step_track.py decides over several lines which of these candidates is the
-step. The facts are rows of catalog/steps.toml; wordings.py reads what no row knows. A job's own template
-stands for all of it."""
+First stop of the lines in folds/pods.py; step_track.py decides over several lines which of these candidates
+is the step. The facts are rows of catalog/steps.toml; wordings.py reads what no row knows. A job's own
+template stands for all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the numbers in a container's log is the training's step. Pure; pods.py holds one for each
+"""Which of the numbers in a container's log is the training's step. Pure; folds/pods.py holds one for each
 container.
 
 step_lines.py names candidates. Lines of one name are a track, and a track is believed once it has risen from

@@ -1,4 +1,4 @@
-"""Xid lines of the kernel log. First stop after sources.kmsg; chain.py folds what comes out.
+"""Xid lines of the kernel log. First stop after sources.kmsg; folds/chain.py folds what comes out.
 
 Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N, ]TEXT`, in 2012 without
 `PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,

@@ -1,4 +1,4 @@
-"""How the node's clocks go, from what they show. Pure: kmsg.py and agent.py read them.
+"""How the node's clocks go, from what they show. Pure: sources/kmsg.py and agent/wiring.py read them.
 
 The wall clock may be set, by NTP or by a person. The monotonic clock never jumps. The kernel dates its log by
 a third one, which no NTP corrects: after weeks it is minutes behind or ahead.

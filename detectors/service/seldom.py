@@ -1,4 +1,5 @@
-"""How often a message may come that each line of a source could cause. Pure; agent.py asks before it warns.
+"""How often a message may come that each line of a source could cause. Pure; agent/wiring.py asks before it
+warns.
 
 The source is written by others, without end where something is broken. An agent that says so for each line
 fills the disk with its own log, and tells no more than one that says how many there were.

@@ -116,7 +116,7 @@ class Nvml:
         self._sink.let_go("")
 
     async def _changed_within(self, timeout_s: float) -> bool:
-        with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (publish.py)
+        with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (agent/publish.py)
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         return self._changed.is_set()

@@ -1,8 +1,8 @@
 """Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
 
-Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and pods.py
-publishes those that print steps, or lines that a recipe looks for. Where there are too many, room.py says
-which are left out.
+Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and folds/pods.py
+publishes those that print steps, or lines that a recipe looks for. Where there are too many, logs_followed.py
+says which are left out.
 """
 
 from __future__ import annotations

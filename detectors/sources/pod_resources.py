@@ -85,7 +85,7 @@ class PodResources:
                 self._sink.covered()
             self.asked.set()
             await asyncio.sleep(self._settings.pause_s)
-            with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (publish.py)
+            with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (agent/publish.py)
                 async with asyncio.timeout(wait_s):
                     await self._wanted.wait()
 

@@ -1,6 +1,6 @@
 """Turns plain data (TOML, JSON) into structs, and says exactly what is wrong with it where that fails.
 
-Used by settings.py and catalog/. A message names file, row, field, value and what was expected.
+Used by service/settings.py and catalog/. A message names file, row, field, value and what was expected.
 """
 
 from __future__ import annotations

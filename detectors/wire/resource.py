@@ -1,6 +1,6 @@
 """Where a kind lives in the Kubernetes API, and the two kinds of patch that we send. Pure.
 
-kubeapi.py calls these addresses; the decisions of the controller name them.
+client/kubeapi.py calls these addresses; the decisions of the controller name them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every stable reason a user can meet, with its plain meaning and next step. Pure data.
 
-guard, plan and phases put a `Reason` into an Incident's action or a Recovery's reason and conditions; loops
-put an `EventReason` into Kubernetes Events; words.py tells them. docs/reference/reasons.md is generated from
-this file, and a test fails when an explanation is missing or the page is stale.
+triage, recovery and repair put a `Reason` into an Incident's action or a Recovery's reason and conditions;
+runtime puts an `EventReason` into Kubernetes Events; stories/words.py tells them. docs/reference/reasons.md
+is generated from this file, and a test fails when an explanation is missing or the page is stale.
 """
 
 from __future__ import annotations

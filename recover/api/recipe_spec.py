@@ -1,5 +1,5 @@
-"""What a recipe is made of. Pure; load.py reads files and objects.py Recipe objects, in one vocabulary.
-The CRD and docs/reference/recipes.md are made from it.
+"""What a recipe is made of. Pure; recipes/load.py reads files and recipes/objects.py Recipe objects, in one
+vocabulary. The CRD and docs/reference/recipes.md are made from it.
 
 A match is a list of clauses that must all hold, and a clause one test or a choice of tests. Two levels are
 enough for every known issue, read from top to bottom, and fit an API object, whose schema knows no recursion.

@@ -1,7 +1,7 @@
 """What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
 
-manifests.py reads the documents, text.py writes the changes into the person's own text; what will not work in
-spite of them, doctor says.
+snapshot/manifests.py reads the documents, enable_text.py writes the changes into the person's own text; what
+will not work in spite of them, doctor says.
 """
 
 from __future__ import annotations

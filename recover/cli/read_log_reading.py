@@ -1,6 +1,6 @@
 """Reads a log as the agent does, and keeps what it reads with the numbers of the lines. Pure.
 
-lines.py brings the lines; story.py tells the answer in words.
+read_log_lines.py brings the lines; read_log_story.py tells the answer in words.
 """
 
 from __future__ import annotations

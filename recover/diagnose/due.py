@@ -1,4 +1,4 @@
-"""When a gang is stopped for the findings of a node on which it runs. Part of nodes.py. Pure."""
+"""When a gang is stopped for the findings of a node on which it runs. Part of node_faults.py. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which of a gang's lost ranks failed first, and which ones only followed. Pure; for ranks.py and gangs.py.
+"""Which of a gang's lost ranks failed first, and which ones only followed. Pure; for ranks.py and
+gang_faults.py.
 
 Whether a rank failed by itself or lost a peer, its log says (detectors/rules/first_error.py). Of those that
 failed by themselves the one whose error came first is the cause. Times come from different nodes' clocks,

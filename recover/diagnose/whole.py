@@ -1,4 +1,5 @@
-"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; plan.py decides what to do about it.
+"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; triage/plan.py decides what to do
+about it.
 
 Hardware evidence on a node that holds a rank beats what the ranks themselves show: a gang that a node's fault
 explains gets no diagnosis of its own.

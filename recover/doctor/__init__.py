@@ -2,5 +2,5 @@
 
 In: a job as it is or as its manifest says; an installation.
 Out: findings, worst first, and their story.
-Touches: look.py, installation/inspect.py, reader.py and rules.py read the API; all else is pure.
+Touches: look.py, and inspect.py, reader.py and rules.py of installation/ read the API; all else is pure.
 """

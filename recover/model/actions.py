@@ -1,7 +1,8 @@
 """What a plan may ask for: a closed union of writes, each with its precondition and its reason, and of the
 live reads that must come before some of them.
 
-Pure: building an action writes nothing; execute.py does. `what` names the act in logs, metrics and tests.
+Pure: building an action writes nothing; runtime/execute.py does. `what` names the act in logs, metrics and
+tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which pods are agents, and what is kept of them. Called by observe.py. Pure."""
+"""Which pods are agents, and what is kept of them. Called by runtime/observe.py. Pure."""
 
 from __future__ import annotations
 

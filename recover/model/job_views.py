@@ -1,6 +1,6 @@
 """What the frameworks' job objects have in common, as the API gives it: owners, pod templates, conditions.
 
-Only what a decision or a patch needs is read. base.py makes a Gang of it.
+Only what a decision or a patch needs is read. workloads/base.py makes a Gang of it.
 """
 
 from __future__ import annotations

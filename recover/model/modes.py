@@ -1,4 +1,5 @@
-"""Which mode is in force for a node or a gang, and since when: for consent.py and guard.py. Pure.
+"""Which mode is in force for a node or a gang, and since when: for policy/consent.py and triage/guard.py.
+Pure.
 
 The cluster's mode may be lowered for a pool or a namespace, never raised. Promotion never acts on what was
 seen before it, so each of them remembers since when it has allowed each mode; runtime/mode_keeper.py keeps

@@ -129,7 +129,7 @@ def _outcome(
 
 
 def _done(fitting: Matched) -> list[str]:
-    """What words.py tells of a change, but for the advice, which has its own field."""
+    """What wording.py tells of a change, but for the advice, which has its own field."""
     without_advice = msgspec.structs.replace(fitting.recipe.change, advise="", hold=Hold.NEVER)
     return list(changed(without_advice, fitting.captured))
 

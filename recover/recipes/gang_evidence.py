@@ -1,4 +1,4 @@
-"""What the API objects tell of a failed gang, as Evidence for the recipes. Pure; for phases/ and match.py.
+"""What the API objects tell of a failed gang, as Evidence for the recipes. Pure; for recovery/ and match.py.
 
 All of it is of origin tenant: logs, exit codes, what the job's own template asks for. It may move and change
 that tenant's gang, and nothing else.

@@ -1,6 +1,6 @@
 """Whether a recipe fits what is known of a failure, and why or why not. Pure.
 
-Between load.py and words.py: a Recipe and an Evidence in, Matched or NotMatched out.
+Between load.py and decide.py: a Recipe and an Evidence in, Matched or NotMatched out.
 """
 
 from __future__ import annotations

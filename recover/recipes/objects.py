@@ -1,7 +1,8 @@
 """Recipe objects: what people write into the cluster, whether it can be used, what is in force then. Pure.
 
-observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the World
-holds the outcome. status.py tells it on the objects, triage/nodehealths.py tells agents what to look for.
+runtime/observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the
+World holds the outcome. status.py tells it on the objects, triage/nodehealths.py tells agents what to look
+for.
 """
 
 from __future__ import annotations

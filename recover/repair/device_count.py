@@ -1,4 +1,4 @@
-"""How many devices a node must show after its repair; plan.py asks before the repair begins. Pure.
+"""How many devices a node must show after its repair; mend.py asks before the repair begins. Pure.
 
 What a kubelet offers is a number of places for pods, and a number of devices only where each is given to one
 pod as a whole. A guess would fail the validation of every shared node, so what is not known is told so.

@@ -1,7 +1,7 @@
 """Since when which mode is in force: kept in ConfigMap `rekindle-state`, so a restart forgets nothing.
 
 Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it, and a restart of
-the controller is no promotion. modes.py tells what follows from it.
+the controller is no promotion. model/modes.py tells what follows from it.
 """
 
 from __future__ import annotations
