@@ -11,6 +11,7 @@ from msgspec import Meta
 from detectors.wire.contract import API_VERSION, Fault, ObjectMeta, Origin
 from recover.api.repair_state import Repair
 from recover.api.shared import Answered, Blame, GangRef, Wire
+from recover.k8s.limits import NAME_CHARS_MAX
 
 __all__ = [
     "Act",
@@ -57,13 +58,13 @@ class Evidence(Wire, frozen=True, kw_only=True):
     at: datetime
     origin: Origin
     code: Annotated[str, Meta(description="finding code, or what the pod or node showed", max_length=63)]
-    node: Annotated[str, Meta(max_length=253)] = ""
-    pod: Annotated[str, Meta(max_length=253)] = ""
+    node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     text: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Suspect(Wire, frozen=True, kw_only=True):
-    node: Annotated[str, Meta(max_length=253)]
+    node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
     why: Annotated[str, Meta(max_length=256)] = ""
 
@@ -83,7 +84,7 @@ class IncidentSpec(Wire, frozen=True, kw_only=True):
     """What broke; does not change."""
 
     fault: Annotated[Fault, Meta(description="class of the first evidence; status.fault has the present one")]
-    node: Annotated[str, Meta(description="the node it is about, if any", max_length=253)] = ""
+    node: Annotated[str, Meta(description="the node it is about, if any", max_length=NAME_CHARS_MAX)] = ""
     gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
     detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
     boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
@@ -96,7 +97,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         Fault | None, Meta(description="worst class that the evidence has shown; empty: as in the spec")
     ] = None
     blame: Blame = Blame.UNKNOWN
-    blamed_node: Annotated[str, Meta(max_length=253)] = ""
+    blamed_node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
     suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
     victims: Annotated[list[GangRef], Meta(max_length=32)] = []
@@ -105,10 +106,10 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         datetime | None, Meta(description="when its node was taken out of service; hourly limits count this")
     ] = None
     members: Annotated[
-        list[Annotated[str, Meta(max_length=253)]],
+        list[Annotated[str, Meta(max_length=NAME_CHARS_MAX)]],
         Meta(description="for a fault on many nodes: nodes that were not acted on", max_length=4096),
     ] = []
-    superseded_by: Annotated[str, Meta(max_length=253)] = ""
+    superseded_by: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     closed_at: datetime | None = None
     answered: Annotated[
         Answered | None,

@@ -11,6 +11,7 @@ from msgspec import Meta
 from detectors.wire.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
 from detectors.wire.fitting import NEWEST, WHOLE
 from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
+from recover.k8s.limits import NAME_CHARS_MAX
 
 __all__ = [
     "ACTIVE_PHASES",
@@ -58,11 +59,13 @@ STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.
 
 
 class Cause(Wire, frozen=True, kw_only=True):
-    incident: Annotated[str, Meta(max_length=253)]
+    incident: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     fault: Fault
     attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
     at: datetime
-    node: Annotated[str, Meta(description="the blamed or suspected node, if any", max_length=253)] = ""
+    node: Annotated[
+        str, Meta(description="the blamed or suspected node, if any", max_length=NAME_CHARS_MAX)
+    ] = ""
     summary: Annotated[str, Meta(max_length=512)] = ""
     finding: Annotated[
         str,
@@ -140,16 +143,16 @@ class Witness(Wire, frozen=True, kw_only=True):
     """A rank that was lost first, or whose steps were readable before the stop; at most 8 stand for the
     gang."""
 
-    pod: Annotated[str, Meta(max_length=253)]
+    pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     uid: Annotated[str, Meta(max_length=64)]
-    node: Annotated[str, Meta(max_length=253)]
+    node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
 class FailedLog(Wire, frozen=True, kw_only=True):
     """The end of a failed rank's log, kept because its pod is gone."""
 
-    pod: Annotated[str, Meta(max_length=253)]
-    node: Annotated[str, Meta(max_length=253)] = ""
+    pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     first_error: Annotated[
         str, Meta(description="the line that says why, as the agent read it", max_length=EVIDENCE_BYTES_MAX)
     ] = ""
@@ -204,11 +207,13 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
 
     gang: GangRef
     number: Annotated[int, Meta(description="the job's n-th recovery", ge=1)]
-    incident: Annotated[str, Meta(max_length=253)]
+    incident: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     fault: Fault
     detected_at: datetime
     summary: Annotated[str, Meta(description="the first cause, in one sentence", max_length=512)] = ""
-    avoid_node: Annotated[str, Meta(description="the blamed or suspected node, if any", max_length=253)] = ""
+    avoid_node: Annotated[
+        str, Meta(description="the blamed or suspected node, if any", max_length=NAME_CHARS_MAX)
+    ] = ""
     nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
     gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []

@@ -9,6 +9,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from recover.k8s.limits import NAME_CHARS_MAX
+
 __all__ = ["Answered", "Blame", "Condition", "GangRef", "Toleration", "Wire"]
 
 
@@ -30,7 +32,7 @@ class GangRef(Wire, frozen=True, kw_only=True):
     api_version: Annotated[str, Meta(max_length=127)]
     kind: Annotated[str, Meta(max_length=63)]
     namespace: Annotated[str, Meta(max_length=63)]
-    name: Annotated[str, Meta(max_length=253)]
+    name: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     uid: Annotated[str, Meta(max_length=64)]
 
     def __str__(self) -> str:

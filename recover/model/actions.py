@@ -8,11 +8,14 @@ tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from detectors.wire.fitting import UTF8
 from detectors.wire.resource import MergePatch, PatchType, Resource
+from recover.k8s.limits import NOTE_BYTES_MAX
 
 __all__ = [
     "Action",
@@ -92,7 +95,8 @@ class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
     """A Kubernetes Event on an object; best effort, written after the writes of its plan succeeded."""
 
     reason: str
-    message: str
+    message: Annotated[str, Meta(max_length=NOTE_BYTES_MAX, extra=UTF8)]
+    """Cut when it is sent."""
     regarding: dict[str, str]
     """apiVersion, kind, namespace, name, uid."""
     warning: bool = False

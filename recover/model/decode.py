@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import ObjectMeta
+from detectors.wire.fitting import limit
 from recover.api import Answered, GangRef, Toleration
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s.kinds import JOBS
@@ -305,8 +306,9 @@ def outsider(raw: bytes) -> Outsider:
 
 
 def _may_exist(owner: Owner) -> bool:
-    is_short = len(owner.api_version) <= 127 and len(owner.kind) <= 63 and len(owner.uid) <= 64
-    return is_short and len(owner.name) <= 253 and _NAME.fullmatch(owner.name) is not None
+    fields = ("api_version", "kind", "name", "uid")
+    is_short = all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
+    return is_short and _NAME.fullmatch(owner.name) is not None
 
 
 def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:

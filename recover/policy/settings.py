@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from detectors.service.settings import PositiveSeconds, Seconds
+from recover.k8s.limits import LABEL_VALUE_CHARS_MAX
 from recover.model.modes import Mode
 
 __all__ = [
@@ -34,7 +35,9 @@ __all__ = [
 Count = Annotated[int, Meta(ge=1)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 DnsLabel = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-LabelValue = Annotated[str, Meta(pattern="^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=63)]
+LabelValue = Annotated[
+    str, Meta(pattern="^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", max_length=LABEL_VALUE_CHARS_MAX)
+]
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

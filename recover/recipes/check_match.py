@@ -20,6 +20,7 @@ from recover.api.recipe_spec import (
     RequestTest,
     Test,
 )
+from recover.k8s.limits import KEY_NAME_CHARS_MAX
 from recover.recipes.values import FACTS, Measure, parse_version
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
 
 _VARIABLE_CHARS_MAX = 253
 VARIABLE = f"expected letters, digits and _, not beginning with a digit, at most {_VARIABLE_CHARS_MAX}"
-_LABEL_CHARS_MAX = 63
 _BY = frozenset({Relation.MAJORS_BELOW, Relation.NOT_MAJORS_BELOW, Relation.MORE_MAJORS_BELOW})
 _FOR_SIZES = frozenset({Relation.AT_LEAST, Relation.AT_MOST})
 _CAPTURED = {Kind.INTEGER: Measure.VERSION, Kind.NUMBER: Measure.VERSION, Kind.SIZE: Measure.SIZE}
@@ -203,7 +203,7 @@ def _is_qualified(text: str) -> bool:
     affinity, and no pod of it could be made."""
     prefix, slash, name = text.rpartition("/")
     is_domain = prefix == prefix.lower() and all(map(_is_plain, prefix.split("."))) and "_" not in prefix
-    return _is_plain(name) and len(name) <= _LABEL_CHARS_MAX and (is_domain or not slash)
+    return _is_plain(name) and len(name) <= KEY_NAME_CHARS_MAX and (is_domain or not slash)
 
 
 def _is_label_value(text: str) -> bool:

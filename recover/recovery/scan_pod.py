@@ -16,6 +16,7 @@ from recover.checkpoints.annotation import REPAIR, parse_repair
 from recover.checkpoints.scan_result import Repair
 from recover.k8s.bodies import shortened
 from recover.k8s.kinds import PODS
+from recover.k8s.limits import LABEL_VALUE_CHARS_MAX
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Pod, World
 from recover.model.actions import Create, Delete, Patch
@@ -63,7 +64,7 @@ def of_attempt(world: World, recovery: Recovery) -> list[Pod]:
 
 def scan_label(recovery: Recovery) -> str:
     """Which recovery a scan pod works for, as the value of a label."""
-    return shortened(recovery.metadata.name, 63)
+    return shortened(recovery.metadata.name, LABEL_VALUE_CHARS_MAX)
 
 
 def create(

@@ -18,6 +18,7 @@ from recover.api.repair_state import CheckRecord, Repair, RepairStep, StepKind
 from recover.diagnose.diagnosis import fingerprint
 from recover.k8s.bodies import shortened
 from recover.k8s.kinds import JOBS
+from recover.k8s.limits import LABEL_VALUE_CHARS_MAX
 from recover.model import Gang, Pod, World
 from recover.model.actions import Create, Delete
 from recover.policy.settings import Settings
@@ -42,7 +43,7 @@ _KEPT_S_MIN = 600
 
 def label_of(incident: str) -> str:
     """Which Incident a Job and its pod work for, as the value of a label; `incident` is its name."""
-    return shortened(incident, 63)
+    return shortened(incident, LABEL_VALUE_CHARS_MAX)
 
 
 def name_of(incident: Incident, kind: StepKind, number: int) -> str:

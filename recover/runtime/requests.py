@@ -12,6 +12,7 @@ import structlog
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.contract import ObjectMeta
+from detectors.wire.fitting import fit
 from recover.diagnose.diagnosis import fingerprint
 from recover.k8s.bodies import shortened
 from recover.k8s.kinds import EVENTS
@@ -26,11 +27,8 @@ __all__ = ["Requests"]
 CONFLICTS_MAX = 3
 """A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
 
-NOTE_BYTES_MAX = 1024
-"""The API server counts bytes, and refuses an Event with more; people's advice need not be in English."""
-
 FOREIGN_TOLD_MAX = 8
-"""A name has up to 253 characters."""
+"""A name has up to `NAME_CHARS_MAX` characters."""
 
 log = structlog.get_logger(__name__)
 
@@ -193,7 +191,7 @@ class Requests:
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
-            "note": event.message.encode()[:NOTE_BYTES_MAX].decode(errors="ignore"),
+            "note": fit(Emit, "message", event.message),
             "action": event.reason,
             "regarding": about,
             "reportingController": "rekindle.dev/controller",

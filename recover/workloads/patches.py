@@ -10,6 +10,7 @@ import msgspec
 from detectors.wire.contract import key
 from recover.api import GangRef, Requirement
 from recover.k8s.bodies import builtins, merged, shortened
+from recover.k8s.limits import NAME_CHARS_MAX
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Mark
 from recover.model.actions import Patch
@@ -105,12 +106,12 @@ def environment_name(gang: Gang) -> str:
 
 def environment_of(gang: GangRef) -> str:
     """Jobs of several kinds may share one name, so the kind is part of it."""
-    return f"{shortened(gang.name, 233)}-rekindle-{gang.kind.lower()}"
+    return f"{shortened(gang.name, NAME_CHARS_MAX - 20)}-rekindle-{gang.kind.lower()}"
 
 
 def old_environment_of(gang: GangRef) -> str:
     """The ConfigMap's earlier name, without the kind. Older jobs read it."""
-    return f"{shortened(gang.name, 244)}-rekindle"
+    return f"{shortened(gang.name, NAME_CHARS_MAX - len('-rekindle'))}-rekindle"
 
 
 def reads_old_environment(gang: Gang) -> bool:

@@ -1,0 +1,24 @@
+"""What Kubernetes itself limits, whatever our structs say. Pure.
+
+Sources: Kubernetes, "Object Names and IDs" (names), "Labels and Selectors" (keys and values of labels), and
+pkg/apis/core/validation/events.go (Events: the note counts bytes).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "KEY_NAME_CHARS_MAX",
+    "LABEL_VALUE_CHARS_MAX",
+    "NAME_CHARS_MAX",
+    "NOTE_BYTES_MAX",
+]
+
+NAME_CHARS_MAX: Final = 253
+"""Of most objects, Nodes and Pods among them: a DNS subdomain. Names of people's jobs may be as long."""
+KEY_NAME_CHARS_MAX: Final = 63
+"""Of the key of a label or annotation, behind its prefix."""
+LABEL_VALUE_CHARS_MAX: Final = 63
+NOTE_BYTES_MAX: Final = 1024
+"""Of an Event. The API server refuses an Event with more; people's advice need not be in English."""
