@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -84,6 +85,13 @@ class Executor:
         self._clock = clock
         self.limiter = Limiter(metrics)
         self._chains = itertools.count()
+        self._taking: Counter[str] = Counter()
+        """How many chains in flight take each node out of service."""
+
+    @property
+    def taking(self) -> frozenset[str]:
+        """Nodes whose quarantine is being written, from the moment of its decision."""
+        return frozenset(self._taking)
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
@@ -100,17 +108,17 @@ class Executor:
         its quarantines count from now on. The coroutine that it returns writes the chain, and returns in how
         many seconds to look again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
-        taking = {a.name for a in chain if isinstance(a, Patch) and takes_out(a)}
-        self._observer.taking |= taking
+        taking = Counter(a.name for a in chain if isinstance(a, Patch) and takes_out(a))
+        self._taking += taking
         return self._begun(chain, seen, taking)
 
     async def _begun(
-        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: set[str]
+        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: Counter[str]
     ) -> float | None:
         try:
             return await self._chain(chain, seen)
         finally:
-            self._observer.taking -= taking
+            self._taking -= taking
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # what was begun first is finished first

@@ -7,7 +7,7 @@ A write's answer is absorbed here too, so a decision never acts on a view older 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -72,8 +72,6 @@ class Observer:
         self._asked_nodes: set[str] = set()
         """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
-        self.taking: set[str] = set()
-        """Nodes whose quarantine is being written."""
         self.nodes = Table(NODES, self._keep_node, self._node_change)
         self._signatures: list[Signature] = []
         self._decode_health = msgspec.json.Decoder(NodeHealth).decode
@@ -201,7 +199,8 @@ class Observer:
         gang = self._gangs.get(recovery.gang_uid)
         return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
 
-    def world(self, modes: Modes) -> World:
+    def world(self, modes: Modes, taking: Collection[str] = ()) -> World:
+        """`taking`: the nodes whose quarantine is being written (Executor.taking)."""
         return World(
             modes=modes,
             nodes=self.nodes.rows,
@@ -219,7 +218,7 @@ class Observer:
             departed=self._departed,
             parts_of=self._parts_of,
             refused=self._refused,
-            taking=frozenset(self.taking),
+            taking=taking,
             gone_nodes=self._gone_nodes.keys(),
             recipes=self._in_force.recipes,
             signatures=self._in_force.signatures,

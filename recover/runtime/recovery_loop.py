@@ -75,6 +75,6 @@ class Recoveries:
             return None
         self._metrics.looks.labels(loop="recovery").inc()
         with self._metrics.look_seconds.labels(loop="recovery").time():
-            world = self._observer.world(self._modes.now())
+            world = self._observer.world(self._modes.now(), self._executor.taking)
             plan = advance(recovery, world, self._settings, self._clock.now())
         return await self._executor.run(plan)

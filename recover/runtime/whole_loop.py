@@ -54,6 +54,7 @@ class WholeWorld:
         self._name = name
         self._decide = decide
         self._observer = observer
+        self._executor = executor
         self._modes = modes
         self._waits_for_writes = waits_for_writes
         self._metrics = metrics
@@ -100,7 +101,7 @@ class WholeWorld:
     def _decided(self) -> Plan:
         self._metrics.looks.labels(loop=self._name).inc()
         with self._metrics.look_seconds.labels(loop=self._name).time():
-            world = self._observer.world(self._modes.now())
+            world = self._observer.world(self._modes.now(), self._executor.taking)
             plan = self._decide(world, self._clock.now())
         events = tuple((event,) for event in self._tell(plan.failures))
         return msgspec.structs.replace(plan, chains=(*plan.chains, *events))

@@ -10,7 +10,9 @@ import msgspec
 
 from detectors.client.kubeapi import ApiError, WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
+from recover.k8s.kinds import NODES
 from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
+from recover.model.actions import Patch
 
 __all__ = [
     "CONFLICT",
@@ -23,6 +25,7 @@ __all__ = [
     "WatchedEnough",
     "end_of_initial",
     "event",
+    "quarantine",
     "raw",
 ]
 
@@ -145,3 +148,9 @@ class Scripted:
 
 class WatchedEnough(Exception):
     """The script of watches has ended: leaves Reflector.run."""
+
+
+def quarantine(effect: str) -> Patch:
+    """Of node n1."""
+    body = {"spec": {"taints": [{"key": "rekindle.dev/unhealthy", "effect": effect}]}}
+    return Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body=body)

@@ -22,7 +22,7 @@ from recover.runtime.execute import Executor
 from recover.runtime.limiter import SLOTS_MAX
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
-from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
+from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, quarantine, raw
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SPEC = {
@@ -502,18 +502,30 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
     async def main(clock: Clock) -> None:
         cluster, known = Scripted(), []
         observer = Observer(cluster, Settings(), lambda: None)
+        executor = Executor(cluster, observer, Metrics(), clock)
         answers = cluster.patch
 
         async def patch(*asked: Any, **options: Any) -> bytes:
-            known.append(set(observer.world(Modes(begun(Mode.RECOVER, START))).taking))
+            known.append(set(executor.taking))
             return await answers(*asked, **options)
 
         cluster.patch = patch  # type: ignore[method-assign]
-        taint = {"key": "rekindle.dev/unhealthy", "effect": effect}
-        body = {"spec": {"taints": [taint]}}
-        taken = Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body=body)
-        await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((taken,),)))
-        known.append(set(observer.taking))
+        await executor.run(Plan(chains=((quarantine(effect),),)))
+        known.append(set(executor.taking))
         assert known == [counted, set()]
+
+    run(main, start=START)
+
+
+def test_a_quarantine_that_two_loops_write_is_known_until_both_have_ended() -> None:
+    async def main(clock: Clock) -> None:
+        cluster = Scripted()
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        of_triage, of_repair = (executor.begin((quarantine("NoSchedule"),)) for _ in range(2))
+
+        await of_triage
+        assert executor.taking == {"n1"}
+        await of_repair
+        assert executor.taking == set()
 
     run(main, start=START)

@@ -22,7 +22,7 @@ from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from recover.runtime.whole_loop import PAUSE_S, WholeWorld
-from tests.recover.scripted import Scripted
+from tests.recover.scripted import Scripted, quarantine
 
 
 def loop(
@@ -62,6 +62,31 @@ async def test_what_cannot_be_judged_is_counted_at_each_look_and_told_on_its_obj
     assert "OverflowError" in event["note"]
     assert "a secret" not in event["note"]
     assert (metrics.registry.get_sample_value("rekindle_loop_errors_total", {"loop": "x"}) or 0) >= 2
+
+
+async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> None:
+    """Otherwise two looks in a row would both take the last place of a budget."""
+    cluster, answered = Scripted(), asyncio.Event()
+    answers, known = cluster.patch, []
+
+    async def patch(*asked: Any, **options: Any) -> bytes:
+        await answered.wait()
+        return await answers(*asked, **options)
+
+    def decide(world: World, _now: datetime) -> Plan:
+        known.append(set(world.taking))
+        return Plan(chains=((quarantine("NoSchedule"),),) if len(known) == 1 else (), look_again_s=0.01)
+
+    cluster.patch = patch  # type: ignore[method-assign]
+    running = asyncio.create_task(loop(decide, cluster, Metrics()).run())
+    while len(known) < 3:
+        await asyncio.sleep(0.01)
+    assert known[:3] == [set(), {"n1"}, {"n1"}]
+    answered.set()
+    while known[-1]:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait({running})
 
 
 async def test_a_loop_that_is_cancelled_in_the_moment_of_a_change_ends() -> None:
