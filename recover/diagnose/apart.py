@@ -6,38 +6,54 @@ agent, or one job, could end triage for the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
 
+from recover.diagnose.diagnosis import Diagnosis
 from recover.k8s.bodies import regarding
 from recover.model import Gang, Node, World
 from recover.model.actions import Failure
 
-__all__ = ["Apart", "about_gang", "about_node"]
+__all__ = ["about_diagnosis", "about_gang", "about_node", "apart", "each", "undecided"]
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
-class Apart:
-    """`with apart(about_node(node)):` around what is decided of one object."""
+def apart(about: Mapping[str, str], decide: Callable[[], T]) -> T | Failure:
+    """What is decided of one object, or that it could not be."""
+    try:
+        return decide()
+    except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: runtime/whole_loop.py)
+        return Failure(about=about, error=error)
 
-    def __init__(self) -> None:
-        self.failures: list[Failure] = []
 
-    @contextmanager
-    def __call__(self, about: Mapping[str, str]) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: runtime/whole_loop.py)
-            self.failures.append(Failure(about=about, error=error))
+def each(
+    subjects: Iterable[S], about: Callable[[S], Mapping[str, str]], decide: Callable[[S], T]
+) -> tuple[list[T], list[Failure]]:
+    """What is decided of each subject, in their order, and the failures."""
+    decided: list[T] = []
+    failures = []
+    for subject in subjects:
+        found = apart(about(subject), partial(decide, subject))
+        if isinstance(found, Failure):
+            failures.append(found)
+        else:
+            decided.append(found)
+    return decided, failures
 
-    def undecided(self, world: World) -> set[str]:
-        """The incidents of what could not be judged: that nothing is found of it says nothing."""
-        nodes = {failure.about["name"] for failure in self.failures if failure.about["kind"] == "Node"}
-        uids = {failure.about["uid"] for failure in self.failures}
-        return {
-            name
-            for name, incident in (world.incidents.items() if self.failures else ())
-            if incident.spec.node in nodes or (incident.spec.gang and incident.spec.gang.uid in uids)
-        }
+
+def undecided(world: World, failures: Iterable[Failure]) -> set[str]:
+    """The incidents of what could not be judged: that nothing is found of it says nothing."""
+    abouts = [failure.about for failure in failures]
+    nodes = {about["name"] for about in abouts if about["kind"] == "Node"}
+    uids = {about["uid"] for about in abouts}
+    return {
+        name
+        for name, incident in (world.incidents.items() if abouts else ())
+        if incident.spec.node in nodes or (incident.spec.gang and incident.spec.gang.uid in uids)
+    }
 
 
 def about_node(node: Node) -> dict[str, str]:
@@ -47,3 +63,11 @@ def about_node(node: Node) -> dict[str, str]:
 def about_gang(gang: Gang) -> dict[str, str]:
     ref = gang.ref
     return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
+
+
+def about_diagnosis(world: World, diagnosis: Diagnosis) -> dict[str, str]:
+    node = world.nodes.get(diagnosis.node)
+    if node is not None:
+        return about_node(node)
+    assert diagnosis.gang is not None, "a diagnosis is about a node that is there, or about a gang"
+    return about_gang(diagnosis.gang)

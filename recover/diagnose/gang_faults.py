@@ -6,7 +6,7 @@ nobody is, and the restart avoids the node where it began.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from detectors.wire.contract import Fault, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
-from recover.diagnose.apart import Apart, about_gang
+from recover.diagnose.apart import about_gang, each
 from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
@@ -23,6 +23,7 @@ from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
 from recover.diagnose.starts import departed, new_pods
 from recover.model import Gang, Pod, PodPhase, World
+from recover.model.actions import Failure
 from recover.policy.settings import Timing
 
 __all__ = ["GangState", "gang_faults", "gang_state"]
@@ -98,26 +99,25 @@ def gang_faults(
     states: Mapping[str, GangState],
     explained: frozenset[str],
     now: datetime,
-    apart: Apart,
-) -> Iterator[Diagnosis]:
+) -> tuple[list[Diagnosis], list[Failure]]:
     """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
     open_ones = {
         i.spec.gang.uid: i
         for i in sorted(world.incidents.values(), key=lambda i: i.spec.detected_at)
         if i.spec.gang is not None and i.status.phase is IncidentPhase.OPEN
     }
-    for uid, state in states.items():
-        if uid in explained or state.suspicious:
-            continue
-        found: Diagnosis | None = None
-        with apart(about_gang(state.gang)):
-            known = open_ones.get(uid)
-            own = _own_trouble(world, state, known, now)
-            if own is None:
-                continue
-            found = _as_before(own, known, since(world.history(uid)))
-        if found is not None:
-            yield found
+    in_question = [s for uid, s in states.items() if uid not in explained and not s.suspicious]
+    found, failures = each(
+        in_question,
+        lambda state: about_gang(state.gang),
+        lambda state: _of_gang(world, state, open_ones.get(state.gang.ref.uid), now),
+    )
+    return [diagnosis for diagnosis in found if diagnosis is not None], failures
+
+
+def _of_gang(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
+    own = _own_trouble(world, state, known, now)
+    return None if own is None else _as_before(own, known, since(world.history(state.gang.ref.uid)))
 
 
 def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -12,7 +12,7 @@ from detectors.wire.fitting import fitted, limit
 from detectors.wire.open_findings import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.answered import Answer, answers, as_news, went_on_after
-from recover.diagnose.apart import Apart, about_node
+from recover.diagnose.apart import about_node, each
 from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.diagnosis import Diagnosis, Harm, incident_name
 from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, may_wait
@@ -22,6 +22,7 @@ from recover.diagnose.ranks import is_down
 from recover.diagnose.starts import ranks
 from recover.diagnose.what_counts import incidents_by_node, open_findings, strength
 from recover.model import Gang, Node, World
+from recover.model.actions import Failure
 from recover.policy.settings import Timing
 
 __all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
@@ -31,21 +32,23 @@ EVIDENCE_MAX = limit(IncidentStatus, "evidence")
 
 
 def node_faults(
-    world: World, dead: frozenset[str], timing: Timing, now: datetime, apart: Apart
-) -> Iterator[Diagnosis]:
-    """One diagnosis for each node with findings that may act. `dead` holds the uids of gangs that train no
-    more: dead by themselves, or stopped by us."""
+    world: World, reports: Mapping[str, NodeHealth], dead: frozenset[str], timing: Timing, now: datetime
+) -> tuple[list[Diagnosis], list[Failure]]:
+    """One diagnosis for each node with findings that may act, from the `reports` of agents by node name.
+    `dead` holds the uids of gangs that train no more: dead by themselves, or stopped by us."""
     by_node = incidents_by_node(world)
     saves = Awaiting(world)
-    for name, health in world.health.items():
-        node = world.nodes.get(name)
-        if node is None or not health.status.findings:
-            continue
-        found: Diagnosis | None = None
-        with apart(about_node(node)):
-            found = _of_node(world, node, health, by_node.get(name, []), dead, saves, timing, now)
-        if found is not None:
-            yield found
+    with_findings = [
+        (node, health)
+        for name, health in reports.items()
+        if health.status.findings and (node := world.nodes.get(name)) is not None
+    ]
+    found, failures = each(
+        with_findings,
+        lambda one: about_node(one[0]),
+        lambda one: _of_node(world, *one, by_node.get(one[0].name, []), dead, saves, timing, now),
+    )
+    return [diagnosis for diagnosis in found if diagnosis is not None], failures
 
 
 def _of_node(
@@ -73,10 +76,10 @@ def _classed(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)
 
 
-def comes_due(world: World, now: datetime) -> Iterator[datetime]:
+def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime]:
     """When findings come of age that a clock ahead of ours has dated into the future. Until then a release,
     or the close of an Incident, may hide them."""
-    for health in world.health.values():
+    for health in reports:
         for finding in health.status.findings:
             if finding.last_seen > now and is_open(finding):
                 yield max(finding.first_seen, now) if finding.first_seen > now else finding.last_seen
@@ -225,13 +228,15 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
     return f"{first.code} on {where}: {first.fault}{more}{again}"
 
 
-def not_ready(world: World, dead: frozenset[str], now: datetime) -> Iterator[Diagnosis]:
+def not_ready(
+    world: World, nodes: Iterable[Node], dead: frozenset[str], now: datetime
+) -> Iterator[Diagnosis]:
     """Nodes that Kubernetes no longer hears of, while a gang has ranks there.
 
     Kubernetes itself keeps new pods away. A gang that still trains is left alone: only the node's kubelet or
     its network to us may be gone.
     """
-    for node in world.nodes.values():
+    for node in nodes:
         at = node.ready_since
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue

@@ -1,5 +1,4 @@
-"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; triage/plan.py decides what to do
-about it.
+"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; triage decides what to do about it.
 
 Hardware evidence on a node that holds a rank beats what the ranks themselves show: a gang that a node's fault
 explains gets no diagnosis of its own.
@@ -14,52 +13,74 @@ import msgspec
 
 from detectors.wire.contract import Fault
 from recover.api import STOPPED_PHASES
-from recover.diagnose.apart import Apart, about_gang
+from recover.diagnose.apart import about_gang, each
 from recover.diagnose.diagnosis import Diagnosis, Harm
 from recover.diagnose.gang_faults import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.node_faults import node_faults, not_ready
 from recover.diagnose.ranks import is_down, resumed_at
-from recover.model import World
-from recover.policy.settings import Settings
+from recover.diagnose.subjects import Subjects
+from recover.model import Gang, World
+from recover.model.actions import Failure
+from recover.policy.settings import Settings, Timing
 
-__all__ = ["Apart", "Diagnosis", "GangState", "Harm", "corrections", "diagnose", "gang_states"]
+__all__ = ["Judged", "diagnose"]
 
 
-def diagnose(
-    world: World, states: Mapping[str, GangState], settings: Settings, now: datetime, apart: Apart
-) -> list[Diagnosis]:
-    """Every fault that may need something done now: first those that brought a gang down, each oldest first.
-    `states` is what gang_states says."""
-    dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world)
-    nodes = list(node_faults(world, dead, settings.timing, now, apart))
-    nodes += not_ready(world, dead, now)
+class Judged(msgspec.Struct, frozen=True):
+    """What is found of the subjects of one look."""
+
+    found: list[Diagnosis]
+    """Every fault that may need something done now: first those that brought a gang down, each oldest
+    first."""
+    states: Mapping[str, GangState]
+    """Of every gang that runs, by its uid. A gang that is being stopped, or has ended, has no state of its
+    own."""
+    proved: Mapping[str, Diagnosis]
+    """Name of a gang's own incident -> the node's fault that it proves to be."""
+    failures: tuple[Failure, ...]
+
+
+def diagnose(world: World, subjects: Subjects, settings: Settings, now: datetime) -> Judged:
+    states, unread = _gang_states(world, subjects.gangs, settings.timing, now)
+    dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world, subjects.gangs)
+    nodes, unjudged = node_faults(world, subjects.health, dead, settings.timing, now)
+    nodes += not_ready(world, subjects.nodes.values(), dead, now)
     nodes = [_with_failures(world, fault, states, settings) for fault in nodes]
     explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
-    found = doubted(world, nodes, settings.timing) + list(gang_faults(world, states, explained, now, apart))
-    return sorted(found, key=lambda d: (not _brought_down(d), d.detected_at, d.name))
+    gangs, unexplained = gang_faults(world, states, explained, now)
+    found = doubted(world, nodes, settings.timing) + gangs
+    found.sort(key=lambda d: (not _brought_down(d), d.detected_at, d.name))
+    return Judged(
+        found=found,
+        states=states,
+        proved=corrections(world, found, settings.timing),
+        failures=(*unread, *unjudged, *unexplained),
+    )
 
 
-def gang_states(world: World, settings: Settings, now: datetime, apart: Apart) -> dict[str, GangState]:
-    """The state of every gang that runs. One that is being stopped, or has ended, has no state of its own."""
-    states = {}
-    for uid, gang in world.gangs.items():
-        recovery = world.active_recovery(uid)
-        stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
-        if stopped or gang.suspended or gang.deleting or (gang.terminal and gang.terminal.succeeded):
-            continue
-        with apart(about_gang(gang)):
-            states[uid] = gang_state(world, gang, settings.timing, now)
-    return states
+def _gang_states(
+    world: World, gangs: Mapping[str, Gang], timing: Timing, now: datetime
+) -> tuple[dict[str, GangState], list[Failure]]:
+    running = [gang for gang in gangs.values() if _runs(world, gang)]
+    states, failures = each(running, about_gang, lambda gang: gang_state(world, gang, timing, now))
+    return {state.gang.ref.uid: state for state in states}, failures
+
+
+def _runs(world: World, gang: Gang) -> bool:
+    recovery = world.active_recovery(gang.ref.uid)
+    is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
+    has_succeeded = gang.terminal is not None and gang.terminal.succeeded
+    return not (is_stopped or gang.suspended or gang.deleting or has_succeeded)
 
 
 def _brought_down(fault: Diagnosis) -> bool:
     return fault.gang is not None or any(harm.explained for harm in fault.harms)
 
 
-def _down(world: World) -> frozenset[str]:
+def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
     """Gangs that we have stopped, or are about to: what their nodes show now belongs to why they died."""
-    found = ((gang, world.active_recovery(uid)) for uid, gang in world.gangs.items())
+    found = ((gang, world.active_recovery(uid)) for uid, gang in gangs.items())
     return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
 
 

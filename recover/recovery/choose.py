@@ -9,7 +9,6 @@ import msgspec
 from detectors.wire.fitting import refitted
 from recover.api import CheckpointChoice, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
-from recover.diagnose.apart import Apart
 from recover.diagnose.node_faults import node_faults
 from recover.model import Pod, Refusal
 from recover.model.actions import Action
@@ -163,10 +162,12 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
 
 def _verdict_open(ctx: Context) -> float | None:
     """Seconds until the last open verdict about one of the gang's nodes settles; None if all have."""
+    reports = {name: ctx.world.health[name] for name in ctx.recovery.nodes if name in ctx.world.health}
+    found, _ = node_faults(ctx.world, reports, frozenset(), ctx.timing, ctx.now)
     waits = [
         (fault.settles_at - ctx.now).total_seconds()
-        for fault in node_faults(ctx.world, frozenset(), ctx.timing, ctx.now, Apart())
-        if fault.node in ctx.recovery.nodes and not fault.settled and fault.settles_at is not None
+        for fault in found
+        if not fault.settled and fault.settles_at is not None
     ]
     return max(0.01, *waits) if waits else None
 

@@ -1,13 +1,17 @@
 """How much may be under repair at a time: caps, counted from the Incidents at each look. Pure.
 
-Where an absolute and a percentage stand, the smaller counts, at least 1. What one look takes counts at once
-for the rest of it. Validation and return are never held up: they end a disruption.
+Where an absolute and a percentage stand, the smaller counts, at least 1. Limits are a value: what a look
+begins counts in the Limits that `after` returns, which are asked for the rest of the look. Validation and
+return are never held up: they end a disruption.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+
+import msgspec
 
 from recover.api.reasons import Reason
 from recover.api.repair_state import WORKING, StepKind, StepOutcome
@@ -20,38 +24,42 @@ __all__ = ["Limits"]
 _HOUR = timedelta(hours=1)
 
 
-class Limits:
-    """Built for one look; `take` keeps what it has used up so far."""
+class Limits(msgspec.Struct, frozen=True):
+    """How many nodes are under repair, how many steps were begun within the hour, and how many may be."""
 
-    def __init__(self, world: World, limits: Repairs, now: datetime) -> None:
-        self._limits = limits
+    rules: Repairs
+    at_once: int
+    working: int
+    recent: Mapping[StepKind, int]
+
+    @classmethod
+    def of(cls, world: World, rules: Repairs, now: datetime) -> Limits:
         accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
-        share = max(1, int(accelerated * limits.percent_at_once_max / 100))
-        self._at_once = min(limits.nodes_at_once_max, share)
+        share = max(1, int(accelerated * rules.percent_at_once_max / 100))
         repairs = [i.status.repair for i in world.incidents.values() if i.status.repair is not None]
-        self._working = sum(1 for repair in repairs if repair.phase in WORKING)
-        self._recent = Counter(
+        recent = Counter(
             step.kind
             for repair in repairs
             for step in repair.steps
             if step.at > now - _HOUR and step.outcome is not StepOutcome.WITHDRAWN
         )
+        working = sum(1 for repair in repairs if repair.phase in WORKING)
+        return cls(rules, min(rules.nodes_at_once_max, share), working, recent)
 
-    def take(self, kind: StepKind) -> Verdict:
-        """Asks for a reset or a reboot of one more node, and on Allowed takes it."""
-        if self._working + 1 > self._at_once:
+    def may_begin(self, kind: StepKind) -> Verdict:
+        """A reset or a reboot of one more node."""
+        if self.working + 1 > self.at_once:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
-                f"{self._working} node(s) are under repair, the limit is {self._at_once}",
+                f"{self.working} node(s) are under repair, the limit is {self.at_once}",
             )
-        limit = (
-            self._limits.resets_per_hour_max if kind is StepKind.RESET else self._limits.reboots_per_hour_max
-        )
-        if self._recent[kind] + 1 > limit:
-            return Denied(
-                Reason.BUDGET_EXHAUSTED,
-                f"{self._recent[kind]} {kind}s in the last hour, the limit is {limit}",
-            )
-        self._working += 1
-        self._recent[kind] += 1
+        limit = self.rules.resets_per_hour_max if kind is StepKind.RESET else self.rules.reboots_per_hour_max
+        recent = self.recent.get(kind, 0)
+        if recent + 1 > limit:
+            return Denied(Reason.BUDGET_EXHAUSTED, f"{recent} {kind}s in the last hour, the limit is {limit}")
         return Allowed()
+
+    def after(self, kind: StepKind) -> Limits:
+        """Once this step has begun on one more node."""
+        recent = {**self.recent, kind: self.recent.get(kind, 0) + 1}
+        return msgspec.structs.replace(self, working=self.working + 1, recent=recent)

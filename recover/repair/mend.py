@@ -55,8 +55,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
     concerned = _concerned(world)
     if not concerned:
         return Plan(chains=tuple(chains))
-    guard = Guard(world, [], settings, now)
-    limits = Limits(world, settings.repair, now)
+    guard, limits = Guard.of(world, (), settings, now), Limits.of(world, settings.repair, now)
     for incident in concerned:
         node = world.nodes.get(incident.spec.node)
         if node is None:
@@ -76,6 +75,10 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             now=now,
         )
         look = _look(ctx)
+        if look.takes_out:
+            guard = guard.after(node.name, incident.metadata.name)
+        if look.begins is not None:
+            limits = limits.after(look.begins)
         chains += [*look.apart, (*look.writes, *_written(ctx, look))]
         if look.look_again_s is not None:
             waits.append(look.look_again_s)

@@ -86,4 +86,4 @@ def _take_out(ctx: Context) -> Look:
     )
     event = ctx.event(EventReason.NODE_QUARANTINED, f"{ctx.incident.status.summary}. {words}", warning=True)
     patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)
-    return Look(writes=(patch, event), records=(record,))
+    return Look(writes=(patch, event), records=(record,), takes_out=True)

@@ -120,6 +120,10 @@ class Look(msgspec.Struct, frozen=True):
     apart: tuple[tuple[Action, ...], ...] = ()
     """Chains of writes that neither the Incident nor one another waits for."""
     records: tuple[ActionRecord, ...] = ()
+    takes_out: bool = False
+    """The node leaves service by these writes, which uses the budgets of quarantines."""
+    begins: StepKind | None = None
+    """The step that uses the caps of repairs."""
     closes: bool = False
     """The Incident is over."""
     look_again_s: float | None = None

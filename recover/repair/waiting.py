@@ -58,12 +58,12 @@ def wait(ctx: Context) -> Look:
         left_s = (pause - ctx.now).total_seconds()
         message = f"{ctx.node.name} was given back a moment ago; its next repair begins at {pause:%H:%M:%S}"
         return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
-    verdict = ctx.limits.take(rung)
+    verdict = ctx.limits.may_begin(rung)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
     what = _words(ctx, rung)
     event = ctx.event(EventReason.NODE_REPAIR_STARTED, what)
-    return Look(repair=begun(ctx, rung, what), writes=(event,))
+    return Look(repair=begun(ctx, rung, what), writes=(event,), begins=rung)
 
 
 def _closed(ctx: Context) -> Look:
@@ -72,7 +72,7 @@ def _closed(ctx: Context) -> Look:
     verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
-    return Look(writes=(quarantine.close(ctx.node),))
+    return Look(writes=(quarantine.close(ctx.node),), takes_out=True)
 
 
 def needs_person(ctx: Context) -> Look:

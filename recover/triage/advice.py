@@ -14,14 +14,15 @@ import msgspec
 
 from detectors.text.log_template import Line, line_of
 from detectors.text.sizes import parse_size
-from detectors.wire.contract import PodProgress
+from detectors.wire.contract import NodeHealth, PodProgress
 from recover.api import GangRef
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import Recipe
-from recover.diagnose.apart import Apart
+from recover.diagnose.apart import each
 from recover.diagnose.diagnosis import fingerprint
 from recover.k8s.bodies import regarding, shortened
 from recover.model import Node, Pod, World
+from recover.model.actions import Failure
 from recover.model.containers import training
 from recover.recipes.gang_evidence import lines_of, of_container
 from recover.recipes.match import Evidence, Matched, match, templates_of
@@ -49,11 +50,26 @@ class Advice(msgspec.Struct, frozen=True):
     why_not: str
 
 
-def advise(world: World, now: datetime, apart: Apart) -> list[Advice]:
-    """One for each recipe and owner, of the first pod that shows it."""
+def advise(
+    world: World, reports: Mapping[str, NodeHealth], now: datetime
+) -> tuple[list[Advice], list[Failure]]:
+    """One for each recipe and owner, of the first pod that shows it, from the `reports` of agents by node
+    name."""
+    told, failures = each(
+        _showing(world, reports),
+        lambda one: regarding("v1", "Pod", one[2].name, one[2].uid, one[2].namespace),
+        lambda one: list(_of_pod(world, *one, now)),
+    )
     found: dict[str, Advice] = {}
+    for advice in (one for of_pod in told for one in of_pod):
+        found.setdefault(advice.name, advice)
+    return [found[name] for name in sorted(found)], failures
+
+
+def _showing(world: World, reports: Mapping[str, NodeHealth]) -> Iterator[tuple[Node, PodProgress, Pod]]:
+    """The pods that show a known issue; of pods that are alike only a few."""
     asked: Counter[tuple[str, frozenset[str]]] = Counter()
-    for name, health in world.health.items():
+    for name, health in reports.items():
         node = world.nodes.get(name)
         for progress in health.status.pods:
             issues = frozenset(line.signature for line in progress.known_lines if line.issue)
@@ -61,12 +77,8 @@ def advise(world: World, now: datetime, apart: Apart) -> list[Advice]:
                 continue
             for uid, pod in _pods(world, node, progress):
                 asked[uid, issues] += 1
-                if asked[uid, issues] > _ALIKE_MAX:
-                    continue
-                with apart(regarding("v1", "Pod", pod.name, pod.uid, pod.namespace)):
-                    for advice in _of_pod(world, node, progress, pod, now):
-                        found.setdefault(advice.name, advice)
-    return [found[name] for name in sorted(found)]
+                if asked[uid, issues] <= _ALIKE_MAX:
+                    yield node, progress, pod
 
 
 def _pods(world: World, node: Node, progress: PodProgress) -> Iterator[tuple[str, Pod]]:

@@ -3,40 +3,35 @@ on. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-
-import msgspec
 
 from detectors.wire.contract import Fault
 from detectors.wire.fitting import fitted, refitted
-from recover.api import Act, ActionRecord, IncidentPhase, IncidentSpec, IncidentStatus
-from recover.diagnose.diagnosis import Diagnosis, fingerprint
+from recover.api import Act, IncidentPhase, IncidentSpec, IncidentStatus
+from recover.diagnose.diagnosis import fingerprint
 from recover.model import World
 from recover.model.actions import Action
-from recover.triage.guard import BRAKE, Brake, is_brake
+from recover.triage.brake import BRAKE, Brake, is_brake
+from recover.triage.decisions import Decision
 from recover.triage.incidents import close, create, merged_records, update
 
-__all__ = ["HeldBack", "brakes"]
-
-
-class HeldBack(msgspec.Struct, frozen=True):
-    """A node's fault that was not acted on because of the brake, and the acts that were refused."""
-
-    diagnosis: Diagnosis
-    records: list[ActionRecord]
+__all__ = ["brakes"]
 
 
 def brakes(
-    world: World, tripped: Iterable[Brake], held_back: Mapping[Fault, Sequence[HeldBack]], now: datetime
+    world: World, tripped: Iterable[Brake], held_back: Iterable[Decision], now: datetime
 ) -> Iterator[Action]:
     """Writes the Incident of each tripped brake, which is open while the brake is in force. Its members are
     the nodes that were not acted on because of the brake, so a fault of a thousand nodes is one Incident."""
     names = set()
+    members: dict[Fault, list[Decision]] = {}
+    for decision in held_back:
+        members.setdefault(decision.diagnosis.fault, []).append(decision)
     for brake in tripped:
         name = _brake_name(world, brake)
         names.add(name)
-        found = held_back.get(brake.fault, ())
+        found = members.get(brake.fault, ())
         existing = world.incidents.get(name)
         if existing is not None:
             yield from update(existing, _with_members(existing.status, found), "name-members")
@@ -50,7 +45,7 @@ def brakes(
             yield from close(incident, now)
 
 
-def _with_members(before: IncidentStatus, found: Sequence[HeldBack]) -> IncidentStatus:
+def _with_members(before: IncidentStatus, found: Sequence[Decision]) -> IncidentStatus:
     """Adds the members. Of the refused acts only those on gangs are listed: the act on a node is the same for
     each member."""
     members = sorted({*before.members, *(one.diagnosis.node for one in found)})

@@ -1,17 +1,18 @@
 """May we? Every disruptive act passes here, and gets a reason, never a bare no. Pure.
 
 Budgets are nested, each an absolute and a percentage, the smaller counts, at least 1. They are derived from
-API objects at each look, so a restart forgets nothing; what a plan takes counts at once for the rest of it.
+API objects at each look, so a restart forgets nothing. A Guard is a value: what a plan takes out counts in
+the Guard that `after` returns, which is asked for the rest of the plan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.wire.contract import Fault
-from recover.api import Blame, Incident, IncidentPhase, Phase, Recovery
+from recover.api import Phase, Recovery
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import Reason
 from recover.diagnose.diagnosis import Diagnosis, Harm
@@ -23,21 +24,17 @@ from recover.policy.consent import OptIn, frozen, frozen_gang, in_force_for, in_
 from recover.policy.faults import QuarantineLevel
 from recover.policy.settings import Budgets, Settings
 from recover.triage.attempts import annotated, began
+from recover.triage.brake import Brake, in_force
 from recover.triage.capacity import room
 
 __all__ = [
-    "BRAKE",
     "Allowed",
-    "Brake",
     "Denied",
     "Guard",
     "Verdict",
-    "is_brake",
     "is_out_of_service",
     "may_touch",
 ]
-
-BRAKE = "fleet-brake"
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -55,66 +52,54 @@ class Denied(msgspec.Struct, frozen=True):
 Verdict = Allowed | Denied
 
 
-class Brake(msgspec.Struct, frozen=True):
-    """One fault class on too many nodes at once."""
+class Guard(msgspec.Struct, frozen=True):
+    """What budgets, brakes, modes and people allow, counted from one world."""
 
-    fault: Fault
-    since: datetime
-    until: datetime
-    nodes: int
+    world: World
+    limits: Budgets
+    window_s: float
+    """Of the recoveries of a gang that count."""
+    now: datetime
+    nodes: tuple[Node, ...]
+    """All accelerated nodes."""
+    out: frozenset[str]
+    """Those that are out of service, and those whose quarantine is on its way."""
+    recent: frozenset[tuple[str, str]]
+    """Incident and node of each quarantine of the last hour."""
+    brakes: tuple[Brake, ...]
 
-    @property
-    def words(self) -> str:
-        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
-        return (
-            f"{self.fault} on {seen} since {self.since:%H:%M:%S}: too many at once to be single faults; "
-            f"nothing disruptive until {self.until:%H:%M:%S}"
+    @classmethod
+    def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
+        nodes = tuple(n for n in world.nodes.values() if n.is_accelerated)
+        quarantined = {n.name for n in nodes if is_out_of_service(n)}
+        under_way = {("", name) for name in set(world.taking) - quarantined}
+        return cls(
+            world=world,
+            limits=settings.budgets,
+            window_s=settings.timing.recovery_window_s,
+            now=now,
+            nodes=nodes,
+            out=frozenset(quarantined | set(world.taking)),
+            recent=frozenset(_recent_quarantines(world, now) | under_way),
+            brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
         )
 
-
-class Guard:
-    """Built for one plan from one world; `take` keeps what the plan has used up so far."""
-
-    def __init__(self, world: World, diagnoses: list[Diagnosis], settings: Settings, now: datetime) -> None:
-        self._world = world
-        self._limits = settings.budgets
-        self._window_s = settings.timing.recovery_window_s
-        self._now = now
-        self._nodes = [n for n in world.nodes.values() if n.is_accelerated]
-        quarantined = {n.name for n in self._nodes if is_out_of_service(n)}
-        self._quarantined = quarantined | set(world.taking)
-        under_way = {("", name) for name in self._quarantined - quarantined}
-        self._recent = self._recent_quarantines() | under_way
-        self.brakes = tuple(_brakes(world, diagnoses, settings.budgets, now))
-
-    def _recent_quarantines(self) -> set[tuple[str, str]]:
-        """Incident and node of each recent quarantine: from the Incidents, and from the annotations of nodes
-        whose Incident is not written yet."""
-        hour_ago = self._now - timedelta(hours=1)
-        done = {
-            (name, incident.spec.node)
-            for name, incident in self._world.incidents.items()
-            if incident.status.cordoned_at is not None and incident.status.cordoned_at > hour_ago
-        }
-        marked = {
-            (node.quarantine.incident, node.name)
-            for node in self._world.nodes.values()
-            if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
-        }
-        return done | marked
+    def after(self, node: str, incident: str) -> Guard:
+        """Once this node has left service for that Incident."""
+        return msgspec.structs.replace(self, out=self.out | {node}, recent=self.recent | {(incident, node)})
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
     def may_quarantine(self, node: Node, incident: str, seen_at: datetime, level: QuarantineLevel) -> Verdict:
-        """Answers, and on Allowed takes the budget. Budgets count what leaves service: a node that only takes
-        fewer pods (PreferNoSchedule) uses none."""
-        mode = in_force_on(self._world, node)
+        """Budgets count what leaves service: a node that only takes fewer pods (PreferNoSchedule) uses
+        none."""
+        mode = in_force_on(self.world, node)
         if seen_at < mode.acting_since:
             return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
             words = f"would take {node.name} out of service{mode.because}"
             return Denied(Reason.OBSERVE_MODE, words, would=True)
-        if why := frozen(node, self._now):
+        if why := frozen(node, self.now):
             return Denied(Reason.HELD, why)
         if self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
@@ -123,19 +108,15 @@ class Guard:
         return self.may_close(node, incident)
 
     def may_close(self, node: Node, incident: str) -> Verdict:
-        """The budgets alone, and on Allowed takes them: for a repair of a node that takes pods until then."""
+        """By the budgets alone: for a repair of a node that takes pods until then."""
         exhausted = self._exhausted(node, incident)
-        if exhausted:
-            return Denied(Reason.BUDGET_EXHAUSTED, exhausted)
-        self._quarantined.add(node.name)
-        self._recent.add((incident, node.name))
-        return Allowed()
+        return Denied(Reason.BUDGET_EXHAUSTED, exhausted) if exhausted else Allowed()
 
     def _exhausted(self, node: Node, incident: str) -> str:
         """Returns the first limit that another quarantine would break, in words; empty if none. A node that
         is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
         taken out, although that write was never made."""
-        limits, nodes, others = self._limits, self._nodes, self._quarantined - {node.name}
+        limits, nodes, others = self.limits, self.nodes, self.out - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
             return f"{len(others)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
@@ -151,7 +132,7 @@ class Guard:
             out = sum(1 for name in peers if name in others)
             if out + 1 > limit:
                 return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
-        recent = len(self._recent - {(incident, node.name)})
+        recent = len(self.recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
             return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
         return ""
@@ -162,20 +143,20 @@ class Guard:
         """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
         own failure is news, also where what lies behind it is older than the mode."""
         gang, seen_at = harm.gang, max(seen_at, harm.failed_at or seen_at)
-        touch = may_touch(self._world, gang, self._now)
+        touch = may_touch(self.world, gang, self.now)
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
-        mode = in_force_for(self._world, gang)
+        mode = in_force_for(self.world, gang)
         if seen_at < mode.acting_since and not _is_younger(harm.born_at, mode):
             return _stale(seen_at, mode)
         if isinstance(touch, Denied):
             return touch
-        if gang.suspended and gang.terminal is None and self._world.active_recovery(gang.ref.uid) is None:
+        if gang.suspended and gang.terminal is None and self.world.active_recovery(gang.ref.uid) is None:
             return Denied(Reason.HELD, _why_suspended(gang))
         if not harm.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if not harm.dead and harm.may_stay:
-            free = room(self._world, gang, self._now, without={off: "degraded"})
+            free = room(self.world, gang, self.now, without={off: "degraded"})
             if not free.fits:
                 where = f"{gang.ref} trains on where it is: there is no better place. Away from {off}"
                 return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
@@ -185,14 +166,14 @@ class Guard:
         return self._within_attempts(gang)
 
     def _within_attempts(self, gang: Gang) -> Verdict:
-        history = self._world.history(gang.ref.uid)
-        begins = self._now - timedelta(seconds=self._window_s)
+        history = self.world.history(gang.ref.uid)
+        begins = self.now - timedelta(seconds=self.window_s)
         recent = [r for r in history if began(r) > begins]
-        limit = annotated(gang.annotations, "max-recoveries", self._limits.recoveries_per_gang_max)
+        limit = annotated(gang.annotations, "max-recoveries", self.limits.recoveries_per_gang_max)
         if len(recent) >= limit:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
-                f"{len(recent)} recoveries of {gang.ref} in {self._window_s / 3600:g} h, of {limit} allowed",
+                f"{len(recent)} recoveries of {gang.ref} in {self.window_s / 3600:g} h, of {limit} allowed",
             )
         return Allowed()
 
@@ -272,34 +253,18 @@ def _stale(seen_at: datetime, mode: InForce) -> Denied:
     )
 
 
-def is_brake(incident: Incident) -> bool:
-    """An incident about no node and no gang. The name alone tells nothing: people may name a job like it."""
-    spec = incident.spec
-    return incident.metadata.name.startswith(BRAKE) and not spec.node and spec.gang is None
-
-
-def _brakes(world: World, diagnoses: list[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
-    """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
-    A node counts by what its findings show now, from the time when its strongest finding was first shown, so
-    an older open Incident of the node hides nothing."""
-    window = timedelta(seconds=limits.brake_window_s)
-    accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
-    found = {}
-    struck: dict[Fault, dict[str, datetime]] = {}
-    for incident in world.incidents.values():
-        spec, status = incident.spec, incident.status
-        if is_brake(incident):
-            if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
-                found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
-        elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
-            struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
-    for diagnosis in diagnoses:
-        struck_at = diagnosis.struck_at or diagnosis.detected_at
-        if diagnosis.node and diagnosis.blame is Blame.NODE and struck_at > now - window:
-            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = struck_at
-    for fault, nodes in struck.items():
-        share = 100 * len(nodes) / max(1, accelerated)
-        if len(nodes) >= limits.brake_nodes_min and share > limits.brake_percent:
-            first, last = min(nodes.values()), max(nodes.values())
-            found[fault] = Brake(fault, first, last + window, len(nodes))
-    return sorted(found.values(), key=lambda brake: brake.fault)
+def _recent_quarantines(world: World, now: datetime) -> set[tuple[str, str]]:
+    """Incident and node of each recent quarantine: from the Incidents, and from the annotations of nodes
+    whose Incident is not written yet."""
+    hour_ago = now - timedelta(hours=1)
+    done = {
+        (name, incident.spec.node)
+        for name, incident in world.incidents.items()
+        if incident.status.cordoned_at is not None and incident.status.cordoned_at > hour_ago
+    }
+    marked = {
+        (node.quarantine.incident, node.name)
+        for node in world.nodes.values()
+        if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
+    }
+    return done | marked

@@ -35,7 +35,7 @@ from recover.model import World
 from recover.model.actions import Action, Create, Emit, Patch
 from recover.policy.faults import QuarantineLevel, quarantine_level
 from recover.triage.advice import Advice
-from recover.triage.guard import is_brake
+from recover.triage.brake import is_brake
 
 __all__ = [
     "advised",

@@ -8,7 +8,7 @@ accepts it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -31,9 +31,9 @@ _LEFT = "left"
 """The mark of a job that is not stopped, once its checkpoint is taken back."""
 
 
-def left_behind(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
+def left_behind(world: World, gangs: Iterable[Gang], now: datetime) -> Iterator[tuple[Action, ...]]:
     """A live read first: the cache of Recoveries may lag behind that of jobs."""
-    for gang in world.gangs.values():
+    for gang in gangs:
         mark = gang.mark
         if mark is None or _has_recovery(world, gang, mark) or not may_write(gang, world, now):
             continue

@@ -8,7 +8,7 @@ it, and what was seen before that no longer acts. A repair gives it back in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -116,9 +116,9 @@ def out_words(node: Node, what: str) -> str:
     return f"quarantined ({what}{undo})"
 
 
-def releases(world: World, now: datetime) -> Iterator[tuple[Action, ...]]:
+def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tuple[Action, ...]]:
     """Completes what a person began: after an uncordon, or our taint's removal, nothing of ours stays."""
-    for node in world.nodes.values():
+    for node in nodes:
         note = node.quarantine
         if note is None or not is_released(node):
             continue

@@ -8,7 +8,7 @@ fills it. What the old one told of repairs is lost, so a repair begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault
@@ -27,12 +27,14 @@ _WRITTEN_WITHIN = timedelta(minutes=1)
 """After the quarantine, also by the controller that follows one that ended there."""
 
 
-def missing(world: World, explained: Collection[str], now: datetime) -> dict[str, Node]:
-    """The nodes that are out for an Incident that is not there, by its name. A node that a person has
+def missing(
+    world: World, nodes: Iterable[Node], explained: Collection[str], now: datetime
+) -> dict[str, Node]:
+    """Those of `nodes` that are out for an Incident that is not there, by its name. A node that a person has
     released goes back, and needs none. One that a diagnosis has `explained` is written as any other as long
     as it may not have been written yet."""
     found = {}
-    for node in world.nodes.values():
+    for node in nodes:
         note = node.quarantine
         if note is None or quarantine.is_released(node) or not world.has_no_incident(note.incident):
             continue

@@ -136,10 +136,11 @@ def asked(
 
 def _answered(world: World, restart: Restart, verdict: Verdict, now: datetime) -> ActionRecord:
     refusal = _refusal(world, restart)
-    if isinstance(verdict, Allowed) and refusal is None:
-        return _done(restart.gang, restart.recovery, now)
-    denied = write_refused(refusal) if isinstance(verdict, Allowed) and refusal is not None else verdict
-    return record_of(Act.RESTART_GANG, str(restart.gang.ref), denied, "", now)
+    if isinstance(verdict, Denied):
+        return record_of(Act.RESTART_GANG, str(restart.gang.ref), verdict, "", now)
+    if refusal is not None:
+        return record_of(Act.RESTART_GANG, str(restart.gang.ref), write_refused(refusal), "", now)
+    return _done(restart.gang, restart.recovery, now)
 
 
 def writes(world: World, restarts: Iterable[Restart], now: datetime) -> Iterator[tuple[Action, ...]]:

@@ -41,7 +41,7 @@ _GUARD = of(
     (
         "brake ignored for nodes",
         "        if self.brakes:\n",
-        "        if self.brakes and not self._nodes:\n",
+        "        if self.brakes and not self.nodes:\n",
         "a broken driver update cordons node after node",
     ),
     (
@@ -51,12 +51,6 @@ _GUARD = of(
         "a mass fault stops jobs that train, and keeps dead ones down",
     ),
     (
-        "brake one node too late",
-        "if len(nodes) >= limits.brake_nodes_min and share",
-        "if len(nodes) > limits.brake_nodes_min and share",
-        "one node more is taken out before the brake",
-    ),
-    (
         "consent ignored",
         "if consent is OptIn.DISABLED:",
         "if consent is OptIn.DISABLED and gang.suspended:",
@@ -64,8 +58,8 @@ _GUARD = of(
     ),
     (
         "hold of a node ignored",
-        "if why := frozen(node, self._now):",
-        "if (why := frozen(node, self._now)) and node.quarantine is not None:",
+        "if why := frozen(node, self.now):",
+        "if (why := frozen(node, self.now)) and node.quarantine is not None:",
         "a node that people hold is taken from them",
     ),
     (
@@ -91,6 +85,16 @@ _GUARD = of(
         "if not free.fits:",
         "if free.fits and free.missing:",
         "a job that trains is stopped and finds no place",
+    ),
+)
+
+_BRAKE = of(
+    "recover/triage/brake.py",
+    (
+        "brake one node too late",
+        "if len(nodes) >= limits.brake_nodes_min and share",
+        "if len(nodes) > limits.brake_nodes_min and share",
+        "one node more is taken out before the brake",
     ),
 )
 
@@ -232,14 +236,14 @@ _GANGS = of(
     ),
     (
         "a loss in doubt counts at once",
-        "if uid in explained or state.suspicious:",
-        "if uid in explained:",
+        "if uid not in explained and not s.suspicious]",
+        "if uid not in explained]",
         "an elastic training that goes on is restarted",
     ),
     (
         "what a node's fault explains is blamed on the gang as well",
-        "if uid in explained or state.suspicious:",
-        "if state.suspicious:",
+        "if uid not in explained and not s.suspicious]",
+        "if not s.suspicious]",
         "the application is blamed for a dead GPU, and the gang restarted twice",
     ),
     (
@@ -266,8 +270,8 @@ _STARTS = of(
     ),
 )
 
-_PLAN = of(
-    "recover/triage/plan.py",
+_WISHES = of(
+    "recover/triage/wishes.py",
     (
         "a node is taken out before its verdict settles",
         "if level is QuarantineLevel.CORDON and not diagnosis.settled:",
@@ -328,13 +332,14 @@ _INCIDENTS = of(
 
 TRIAGE: tuple[Mutant, ...] = (
     *_GUARD,
+    *_BRAKE,
     *_EVIDENCE,
     *_NODES,
     *_DUE,
     *_AWAITED,
     *_GANGS,
     *_STARTS,
-    *_PLAN,
+    *_WISHES,
     *_RESTARTS,
     *_INCIDENTS,
 )

@@ -11,7 +11,7 @@ import pytest
 from detectors.wire.contract import Severity
 from recover.api import IncidentPhase, Phase
 from recover.diagnose import gang_faults
-from recover.triage import advice, plan, restarts
+from recover.triage import advice, restarts, wishes
 from tests.acting import advanced, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.recover.recovery.test_known_issues import OUT_OF_MEMORY, template
@@ -70,7 +70,13 @@ def test_the_incident_of_a_node_that_cannot_be_judged_any_more_stays_open() -> N
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(gang_faults, "losses"), (gang_faults, "_lost_ranks"), (restarts, "_taken_up"), (plan, "_blind")],
+    [
+        (gang_faults, "losses"),
+        (gang_faults, "_lost_ranks"),
+        (wishes, "_blind"),
+        (restarts, "_taken_up"),
+        (restarts, "_answered"),
+    ],
 )
 def test_a_gang_that_cannot_be_judged_keeps_no_other_down(
     module: Any, name: str, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,9 @@ import pytest
 
 from detectors.wire.contract import Coverage, CoverageState, Family, Source
 from recover.api import Blame
-from recover.diagnose.apart import Apart
 from recover.diagnose.coverage import FAMILIES, looked_at, silence
-from recover.diagnose.whole import diagnose, gang_states
+from recover.diagnose.subjects import Subjects
+from recover.diagnose.whole import diagnose
 from recover.k8s.kinds import PODS
 from recover.model import AgentPod
 from recover.model.agent_readiness import AgentPods
@@ -107,9 +107,8 @@ def test_what_was_settled_while_the_node_was_watched_stays_settled() -> None:
     del world.agents["n1"]
     world.later(3600)
 
-    apart = Apart()
-    states = gang_states(world.world(), world.settings, world.now, apart)
-    (found,) = diagnose(world.world(), states, world.settings, world.now, apart)
+    seen = world.world()
+    (found,) = diagnose(seen, Subjects.all_of(seen), world.settings, world.now).found
 
     assert (found.name, found.blame, found.suspects) == (first.metadata.name, Blame.APPLICATION, ())
 

@@ -12,7 +12,6 @@ from detectors.wire.contract import Edge
 from recover.api import GangRef, Outcome
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import Match
-from recover.diagnose.apart import Apart
 from recover.k8s.kinds import PODS
 from recover.model import Outsider, Pod, PodPhase, decode
 from recover.model.actions import Emit
@@ -141,7 +140,7 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
     of_none = msgspec.structs.replace(world.recipes["vllm-bfloat16"], name="on-a-gpu", match=asks)
     world.recipes = {"on-a-gpu": of_none, **world.recipes}
 
-    (advice,) = advise(world.world(), world.now, Apart())
+    ((advice,), _) = advise(world.world(), world.health, world.now)
 
     assert advice.recipe.name == "vllm-bfloat16"
 
@@ -185,7 +184,7 @@ def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> N
     world.pods["llm-uid"] = forged
     world.says(OUT_OF_MEMORY, rank=2)
 
-    assert advise(world.world(), world.now, Apart()) == []
+    assert advise(world.world(), world.health, world.now) == ([], [])
 
 
 def test_a_line_that_its_agent_does_not_take_for_an_issue_brings_no_advice() -> None:

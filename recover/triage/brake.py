@@ -1,0 +1,71 @@
+"""The brake: one fault class on too many nodes at once, which no single faults explain. Pure.
+
+It is derived at each look; its Incident (brake_incidents.py) is what remembers that it was tripped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.wire.contract import Fault
+from recover.api import Blame, Incident, IncidentPhase
+from recover.diagnose.diagnosis import Diagnosis
+from recover.model import World
+from recover.policy.settings import Budgets
+
+__all__ = ["BRAKE", "Brake", "in_force", "is_brake"]
+
+BRAKE = "fleet-brake"
+
+
+class Brake(msgspec.Struct, frozen=True):
+    """One fault class on too many nodes at once."""
+
+    fault: Fault
+    since: datetime
+    until: datetime
+    nodes: int
+
+    @property
+    def words(self) -> str:
+        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
+        return (
+            f"{self.fault} on {seen} since {self.since:%H:%M:%S}: too many at once to be single faults; "
+            f"nothing disruptive until {self.until:%H:%M:%S}"
+        )
+
+
+def is_brake(incident: Incident) -> bool:
+    """An incident about no node and no gang. The name alone tells nothing: people may name a job like it."""
+    spec = incident.spec
+    return incident.metadata.name.startswith(BRAKE) and not spec.node and spec.gang is None
+
+
+def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
+    """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
+    A node counts by what its findings show now, from the time when its strongest finding was first shown, so
+    an older open Incident of the node hides nothing."""
+    window = timedelta(seconds=limits.brake_window_s)
+    accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
+    found = {}
+    struck: dict[Fault, dict[str, datetime]] = {}
+    for incident in world.incidents.values():
+        spec, status = incident.spec, incident.status
+        if is_brake(incident):
+            if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
+                found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
+        elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
+            struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
+    for diagnosis in diagnoses:
+        struck_at = diagnosis.struck_at or diagnosis.detected_at
+        if diagnosis.node and diagnosis.blame is Blame.NODE and struck_at > now - window:
+            struck.setdefault(diagnosis.fault, {})[diagnosis.node] = struck_at
+    for fault, nodes in struck.items():
+        share = 100 * len(nodes) / max(1, accelerated)
+        if len(nodes) >= limits.brake_nodes_min and share > limits.brake_percent:
+            first, last = min(nodes.values()), max(nodes.values())
+            found[fault] = Brake(fault, first, last + window, len(nodes))
+    return sorted(found.values(), key=lambda brake: brake.fault)

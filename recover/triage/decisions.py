@@ -1,0 +1,108 @@
+"""What is done of all that should be done: budgets, brakes, modes and people are asked once, in the order of
+the faults. Pure.
+
+What one fault takes of a budget, the next one does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from recover.api import Act, ActionRecord, Outcome
+from recover.api.reasons import EventReason
+from recover.diagnose.apart import about_diagnosis, about_node, apart
+from recover.diagnose.diagnosis import Diagnosis
+from recover.model import World
+from recover.model.actions import Action, Emit, Failure
+from recover.policy.faults import QuarantineLevel
+from recover.triage import quarantine, restarts
+from recover.triage.guard import Allowed, Denied, Guard, Verdict
+from recover.triage.records import record_of, write_refused
+from recover.triage.restarts import Restart
+from recover.triage.spares import would_lift
+from recover.triage.wishes import TakeOut, Wish
+
+__all__ = ["Decision", "decide"]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is done about one fault, and what is said of it."""
+
+    diagnosis: Diagnosis
+    records: list[ActionRecord]
+    writes: tuple[Action, ...]
+    """To the node."""
+    restarts: list[Restart]
+    takes_out: bool
+    """The node leaves service by these writes, which uses the budgets of quarantines."""
+
+
+def decide(
+    world: World, wishes: Iterable[Wish], guard: Guard, now: datetime
+) -> tuple[list[Decision], list[Failure]]:
+    """One decision for each wish, and the wishes that could not be decided."""
+    decisions, failures = [], []
+    for wish in wishes:
+        diagnosis = wish.diagnosis
+        decision = apart(about_diagnosis(world, diagnosis), partial(_decided, world, wish, guard, now))
+        if isinstance(decision, Failure):
+            failures.append(decision)
+            continue
+        decisions.append(decision)
+        if decision.takes_out:
+            guard = guard.after(diagnosis.node, diagnosis.name)
+    return decisions, failures
+
+
+def _decided(world: World, wish: Wish, guard: Guard, now: datetime) -> Decision:
+    diagnosis, asked = wish.diagnosis, wish.node
+    said: list[ActionRecord] = [asked] if isinstance(asked, ActionRecord) else []
+    writes: tuple[Action, ...] = ()
+    takes_out = False
+    if isinstance(asked, TakeOut):
+        verdict = guard.may_quarantine(asked.node, diagnosis.name, diagnosis.seen_at, asked.level)
+        said = list(_said(world, diagnosis, asked, verdict, now))
+        if isinstance(verdict, Allowed):
+            writes = _taken_out(diagnosis, asked, now)
+            takes_out = asked.level is QuarantineLevel.CORDON
+    told, allowed = restarts.asked(world, wish.gangs, guard, now)
+    return Decision(diagnosis, [*wish.known, *said, *told], writes, allowed, takes_out)
+
+
+def _said(
+    world: World, diagnosis: Diagnosis, asked: TakeOut, verdict: Verdict, now: datetime
+) -> Iterator[ActionRecord]:
+    refusal = asked.refusal
+    said = write_refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict
+    yield record_of(Act.QUARANTINE_NODE, asked.node.name, said, asked.words, now)
+    if not isinstance(verdict, Denied) or asked.level is not QuarantineLevel.CORDON:
+        return
+    if verdict.would:
+        yield from would_lift(world, asked.node, now)
+    else:
+        yield from _no_more(world, diagnosis, verdict, now)
+
+
+def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
+    """A node that stays in service needs no spare: what was said in mode observe no longer holds."""
+    incident = world.incidents.get(diagnosis.name)
+    for record in incident.status.actions if incident is not None else ():
+        if record.action == Act.LIFT_SPARE and record.outcome is Outcome.WOULD:
+            yield record_of(Act.LIFT_SPARE, record.target, denied, "", now)
+
+
+def _taken_out(diagnosis: Diagnosis, asked: TakeOut, now: datetime) -> tuple[Action, ...]:
+    return (
+        quarantine.quarantine(asked.node, diagnosis.name, diagnosis.fault, asked.level, now),
+        Emit(
+            reason=EventReason.NODE_QUARANTINED,
+            message=f"{diagnosis.summary}. {asked.words}. Incident {diagnosis.name}",
+            regarding=about_node(asked.node),
+            warning=True,
+            key=diagnosis.name,
+        ),
+    )
