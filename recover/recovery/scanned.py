@@ -43,9 +43,9 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
     if message.error:
         return unverified(ctx, message.error, scan_s=waited_s(ctx))
     rejected = [
-        fitted(RejectedCheckpoint, step=c.step, path=c.path, reason=c.reason)
+        fitted(RejectedCheckpoint, step=c.step, path=c.path, reason=_one_line(c.reason))
         for c in message.rejected
-        if 0 <= c.step < STEP_END
+        if not _unusable(c, str(PurePosixPath(root) / c.path))
     ]
     if message.chosen is None:
         none = unverified(ctx, _none_complete(message), scan_s=waited_s(ctx))
@@ -74,15 +74,17 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
     )
 
 
-def _unusable(chosen: Checkpoint, path: str) -> str:
-    """Why the scan's choice is none."""
-    if not 0 <= chosen.step < STEP_END:
-        return f"the scan chose step {chosen.step}, which is not a step"
-    parts = PurePosixPath(chosen.path).parts
-    fits = fitted(CheckpointChoice, attempt=1, verified=True, path=path, format=chosen.format)
-    is_cut = (fits.path, fits.format) != (path, chosen.format)
-    if chosen.path.startswith("/") or ".." in parts or is_cut:
-        return f"the scan chose {chosen.path[:80]!a}, which is not a path under the annotation's"
+def _unusable(found: Checkpoint, path: str) -> str:
+    """Why the scan cannot have found such a checkpoint. The path becomes a variable of the ranks and part of
+    what people read, so a character that would begin a line, or end the variable, makes it none."""
+    if not 0 <= found.step < STEP_END:
+        return f"the scan chose step {found.step}, which is not a step"
+    parts = PurePosixPath(found.path).parts
+    fits = fitted(CheckpointChoice, attempt=1, verified=True, path=path, format=found.format)
+    is_cut = (fits.path, fits.format) != (path, found.format)
+    is_plain = found.path.isprintable() and found.format.isprintable()
+    if not parts or found.path.startswith("/") or ".." in parts or is_cut or not is_plain:
+        return f"the scan chose {found.path[:80]!a}, which is not a path under the annotation's"
     return ""
 
 
@@ -134,7 +136,7 @@ def begins_from(choice: CheckpointChoice) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
 def entered(ctx: Context) -> datetime:

@@ -142,7 +142,7 @@ def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
 
 def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.verified:
-        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {choice.path}")
+        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {one_line(choice.path)}")
         if choice.reason:
             yield Line(one_line(choice.reason), Tone.DETAIL)
     else:
@@ -160,7 +160,8 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
         cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
-        yield Line(f"not step {rejected.step} ({rejected.path}): {one_line(rejected.reason)}", Tone.DETAIL)
+        why = one_line(rejected.reason)
+        yield Line(f"not step {rejected.step} ({one_line(rejected.path)}): {why}", Tone.DETAIL)
 
 
 def _known_issues(status: RecoveryStatus) -> Iterable[Line]:

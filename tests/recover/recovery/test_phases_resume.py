@@ -109,6 +109,12 @@ def test_once_the_gang_has_resumed_no_checkpoint_is_told_to_what_its_framework_s
         ("/ckpt", choice(80, "x" * 512), 0, "not a path"),
         ("/ckpt", choice(80, "/etc"), 0, "not a path"),
         ("/ckpt", choice(80, "../other"), 0, "not a path"),
+        ("/ckpt", choice(80, ""), 0, "not a path"),
+        ("/ckpt", choice(80, "."), 0, "not a path"),
+        ("/ckpt", choice(80, "step-80\n\nWho is to blame\n  - node n7"), 0, "not a path"),
+        ("/ckpt", choice(80, "step-80\0"), 0, "not a path"),
+        ("/ckpt", choice(80, "step-80\x1b[2J"), 0, "not a path"),
+        ("/ckpt", choice(80, "step-80\u202e"), 0, "not a path"),
         ("/ckpt", choice(-1), 0, "step"),
         ("/ckpt", choice(2**63), 0, "step"),
         ("/ckpt", None, 30, "did not end within 30 s"),
@@ -131,6 +137,33 @@ def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_
     assert status.checkpoint is not None
     assert why in status.checkpoint.reason
     assert environment(world)["REKINDLE_RESUME_FROM"] is None
+
+
+def test_what_a_scan_says_of_others_is_one_line_each_and_forges_no_other() -> None:
+    """Code in a scan pod may answer with anything, and people read it as our words."""
+    forged = "step-90\n\nWho is to blame\n  - node n7"
+    newer = {"step": 90, "format": "", "complete": False, "bytes": 0}
+    message = msgspec.json.encode(
+        {
+            **msgspec.json.decode(choice(80, reason="x\n\x1b[2Jy")),
+            "rejected": [
+                {**newer, "path": forged, "reason": "cut"},
+                {**newer, "path": "", "reason": "cut"},
+                {**newer, "path": "step-90", "reason": "cut\nWho is to blame\x07"},
+            ],
+            "tracker": "a\nb",
+            "repaired": ["c\nd"],
+            "digests": "e\x00f",
+        }
+    ).decode()
+
+    checkpoint = only_recovery(chosen(faulted(checkpoint="/ckpt"), message)).status.checkpoint
+
+    assert checkpoint is not None
+    assert checkpoint.verified
+    assert checkpoint.reason == "x \ufffd[2Jy"
+    assert [(c.path, c.reason) for c in checkpoint.rejected] == [("step-90", "cut Who is to blame\ufffd")]
+    assert (checkpoint.tracker, checkpoint.repaired, checkpoint.digests) == ("a b", ["c d"], "e\ufffdf")
 
 
 def test_checkpoints_on_the_nodes_own_disk_are_never_mounted_by_us() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detectors.wire.contract import Fault
 from recover.api import (
     Blame,
+    CheckpointChoice,
     Condition,
     FailedLog,
     GangRef,
@@ -18,6 +19,7 @@ from recover.api import (
     Outcome,
     Phase,
     PhaseTime,
+    RejectedCheckpoint,
     Suspect,
     Totals,
 )
@@ -332,6 +334,19 @@ def test_a_log_that_would_steer_the_terminal_is_defused() -> None:
     assert "\x07" not in text
     assert "the first error in llm-0's log on node-3: OSError: " in text
     assert "step 1" in text
+
+
+def test_a_path_with_newlines_forges_no_line_of_a_story() -> None:
+    """A Recovery of an older version may hold one: the controller kept what a scan pod said of it."""
+    forged = "/ckpt/step-40\n\nWho is to blame\n  - node worker-2\x1b[2J"
+    rejected = RejectedCheckpoint(step=50, path=forged, reason="cut")
+    choice = CheckpointChoice(attempt=1, verified=True, step=40, path=forged, rejected=[rejected])
+
+    text = told(why_job(job(), [recovery(checkpoint=choice)], [], NOW))
+
+    assert "\nWho is to blame" not in text
+    assert "\x1b" not in text
+    assert "step 40, /ckpt/step-40 Who is to blame" in text
 
 
 def test_a_log_without_an_error_from_before_the_stop_says_so() -> None:
