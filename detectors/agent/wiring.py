@@ -34,6 +34,7 @@ from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
 from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus, Source
 from detectors.wire.fitting import fit
+from detectors.wire.sane import NotSaneError, demand_sane
 
 __all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
 
@@ -118,11 +119,19 @@ class _Agent:
         readiness for a sign of that."""
         return self.publisher.ready and self.kernel_log_read
 
+    def _restore(self, status: NodeHealthStatus) -> None:
+        try:
+            demand_sane(status)
+        except NotSaneError as error:
+            _log.error("what an earlier run is said to have published is not gone on from", error=str(error))
+        else:
+            self._core.restore(status)
+
     async def work(self) -> None:
         """Reads nothing before it knows where an earlier run stopped: nothing could be published anyway."""
         stored = await self.publisher.first_reply()
         if stored is not None:
-            self._core.restore(stored.status)
+            self._restore(stored.status)
             self._core.spec(stored.spec)
             self._nvml.hands_off(stored.spec.hands_off)
         self._recipes.changed()
@@ -246,6 +255,10 @@ class _KernelEvents:
             self._agent.core.new_boot(boot_id)
             self._agent.changed()
         return self._agent.core.sequence
+
+    def misplaced(self) -> None:
+        _log.warning("what was published as read is not in the kernel log, which is read from its beginning")
+        self._agent.core.misplaced()
 
     def covered(self) -> None:
         self._agent.cover(Source.KMSG, CoverageState.COVERED)

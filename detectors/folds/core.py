@@ -135,6 +135,12 @@ class AgentCore:
                 if entry.source is Source.KMSG and entry.families == rules.FAMILIES
             }
 
+    def misplaced(self) -> None:
+        """What was restored of the kernel log's place is wrong: it is read again, and covered from now on."""
+        self._sequence = -1
+        self._coverage.pop(Source.KMSG, None)
+        self._mark(Dirty.EDGE)
+
     def was_open(self, ref: PodRef) -> bool:
         """Whether an earlier run of this agent published a container as not ended."""
         published = self._pods.published_before(ref)

@@ -64,6 +64,9 @@ class KmsgSink(Protocol):
     def restarted(self) -> int:
         """The file was replaced or cut: returns the sequence after which records are new."""
 
+    def misplaced(self) -> None:
+        """Reading was to begin behind the end of the log: all of it is read."""
+
     def covered(self) -> None: ...
 
     def caught_up(self) -> None:
@@ -104,12 +107,18 @@ def heard(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
     return KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
 
 
+class MisplacedError(Exception):
+    """Reading began at a place that the log has not reached."""
+
+
 class _Reader:
     """Turns records into calls of the sink; keeps the sequence."""
 
     def __init__(self, sink: KmsgSink, after: int) -> None:
         self.after = after
         self._sink = sink
+        self._newest = -1
+        self._is_placed = after < 0
 
     def take(self, data: bytes, at: Callable[[int], datetime]) -> None:
         if not data or data.startswith(b" "):
@@ -118,6 +127,7 @@ class _Reader:
         if record is None:
             self._sink.bad(data[:200].decode("utf-8", "replace"))
             return
+        self._newest = max(self._newest, record.sequence)
         if record.sequence <= self.after:
             return
         if self.after >= 0 and record.sequence > self.after + 1:
@@ -127,6 +137,15 @@ class _Reader:
         if (line := heard(record, at)) is not None:
             self._sink.line(line)
         self._sink.passed(record.sequence)
+
+    def caught_up(self) -> None:
+        """All that is there has been read. Raises MisplacedError where reading began behind its end: then
+        somebody else wrote what an earlier run of the agent is said to have read."""
+        if not self._is_placed and 0 <= self._newest < self.after:
+            self.after, self._newest = -1, -1
+            raise MisplacedError
+        self._is_placed = True
+        self._sink.caught_up()
 
 
 async def follow(path: Path, sink: KmsgSink, *, after: int) -> None:
@@ -138,6 +157,9 @@ async def follow(path: Path, sink: KmsgSink, *, after: int) -> None:
                 await _follow_device(path, reader, sink)
             else:
                 await _follow_file(path, reader, sink)
+        except MisplacedError:
+            sink.misplaced()
+            continue
         except OSError as error:
             sink.blind(f"{path}: {error.strerror or error}")
         await asyncio.sleep(_MISSING_RETRY_S)
@@ -189,8 +211,8 @@ async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
                 count += 1
             is_new = count < _RECORDS_AT_ONCE  # all has been read: the next one wakes us when it comes
             if is_new:
-                sink.caught_up()
-        except OSError as error:
+                reader.caught_up()
+        except (MisplacedError, OSError) as error:
             if not failed.done():
                 failed.set_exception(error)
 
@@ -216,7 +238,7 @@ async def _follow_file(path: Path, reader: _Reader, sink: KmsgSink) -> None:
         while True:
             changed.clear()
             await _read_all(file, reader, sink)
-            sink.caught_up()
+            reader.caught_up()
             await changed.wait()
     finally:
         file.close()

@@ -20,7 +20,6 @@ from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError, load
-from detectors.wire.contract import NodeHealth
 from recover.api import Incident, Recovery
 from recover.api.marks import REPAIR_OF, SCAN_OF
 from recover.cli.leave_faults import broken_in_service, stays_cordoned
@@ -51,7 +50,6 @@ ANSWER_S = 30.0
 """An API server that is being restarted is away for a moment; a wrong address stays wrong."""
 UNDER_WAY_S = 60.0
 """Recoveries have this long to end. A repair rarely ends within this time."""
-_HEALTH = msgspec.json.Decoder(NodeHealth)
 _INCIDENT = msgspec.json.Decoder(Incident)
 _RECOVERY = msgspec.json.Decoder(Recovery)
 ROUNDS_MAX = 10
@@ -270,7 +268,7 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
 async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
     """One look at all nodes; what could not be taken back, one line for each node."""
     now = WallClock().now()
-    health = {one.metadata.name: one async for one in requests.every(NODEHEALTHS, _HEALTH.decode)}
+    health = {one.metadata.name: one async for one in requests.every(NODEHEALTHS, decode.health)}
     incidents = [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)]
     async for node in requests.every(NODES, lambda raw: decode.node(raw, ())):
         report = health.get(node.name)

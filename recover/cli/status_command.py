@@ -31,7 +31,7 @@ from recover.stories.job_state import Job
 from recover.stories.overview import Overview, Table, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
-from recover.stories.words import Command, Line, Story, Tone, printable
+from recover.stories.words import Command, Line, Story, Tone, one_line, printable
 
 __all__ = ["print_story", "status", "why"]
 
@@ -167,7 +167,7 @@ def _asked(question: Callable[[Cluster], Awaitable[T]], found: Awaitable[Credent
 def _note(snapshot: Snapshot) -> None:
     """What is missing goes to standard error, so that -o json stays clean."""
     for note in snapshot.notes:
-        print(f"rekindle: {printable(note)}", file=sys.stderr)
+        print(f"rekindle: {one_line(note)}", file=sys.stderr)
 
 
 def _failed(error: Exception, code: Exit) -> typer.Exit:
@@ -216,7 +216,7 @@ def _print_table(console: Console, table: Table) -> None:
     for column in table.columns:
         drawn.add_column(column, overflow="fold")
     for row in table.rows[:_ROWS_MAX]:
-        drawn.add_row(*(Text(printable(cell)) for cell in row))
+        drawn.add_row(*(Text(one_line(cell)) for cell in row))
     console.print(drawn)
     if len(table.rows) > _ROWS_MAX:
         console.print(f"... and {len(table.rows) - _ROWS_MAX} more: see -o json")

@@ -24,6 +24,12 @@ _UNTOLD = timedelta(seconds=660)
 """An agent may hold back for 600 s that a known fault goes on (`publishing.refresh_s`); then it writes."""
 
 
+_AHEAD_MAX = timedelta(days=1)
+"""What is dated later than this after an answer was not known then, whatever a log's numbers say: they come
+from the agent, and whoever has its token could name one that the log never reaches. A clock is not so far
+ahead for long."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     at: datetime
     known: Answered | None = None
@@ -32,19 +38,26 @@ class Answer(msgspec.Struct, frozen=True):
         """It answers the finding, as that is known now."""
         if self.known is None or not finding.sequence:
             return not is_shown_after(finding, self.at, now)
-        return self.knew(finding) and not _goes_on(finding, self.at, self.known, now)
+        return self.knew(finding, now) and not _goes_on(finding, self.at, self.known, now)
 
-    def knew(self, finding: Finding) -> bool:
+    def knew(self, finding: Finding, now: datetime) -> bool:
         """The finding had begun, as far as anybody knew."""
         if self.known is None or not finding.sequence:
             return finding.first_seen <= self.at
-        return finding.boot_id == self.known.boot_id and finding.sequence <= self.known.sequence
+        if finding.boot_id != self.known.boot_id or finding.sequence > self.known.sequence:
+            return False
+        return finding.first_seen > now or finding.first_seen <= _last_word(self.at, self.known)
+
+
+def _last_word(at: datetime, known: Answered) -> datetime:
+    """Of the agent, before the answer."""
+    return min(known.last_seen or at, at + _AHEAD_MAX)
 
 
 def _goes_on(finding: Finding, at: datetime, known: Answered, now: datetime) -> bool:
     """The known finding was shown again. The node's clock and ours are compared only where the agent's last
     word before the answer fits to it; else what the agent can have held back then tells nothing."""
-    last_word = known.last_seen or at
+    last_word = _last_word(at, known)
     is_in_time = last_word <= at <= last_word + _UNTOLD
     shown = shown_at(finding)
     return (is_in_time and at < shown and finding.last_seen <= now) or last_word + _UNTOLD < shown
@@ -97,14 +110,14 @@ def known_of(node: Node, health: NodeHealth | None) -> Answered | None:
     )
 
 
-def went_on_after(finding: Finding, given: Collection[Answer]) -> datetime | None:
+def went_on_after(finding: Finding, given: Collection[Answer], now: datetime) -> datetime | None:
     """The last answer to the open finding, which was shown again since; None for one that is news."""
-    return max((answer.at for answer in given if answer.knew(finding)), default=None)
+    return max((answer.at for answer in given if answer.knew(finding, now)), default=None)
 
 
-def as_news(finding: Finding, given: Collection[Answer]) -> Finding:
+def as_news(finding: Finding, given: Collection[Answer], now: datetime) -> Finding:
     """As if it had begun when it was shown anew; by a clock that is behind, when it came to be news."""
-    again = went_on_after(finding, given)
+    again = went_on_after(finding, given, now)
     if again is not None:
         return msgspec.structs.replace(finding, first_seen=again + SETTLED)
     since = max((answer.at for answer in given if answer.known is not None), default=None)

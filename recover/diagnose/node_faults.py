@@ -98,8 +98,8 @@ def _diagnosis(
 ) -> Diagnosis:
     open_one = next((i for i in incidents if _same(i)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
-    went_on = {f.id: again for f in findings if (again := went_on_after(f, given)) is not None}
-    findings = [_not_later(as_news(f, given), now, known_since or now) for f in findings]
+    went_on = {f.id: again for f in findings if (again := went_on_after(f, given, now)) is not None}
+    findings = [_not_later(as_news(f, given, now), now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
     first = first_of_the_worst(findings)
     after = went_on.get(first.id)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import ObjectMeta
+from detectors.wire.sane import sane
 
 __all__ = [
     "HOSTNAME",
@@ -54,12 +55,13 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
     @property
     def deleting_since(self) -> datetime | None:
         """When deletion was asked for: the API's timestamp is when the grace period ends."""
-        if self.deletion_timestamp is None:
+        ends = self.deletion_timestamp
+        if ends is None:
             return None
-        try:
-            return self.deletion_timestamp - timedelta(seconds=self.deletion_grace_period_seconds)
-        except OverflowError:  # any number of seconds can be asked for
-            return self.deletion_timestamp
+        try:  # any number of seconds can be asked for
+            return sane(ends - timedelta(seconds=self.deletion_grace_period_seconds)) or ends
+        except OverflowError:
+            return ends
 
     @property
     def controller(self) -> Owner | None:

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import ObjectMeta
+from detectors.wire.contract import NodeHealth, ObjectMeta
 from detectors.wire.fitting import limit
+from detectors.wire.sane import NotSaneError, demand_sane, sane
 from recover.api import Answered, GangRef, Toleration
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s.kinds import JOBS
@@ -42,6 +43,7 @@ __all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
 the share of a card in per cent."""
@@ -94,7 +96,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         unschedulable=wire.spec.unschedulable,
         taints=wire.spec.taints,
         ready=ready is not None and ready.status == "True",
-        ready_since=ready.last_transition_time if ready else None,
+        ready_since=sane(ready.last_transition_time) if ready else None,
         boot_id=wire.status.node_info.boot_id,
         is_accelerated=any(
             _is_accelerator(name, accelerators)
@@ -107,6 +109,13 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         capacity=capacity,
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
+
+
+def health(raw: bytes) -> NodeHealth:
+    """Raises msgspec.MsgspecError, and NotSaneError for what its schema lets pass."""
+    found = _HEALTH.decode(raw)
+    demand_sane(found.status, "$.status")
+    return found
 
 
 def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
@@ -141,7 +150,8 @@ def _answered(annotations: Mapping[str, str]) -> Answered | None:
     """Only where it is of the release that `released-at` tells of."""
     try:
         release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
-    except (msgspec.MsgspecError, RecursionError):
+        demand_sane(release)
+    except (msgspec.MsgspecError, NotSaneError, RecursionError):
         return None
     return release.findings if release.at == _time(annotations.get(RELEASED, "")) else None
 
@@ -151,7 +161,7 @@ def _time(text: str) -> datetime | None:
         found = datetime.fromisoformat(text) if text else None
     except ValueError:
         return None
-    return found if found is not None and found.tzinfo is not None else None
+    return sane(found) if found is not None and found.tzinfo is not None else None
 
 
 class _Terminated(msgspec.Struct, rename="camel"):
@@ -333,7 +343,7 @@ def _gang_uid(meta: OwnedMeta) -> str:
 
 def _told(at: datetime | None) -> datetime | None:
     """A runtime's zero is 1970, and Go's the year 1: neither tells when a container ended."""
-    return at if at is not None and at.year > 1970 else None
+    return sane(at) if at is not None and at.year > 1970 else None
 
 
 def _container(status: _ContainerStatus, beside: Collection[str]) -> Container:

@@ -92,8 +92,10 @@ def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
 
 
 def _whose(incident: Incident) -> str:
-    """The namespace of the job that it is about; empty for a node's."""
-    return incident.spec.gang.namespace if incident.spec.gang is not None else ""
+    """The namespace of the job that it is about, or the node: one node's flapping must not push out what is
+    told of the others. No namespace has a node's slash."""
+    gang = incident.spec.gang
+    return gang.namespace if gang is not None else f"node/{incident.spec.node}"
 
 
 def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:

@@ -27,10 +27,11 @@ _PARTS = frozenset({"tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidi
 
 
 def devices_expected(node: Node, health: NodeHealth | None) -> int:
-    """0 where nobody can tell. Of the agent's inventory and the label the larger counts: the broken device
-    may have left the first, and the second is old after a card was added."""
-    known = max(_listed(health), _built_in(node))
-    return known or (0 if _is_shared(node) else node.capacity.get(_WHOLE, 0))
+    """0 where nobody can tell. Of the agent's inventory, the label and what the kubelet offers the largest
+    counts: the broken device may have left the first and the last, the label is old after a card was added,
+    and an agent that somebody else speaks for must not let a node pass that is short of devices."""
+    offered = 0 if _is_shared(node) else node.capacity.get(_WHOLE, 0)
+    return max(_listed(health), _built_in(node), offered)
 
 
 def _listed(health: NodeHealth | None) -> int:

@@ -74,7 +74,6 @@ class Observer:
         self._gone_nodes: dict[str, None] = {}
         self.nodes = Table(NODES, self._keep_node, self._node_change)
         self._signatures: list[Signature] = []
-        self._decode_health = msgspec.json.Decoder(NodeHealth).decode
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
         self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
@@ -237,7 +236,7 @@ class Observer:
 
     def _keep_health(self, raw: bytes) -> NodeHealth:
         """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
-        health = self._decode_health(raw)
+        health = decode.health(raw)
         if health.spec.signatures != self._signatures:
             self._signatures = health.spec.signatures
             return health

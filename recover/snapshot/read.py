@@ -199,7 +199,7 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
     if namespace and namespace not in known and NAMESPACES.plural not in reader.lacks:
         raise CannotTell(f"no namespace {namespace!r}{near(namespace, known)}")
     health, incidents, recoveries, gangs = await asyncio.gather(
-        reader.every(NODEHEALTHS, lambda raw: msgspec.json.decode(raw, type=NodeHealth)),
+        reader.every(NODEHEALTHS, decode.health),
         reader.every(INCIDENTS, lambda raw: msgspec.json.decode(raw, type=Incident)),
         reader.every(RECOVERIES, lambda raw: msgspec.json.decode(raw, type=Recovery)),
         all_jobs(),

@@ -50,8 +50,14 @@ class Tone(StrEnum):
 
 
 class Line(msgspec.Struct, frozen=True):
+    """One line, also where what it tells has more: a line break would forge a line, or a section."""
+
     text: str
     tone: Tone = Tone.PLAIN
+
+    def __post_init__(self) -> None:
+        if len(self.text.splitlines()) > 1:
+            msgspec.structs.force_setattr(self, "text", " ".join(self.text.split()))
 
 
 class Section(msgspec.Struct, frozen=True):

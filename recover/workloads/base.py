@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from detectors.wire.resource import Resource
+from detectors.wire.sane import sane
 from recover.api import GangRef
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodSpec
 from recover.model import Gang, Mark, Terminal
@@ -118,7 +119,7 @@ def gang_of(
         suspended=suspended,
         suspend_writer=meta.suspend_writer,
         is_resuming=not suspended and held is not None and held.status == "True",
-        resumed_at=held.changed_at if held is not None and held.status == "False" else None,
+        resumed_at=sane(held.changed_at) if held is not None and held.status == "False" else None,
         terminal=terminal,
         failures=failures,
         done_ranks=done_ranks,

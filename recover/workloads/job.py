@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from detectors.wire.sane import sane
 from recover.k8s.kinds import JOBS, JOBSETS
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark
@@ -106,7 +107,7 @@ class Job(StopsAtOnce):
         other = f"controller {job.spec.managed_by}" if job.spec.managed_by != _OWN_CONTROLLER else ""
         gang = msgspec.structs.replace(
             gang,
-            started_at=status.start_time,
+            started_at=sane(status.start_time),
             ends_by_success=job.spec.success_policy is not None,
             unsupported=job.spec.queue,
             foreign_owner=gang.foreign_owner or other,

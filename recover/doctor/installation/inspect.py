@@ -229,7 +229,7 @@ def _incident(raw: bytes) -> Incident:
 
 def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:
     """With the last write of its status, where the API server has noted its time."""
-    health, meta = msgspec.json.decode(raw, type=NodeHealth), _meta(raw)
+    health, meta = decode.health(raw), _meta(raw)
     times = [one.time for one in meta.managed_fields if one.subresource == "status" and one.time is not None]
     theirs = health.status.observed_at
     if theirs is None or not times:

@@ -50,6 +50,10 @@ class Heard:
         self.restarts += 1
         return self.sequence
 
+    def misplaced(self) -> None:
+        self.coverage.append("misplaced")
+        self.news.set()
+
     def covered(self) -> None:
         self.coverage.append("covered")
         self.news.set()
@@ -309,3 +313,28 @@ def test_garbage_before_a_record_never_costs_the_record(
         return heard.lines
 
     assert [line.sequence for line in asyncio.run(read())] == [7]
+
+
+async def test_a_resume_point_that_the_log_has_never_reached_hides_nothing(tmp_path: Path) -> None:
+    """Whoever has the agent's token can write one."""
+    path = tmp_path / "kmsg"
+    path.write_text(record(1, "x") + record(2, XID.format(79)))
+
+    async with following(path, after=2**62) as heard:
+        await heard.until(lambda: heard.sequence == 2)
+        append(path, record(3, XID.format(48)))
+        await heard.until(lambda: heard.sequence == 3)
+
+    assert heard.coverage == ["covered", "misplaced", "covered"]
+    assert [line.sequence for line in heard.lines] == [2, 3]
+
+
+async def test_a_resume_point_at_the_end_of_the_log_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text(record(1, "x") + record(2, XID.format(79)))
+
+    async with following(path, after=2) as heard:
+        await heard.until(lambda: bool(heard.caught_up_at))
+
+    assert heard.coverage == ["covered"]
+    assert heard.lines == []

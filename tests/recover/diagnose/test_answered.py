@@ -169,3 +169,15 @@ def test_an_incident_that_closes_before_its_node_has_told_of_the_next_boot_answe
     change_status(world, boot_id=boot_id, findings=[])
 
     assert is_out(world.finding(on="n1", boot_id=boot_id, ago_s=600))
+
+
+def test_numbers_and_times_that_somebody_forged_before_a_release_hide_a_dead_gpu_for_a_day_at_most() -> None:
+    """With the agent's token, of the same boot: the log never reaches the number that it is said to have."""
+    world = cluster(40)
+    world.mode_since -= timedelta(days=1)
+    world = recovering(world.finding(on="n1", ago_s=1)).later(300)
+    forged = LogPosition(boot_id=BOOT, sequence=2**62)
+    late = world.now + timedelta(days=365)
+    world = uncordoned(change_status(world, kmsg=forged, observed_at=late)).later(86400)
+
+    assert is_out(world.later(600).finding(on="n1", ago_s=1))

@@ -31,12 +31,12 @@ LIMITS = Retention(days=30, objects_max=1000)
 
 
 def _incident(
-    world: Worlds, name: str, *, days_old: float, phase: IncidentPhase, namespace: str = ""
+    world: Worlds, name: str, *, days_old: float, phase: IncidentPhase, namespace: str = "", node: str = ""
 ) -> None:
     about = msgspec.structs.replace(gang().ref, namespace=namespace) if namespace else None
     world.incidents[name] = Incident(
         metadata=ObjectMeta(name=name, uid=name, creation_timestamp=NOW - timedelta(days=days_old)),
-        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=NOW, gang=about),
+        spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=NOW, gang=about, node=node),
         status=IncidentStatus(phase=phase),
     )
 
@@ -220,3 +220,17 @@ def test_open_incidents_count_and_stay() -> None:
     _incident(world, "calm", days_old=9, phase=IncidentPhase.CLOSED, namespace="calm")
 
     assert _gone(world, Retention(days=30, objects_max=6)) == ["over-0", "over-1", "over-2"]
+
+
+def test_a_node_whose_findings_come_and_go_takes_its_own_history_only() -> None:
+    """Whoever has the token of its agent can make an Incident each second."""
+    world = cluster()
+    for number in range(20):
+        days = 1 - number / 100
+        _incident(world, f"loud-{number:02}", days_old=days, phase=IncidentPhase.CLOSED, node="n1")
+    for number in range(3):
+        _incident(world, f"calm-{number}", days_old=20, phase=IncidentPhase.CLOSED, node=f"n{number + 2}")
+
+    gone = _gone(world, Retention(days=30, objects_max=8))
+
+    assert gone == [f"loud-{number:02}" for number in range(15)]

@@ -110,3 +110,7 @@ def test_a_lost_device_that_the_agent_lists_no_more_is_still_expected() -> None:
 @pytest.mark.parametrize("text", ["", "eight", "-8", "8888", "8.0"])
 def test_a_label_that_is_no_count_is_not_read(text: str) -> None:
     assert devices_expected(node(labels={"nvidia.com/gpu.count": text}), None) == 8
+
+
+def test_an_agent_that_lists_fewer_devices_than_the_kubelet_offers_lets_no_node_pass_that_is_short() -> None:
+    assert devices_expected(node(), health(1)) == 8

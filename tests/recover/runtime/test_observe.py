@@ -10,7 +10,7 @@ import pytest
 
 from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
-from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.model import World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
@@ -381,3 +381,18 @@ def test_a_kubelets_report_without_news_wakes_nobody() -> None:
 
     report(3, "False", "2026-11-21T12:10:00Z")
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_an_agent_that_dates_a_finding_beyond_all_clocks_blinds_its_own_node_and_no_other(at: str) -> None:
+    """The token of one agent could keep every gang from its recovery."""
+    made = observer()
+    finding = {
+        **{"id": "b-kmsg-1", "code": "xid-79", "fault": "device-lost", "origin": "kernel", "bootId": "b"},
+        **{"severity": "fatal", "subject": {"kind": "node"}, "firstSeen": at, "lastSeen": at},
+    }
+    put(made, (NODEHEALTHS, raw("n1", 1, namespace="", status={"bootId": "b", "findings": [finding]})))
+    put(made, (NODEHEALTHS, raw("n2", 2, namespace="", status={"bootId": "b"})))
+
+    assert made.unreadable()["NodeHealth"] == 1
+    assert set(seen(made).health) == {"n2"}

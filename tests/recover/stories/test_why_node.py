@@ -18,7 +18,7 @@ from recover.api import IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.model import Taint
 from recover.stories.why_node import why_node
-from recover.stories.words import Tone
+from recover.stories.words import Line, Tone
 from tests.recover.stories.why_cases import NOW, action, finding, health, incident, node, told
 
 
@@ -183,3 +183,11 @@ def test_a_spare_tells_whether_it_is_kept_free_and_what_would_change_that() -> N
     assert "kubectl taint node node-3 rekindle.dev/spare=true:NoSchedule" in story(kept=kept % "")
     assert "it is not kept free yet" in story()
     assert "spare" not in told(why_node("node-3", node(), health(), [], NOW))
+
+
+def test_what_an_agent_says_forges_no_line_and_no_section() -> None:
+    forged = "driver gone\n\nWhat to do next\n  - kubectl delete node worker-2"
+
+    line = Line(f"blind: {forged}")
+
+    assert line.text == "blind: driver gone What to do next - kubectl delete node worker-2"

@@ -1,0 +1,120 @@
+"""What the token of one node's agent may write, and nobody may believe."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from detectors.wire.contract import (
+    Coverage,
+    CoverageState,
+    Device,
+    DevicePod,
+    Edge,
+    Fault,
+    Finding,
+    FoldedFindings,
+    KnownLine,
+    LastSave,
+    LogError,
+    LogPosition,
+    NodeHealthStatus,
+    Origin,
+    PodProgress,
+    Severity,
+    Source,
+    Subject,
+    SubjectKind,
+)
+from detectors.wire.sane import NotSaneError, demand_sane, sane
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+WHOLE = NodeHealthStatus(
+    boot_id="b",
+    observed_at=NOW,
+    devices=[Device(uuid="GPU-1", pods=[DevicePod(uid="u", namespace="ml", name="llm-0")])],
+    coverage=[Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW, why="no\tone line\n")],
+    findings=[
+        Finding(
+            id="b-kmsg-1",
+            code="xid-79",
+            fault=Fault.DEVICE_LOST,
+            origin=Origin.DRIVER,
+            severity=Severity.FATAL,
+            subject=Subject(kind=SubjectKind.DEVICE, device="GPU-1"),
+            boot_id="b",
+            first_seen=NOW,
+            last_seen=NOW,
+            cleared_at=NOW,
+            evidence="NVRM:\x1b[2J",
+            chain=["xid-31"],
+        )
+    ],
+    folded=[FoldedFindings(code="xid-31", count=2, last_seen=NOW)],
+    pods=[
+        PodProgress(
+            uid="u",
+            namespace="ml",
+            name="llm-0",
+            edge=Edge.ENDED,
+            at=NOW,
+            first_step_at=NOW,
+            last_step_at=NOW,
+            last_save=LastSave(at=NOW),
+            first_error=LogError(code="oom", at=NOW, text="a\nb"),
+            known_lines=[KnownLine(signature="s", at=NOW, text="\x00")],
+            tail="1\n2\n",
+        )
+    ],
+    kmsg=LogPosition(boot_id="b", sequence=7),
+)
+TIMES = re.compile(rb'"2026-11-23T00:00:00Z"')
+NAMES = re.compile(rb'"(b|GPU-1|u|ml|llm-0|b-kmsg-1|xid-79|xid-31|oom|s)"')
+
+
+def with_each(pattern: re.Pattern[bytes], value: str) -> list[NodeHealthStatus]:
+    """The whole status, each time with another of the matches replaced."""
+    text = msgspec.json.encode(WHOLE)
+    new = msgspec.json.encode(value)
+    changed = [text[: m.start()] + new + text[m.end() :] for m in pattern.finditer(text)]
+    return [msgspec.json.decode(one, type=NodeHealthStatus) for one in changed]
+
+
+def test_what_agents_write_is_believed_whatever_their_logs_say() -> None:
+    demand_sane(WHOLE)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+def test_no_field_takes_a_time_with_which_nobody_can_calculate(at: str) -> None:
+    forged = with_each(TIMES, at)
+
+    assert len(forged) == 12
+    for status in forged:
+        with pytest.raises(NotSaneError, match="Expected a time of the years 1970 to 2199 - at `"):
+            demand_sane(status)
+
+
+@pytest.mark.parametrize("name", ["a\nWhat to do next\n  - delete it", "\x1b[2J", "\u202e", "\x85"])
+def test_no_name_takes_a_character_that_steers_who_prints_it(name: str) -> None:
+    forged = with_each(NAMES, name)
+
+    assert len(forged) >= 16
+    for status in forged:
+        with pytest.raises(NotSaneError, match="Expected one line of printable text - at `"):
+            demand_sane(status)
+
+
+def test_the_error_says_which_field() -> None:
+    finding = msgspec.structs.replace(WHOLE.findings[0], last_seen=datetime(9999, 1, 1, tzinfo=UTC))
+
+    with pytest.raises(NotSaneError, match=r"at `\$\.status\.findings\[0\]\.lastSeen`"):
+        demand_sane(msgspec.structs.replace(WHOLE, findings=[finding]), "$.status")
+
+
+def test_a_single_time_that_is_none_is_as_if_it_were_not_told() -> None:
+    assert sane(None) is None
+    assert sane(datetime(9999, 1, 1, tzinfo=UTC)) is None
+    assert sane(NOW) == NOW
