@@ -39,7 +39,6 @@ LIMIT_S = 120.0
 BROKEN = {
     "clock",
     "definition-outdated",
-    "kcover-keys",
     "kmsg-blind",
     "leader-is-no-pod",
     "misread",
@@ -205,8 +204,7 @@ async def broken(api: KubeApi) -> None:
     await api.request("POST", NODES.path(), body=bare)
     await covered(api, "g1", at=datetime.now(UTC) + timedelta(hours=1))
     await covered(api, "g2", blind="kmsg")
-    job = indexed_job("asks-kcover")
-    job["metadata"]["labels"] = {"kcover.io/cascading-recovery": "true"}
+    job = indexed_job("mistyped")
     job["metadata"]["annotations"] = {"rekindle.dev/hang-timeout": "soon"}
     with suppress(ApiError):
         await api.request("POST", NAMESPACES.path(), body={"metadata": {"name": "ml"}})

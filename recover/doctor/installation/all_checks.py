@@ -48,7 +48,5 @@ CHECKS: tuple[Check[Installation], ...] = (
         people.mistyped,
         (Part.NODES, Part.NAMESPACES, Part.JOBS),
     ),
-    Check("other-products-keys", "no job asks only another product", people.alias, (Part.JOBS,)),
     Check("spares", "spares stand by", spare_checks.stood_by, (Part.NODES, Part.STATE)),
-    Check("repairs", "no node waits for a person", people.handed_over, (Part.INCIDENTS,)),
 )

@@ -17,7 +17,6 @@ from detectors.client.kubeapi import KubeApi
 from detectors.text.strict import BadValueError, convert
 from detectors.wire.contract import GROUP, VERSION, NodeHealth
 from detectors.wire.resource import Resource
-from recover.api import Incident
 from recover.api.crds import manifests
 from recover.doctor.installation import shipped
 from recover.doctor.installation.installed import AGENT, CONTROLLER, SETTINGS, Installation, Part, State
@@ -34,7 +33,7 @@ from recover.doctor.installation.release_objects import (
     Written,
 )
 from recover.doctor.installation.rules import definitions, denied, policies
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
+from recover.k8s.kinds import CONFIGMAPS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.kube.lease import LEASE
 from recover.model import Gang, decode
 from recover.model.modes import Mode
@@ -101,7 +100,6 @@ async def look(api: KubeApi, namespace: str = "") -> Installation:
         nodes={node.name: node for node in nodes or ()},
         health={one.metadata.name: one for one, _ in health},
         clocks=tuple(written for _, written in health if written is not None),
-        incidents=tuple(await reader.every(Part.INCIDENTS, INCIDENTS, _incident) or ()),
         recipes=settle(built_in(), recipes or []).judged,
         namespaces={one.name: one for one in namespaces or ()},
         gangs=await _gangs(reader),
@@ -221,10 +219,6 @@ def _network(raw: bytes) -> NetworkPolicy:
 
 
 # --- what stands around it --------------------------------------------------------------------------------
-
-
-def _incident(raw: bytes) -> Incident:
-    return msgspec.json.decode(raw, type=Incident)
 
 
 def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import NodeHealth
-from recover.api import Incident
 from recover.doctor.installation.release_objects import (
     ApiKinds,
     DaemonSet,
@@ -52,7 +51,6 @@ class Part(StrEnum):
     ENVIRONMENT = "environment"
     NODES = "nodes"
     HEALTH = "health"
-    INCIDENTS = "incidents"
     RECIPES = "recipes"
     NAMESPACES = "namespaces"
     JOBS = "jobs"
@@ -120,7 +118,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     clocks: tuple[Written, ...] = ()
-    incidents: tuple[Incident, ...] = ()
     recipes: tuple[JudgedRecipe, ...] = ()
     namespaces: Mapping[str, NamespaceView] = {}
     gangs: tuple[Gang, ...] = ()

@@ -1,24 +1,18 @@
-"""What people have written for Rekindle that does nothing, and what waits for them. Pure."""
+"""What people have written for Rekindle that does nothing. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from recover.api import IncidentPhase
-from recover.api.repair_state import RepairPhase
 from recover.doctor.case import Finding, Place, Severity
 from recover.doctor.installation.installed import Installation
 from recover.model import Gang
-from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.stories.annotations import misread
 from recover.stories.groups import grouped
 from recover.stories.keys import Form, On
-from recover.stories.words import counted, some
+from recover.stories.words import counted
 
-__all__ = ["alias", "handed_over", "mistyped"]
-
-_KCOVER = "kcover.io/"
-"""Labels and annotations of another product, which asked for the same."""
+__all__ = ["mistyped"]
 
 
 def mistyped(seen: Installation) -> Iterator[Finding]:
@@ -52,41 +46,3 @@ def _of(
 def _target(gang: Gang) -> str:
     """For kubectl."""
     return f"{gang.ref.kind.lower()} -n {gang.ref.namespace} {gang.ref.name}"
-
-
-def alias(seen: Installation) -> Iterator[Finding]:
-    """Jobs that ask kcover, and not us."""
-    asked = [
-        gang
-        for gang in seen.gangs
-        if any(name.startswith(_KCOVER) for name in (*gang.labels, *gang.annotations))
-        and opt_in(gang, seen.namespaces.get(gang.ref.namespace)) is not OptIn.ENABLED
-    ]
-    if asked:
-        yield Finding(
-            name="kcover-keys",
-            severity=Severity.RISKS,
-            what=f"{counted(len(asked), 'job has', 'jobs have')} keys of {_KCOVER} and no consent for "
-            f"Rekindle: {some((f'{gang.ref.namespace}/{gang.ref.name}' for gang in asked), 3)}",
-            where=Place(str(asked[0].ref), "metadata.labels"),
-            means="Rekindle does not read those: the jobs are left alone",
-            fix=f"kubectl label {_target(asked[0])} {AUTO_RECOVERY}=enabled",
-        )
-
-
-def handed_over(seen: Installation) -> Iterator[Finding]:
-    """Nodes that Rekindle could not mend, or may not try again."""
-    for incident in seen.incidents:
-        repair = incident.status.repair
-        if incident.status.phase is IncidentPhase.OPEN and repair is not None:
-            if repair.phase is not RepairPhase.HANDED_OVER:
-                continue
-            node = incident.spec.node
-            yield Finding(
-                name="repair-waits-for-a-person",
-                severity=Severity.RISKS,
-                what=f"{node} was handed over to a person: {repair.message or repair.reason}",
-                where=Place(f"Incident {incident.metadata.name}", "status.repair.phase", repair.phase),
-                means="the node stays out until somebody returns it",
-                fix=f"rekindle why node/{node}",
-            )

@@ -1,4 +1,4 @@
-"""What the checks of an installation say of what people wrote, and of what waits for a person."""
+"""What the checks of an installation say of what people wrote."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from detectors.wire.contract import Fault, ObjectMeta
-from recover.api import Incident, IncidentSpec, IncidentStatus
-from recover.api.repair_state import Repair, RepairPhase
 from recover.model import Node, Taint
 from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR, Kept
-from tests.builders import gang
 from tests.recover.doctor.installation.cases import (
     NOW,
-    changed,
     found,
     healthy,
     node,
@@ -30,14 +25,6 @@ def test_the_same_mistake_on_many_objects_is_one_finding() -> None:
 
     assert finding.what.startswith("5 objects (node n1, node n2, node n3, node n4 and 1 more): label ")
     assert finding.fix.startswith("kubectl label node n1 rekindle.dev/manged- ")
-
-
-def test_a_job_that_asks_kcover_only_is_told() -> None:
-    asks = msgspec.structs.replace(gang("llm"), labels={"kcover.io/cascading-recovery": "true"})
-    both = msgspec.structs.replace(asks, annotations={"rekindle.dev/auto-recovery": "enabled"})
-
-    assert only(changed(gangs=(asks,))).name == "kcover-keys"
-    assert found(changed(gangs=(both,))) == []
 
 
 def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_not() -> None:
@@ -61,17 +48,3 @@ def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_
     assert (taken.name, taken.severity) == ("spares-in-service", "advice")
     facts = {fact.name: fact.what for fact in reported(seen).facts}
     assert facts["spares"] == "1 of 4 in reserve, n3 in place of n9 for lost-gpu"
-
-
-def test_a_repair_that_waits_for_a_person_is_told() -> None:
-    def incident(phase: RepairPhase) -> Incident:
-        return Incident(
-            metadata=ObjectMeta(name="i"),
-            spec=IncidentSpec(fault=Fault.DEVICE_LOST, node="n1", detected_at=NOW),
-            status=IncidentStatus(repair=Repair(phase=phase, message="two resets did not help")),
-        )
-
-    assert only(changed(incidents=(incident(RepairPhase.HANDED_OVER),))).what == (
-        "n1 was handed over to a person: two resets did not help"
-    )
-    assert found(changed(incidents=(incident(RepairPhase.RESETTING),))) == []
