@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from detectors.service.listening import bound
+from detectors.service.listening import started
 from detectors.service.metrics import Metrics
 
 __all__ = ["serve"]
@@ -33,10 +33,8 @@ async def serve(host: str, port: int, metrics: Metrics, *, ready: Callable[[], b
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
+    runner = await started(app, host, port)
     try:
-        await web.SockSite(runner, bound(host, port)).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

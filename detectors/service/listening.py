@@ -1,11 +1,17 @@
-"""The socket on which a daemon answers probes and scrapes: http_status.py and recover/runtime/web.py."""
+"""The server on which a daemon answers probes and scrapes: http_status.py and recover/runtime/web.py."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
-__all__ = ["bound"]
+from aiohttp import web
 
+__all__ = ["CONNECTIONS_MAX", "bound", "started"]
+
+CONNECTIONS_MAX = 32
+"""A kubelet and some scrapers need one each, for a moment."""
+_HEADERS_MAX = 32
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
@@ -19,3 +25,29 @@ def bound(host: str, port: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
     return socket.create_server(("", port))
+
+
+async def started(app: web.Application, host: str, port: int) -> web.AppRunner:
+    """The caller cleans the runner up. Raises OSError where nobody can listen there."""
+    listening = bound(host, port)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, max_headers=_HEADERS_MAX)
+    await runner.setup()
+    await _Site(runner, listening).start()
+    return runner
+
+
+class _Site(web.SockSite):
+    """Where no NetworkPolicy holds, any pod reaches this port. Whoever opens connections and sends no request
+    takes neither the daemon's memory nor its probes: the oldest connection makes room for the next one."""
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._next, sock=self._sock, backlog=self._backlog)
+
+    def _next(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None, "start() comes first"
+        if len(server.connections) >= CONNECTIONS_MAX:
+            server.connections[0].force_close()
+        return server()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from detectors.service.listening import bound
+from detectors.service.listening import started
 from recover.runtime.controller import Controller
 
 __all__ = ["serve"]
@@ -31,7 +31,4 @@ async def serve(controller: Controller, host: str, port: int) -> web.AppRunner:
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.SockSite(runner, bound(host, port)).start()
-    return runner
+    return await started(app, host, port)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
+from aiohttp import ClientSession, ClientTimeout, web
 
-from detectors.service.listening import bound
+from detectors.service.listening import CONNECTIONS_MAX, bound, started
 
 needs_ipv6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 
@@ -38,3 +40,30 @@ def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors() -> None:
         bound("127.0.0.1", listening.getsockname()[1])
     with pytest.raises(OSError, match="bind on address"):
         bound("300.0.0.1", 0)
+
+
+async def test_connections_that_ask_for_nothing_keep_no_probe_from_its_answer() -> None:
+    """Without a NetworkPolicy any pod may open them, and 28 KB of headers in each took the agent's memory."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz)])
+    runner = await started(app, "127.0.0.1", 0)
+    port = runner.addresses[0][1]
+    idle = []
+    try:
+        for _ in range(3 * CONNECTIONS_MAX):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /healthz HTTP/1.1\r\n" + b"X-A: aaaaaaaa\r\n" * 20)
+            idle.append(writer)
+        url = f"http://127.0.0.1:{port}/healthz"
+        async with ClientSession(timeout=ClientTimeout(total=10)) as session, session.get(url) as answer:
+            assert await answer.text() == "ok"
+        assert runner.server is not None
+        assert len(runner.server.connections) <= CONNECTIONS_MAX
+    finally:
+        for writer in idle:
+            writer.close()
+        await runner.cleanup()
