@@ -1,13 +1,16 @@
 """Makes a framework's own logic load the chosen checkpoint. After scan.py, where the job's people allow it.
 
-Two things, both undone by a rename back; nothing is ever deleted:
+Two things, both undone by a rename back:
 
-    latest -> names the chosen one; what it said is kept as latest.rekindle-before-<mark>
+    latest -> names the chosen one; what it said is kept as latest.rekindle-before-<mark>, or with -2 behind
+              it where that name is taken
     global_step60/ -> rekindle-set-aside-<mark>/global_step60/, damaged and newer than the chosen one
 
 A directory of its own, since some frameworks seek `step-60` anywhere in a name. The tracker comes first, so
 that a crash between two changes leaves nothing worse than before; a second run goes on where the first ended.
-All happens in the one directory that is held open: links are neither followed nor moved.
+All happens in the one directory that is held open: links are neither followed nor moved. Nothing is deleted
+but a name that ends with .rekindle-new, which an interrupted run leaves; nothing that is there is written to,
+since even a plain file may be a hard link to one that lies elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import errno
 import os
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -36,9 +39,11 @@ TRACKER_BYTES_MAX = 1024
 SET_ASIDE_MAX = 8
 """More damaged checkpoints than that are no accident of one save, and a person should look at them."""
 
+KEPT_MAX = 8
+
 _TOO_MANY = f"{{}} damaged checkpoints are newer, more than {SET_ASIDE_MAX}: none is set aside"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tracker(msgspec.Struct, frozen=True):
@@ -119,14 +124,25 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
     """The old content is kept, then the file replaced at once."""
     try:
-        mode = stat.S_IMODE(os.stat(tracker.name, dir_fd=folder, follow_symlinks=False).st_mode)
-        kept = f"{tracker.name}.rekindle-before-{mark}"
-        if not _is_there(folder, kept):
-            _replace(folder, kept, _read(folder, tracker.name, TRACKER_BYTES_MAX), mode)
+        mode = stat.S_IMODE(os.stat(tracker.name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
+        kept = _kept(folder, f"{tracker.name}.rekindle-before-{mark}", tracker.name, mode)
         _replace(folder, tracker.name, tracker.should_say.encode(), mode)
     except OSError as error:
         return f"{tracker.name} could not be rewritten: {why(error)}; it still says {tracker.says[:60]!a}"
     return f"{tracker.name} says {tracker.should_say!a} now; it said {tracker.says[:60]!a}, kept in {kept}"
+
+
+def _kept(folder: int, name: str, tracker: str, mode: int) -> str:
+    """The name under which the tracker's old content now lies. After a crash it may lie there already."""
+    content = _read(folder, tracker, TRACKER_BYTES_MAX)
+    for kept in (name, *(f"{name}-{number}" for number in range(2, KEPT_MAX + 1))):
+        if not _is_there(folder, kept):
+            _replace(folder, kept, content, mode)
+            return kept
+        with suppress(OSError):  # a pipe, or a directory
+            if _read(folder, kept, TRACKER_BYTES_MAX) == content:
+                return kept
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _names(folder: int, path: str) -> list[str]:
@@ -185,8 +201,10 @@ def _read(folder: int, name: str, limit_bytes: int) -> bytes:
 
 
 def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
-    """The file holds what it held or, on the disk, all of this. What a crash has left is written over."""
+    """The file holds what it held or, on the disk, all of this. What a crash has left goes first."""
     new = f"{name}.rekindle-new"
+    with suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=folder)
     descriptor = os.open(new, _WRITE, mode, dir_fd=folder)
     try:
         os.fchmod(descriptor, mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,6 +219,61 @@ def test_what_cannot_be_written_is_told_and_the_tracker_says_what_it_said(root: 
     lines = mended(root, allowed=frozenset({Repair.TRACKER}))
 
     assert lines == ["latest could not be rewritten: Is a directory; it still says 'global_step60'"]
+    assert (root / "latest").read_text() == "global_step60\n"
+
+
+NEW = "latest.rekindle-new"
+
+
+def test_a_file_outside_of_the_folder_is_not_written_through_a_link_that_was_planted(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A hard link leads out of the folder that is mounted, and nothing tells it from a file."""
+    precious = tmp_path_factory.mktemp("outside") / "precious"
+    precious.write_text("precious")
+    precious.chmod(0o600)
+    for name in (NEW, f"{KEPT}.rekindle-new"):
+        os.link(precious, root / name)
+    (root / "latest").chmod(0o666)
+
+    mended(root)
+
+    assert precious.read_text() == "precious"
+    assert precious.stat().st_mode & 0o777 == 0o600
+    assert everything(root) == REPAIRED
+
+
+@pytest.mark.parametrize("name", [NEW, f"{KEPT}.rekindle-new"])
+def test_a_pipe_that_was_planted_holds_no_repair_up(root: Path, name: str) -> None:
+    os.mkfifo(root / name)
+    done: list[list[str]] = []
+    repair = threading.Thread(target=lambda: done.append(mended(root)), daemon=True)
+
+    repair.start()
+    repair.join(timeout=20)
+
+    assert done, "the repair waits for somebody who reads the pipe"
+    assert everything(root) == REPAIRED
+
+
+def test_what_the_tracker_said_is_kept_under_another_name_where_its_own_is_taken(root: Path) -> None:
+    """By somebody else, or by an earlier change of the same attempt, whose undo must stay possible."""
+    (root / KEPT).write_text("global_step80")
+
+    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+
+    assert lines == [f"latest says 'global_step40' now; it said 'global_step60', kept in {KEPT}-2"]
+    assert (root / KEPT).read_text() == "global_step80"
+    assert (root / f"{KEPT}-2").read_text() == "global_step60\n"
+
+
+def test_a_tracker_that_cannot_be_kept_is_not_rewritten(root: Path) -> None:
+    for name in (KEPT, *(f"{KEPT}-{number}" for number in range(2, 9))):
+        (root / name).write_text("taken")
+
+    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+
+    assert lines == ["latest could not be rewritten: File exists; it still says 'global_step60'"]
     assert (root / "latest").read_text() == "global_step60\n"
 
 
