@@ -1,6 +1,7 @@
 """The rooms of each package stand in one order, that of pyproject.toml, and each says what it is."""
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -92,3 +93,25 @@ def test_a_room_says_what_lives_there_comes_in_goes_out_and_what_it_may_touch(ro
     said = ast.get_docstring(ast.parse(text)) or ""
 
     assert all(f"\n{word}: " in said for word in ("In", "Out", "Touches")), said
+
+
+@pytest.mark.parametrize("package", ["detectors", "recover", "chaos"])
+def test_the_drawing_has_every_room_above_the_rooms_that_it_imports(package: str) -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    drawn = page.partition(f"\n {package}: ")[2].partition("└")[0].splitlines()
+    found = {
+        name: (number, bool(star))
+        for number, line in enumerate(drawn)
+        for name, star in re.findall(r"(?:[│┤] | {3,})([a-z0-9]+)( \*)?(?: {2,})", line)
+        if name in LAYERS[package]
+    }
+    imports = {(room, below) for room, rooms in _imported(package).items() for below in rooms}
+
+    assert found.keys() == set(LAYERS[package])
+    assert {
+        (room, below) for room, below in imports if room in found and found[room][0] >= found[below][0]
+    } == set()
+    if package != "chaos":
+        assert {f"{package}.{room}" for room, (_, star) in found.items() if star} == {
+            room for room in ROOMS_OF_IO if room.startswith(f"{package}.")
+        }
