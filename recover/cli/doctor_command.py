@@ -20,6 +20,7 @@ from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
+from detectors.text.printing import printable
 from detectors.text.strict import BadValueError
 from recover.cli.options import CaFile, Context, Format, Kubeconfig, Server, TokenFile
 from recover.cli.options import run as run_command
@@ -39,7 +40,7 @@ from recover.recipes.load import built_in
 from recover.snapshot.find import NotFound
 from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
 from recover.snapshot.read import CannotTell
-from recover.stories.words import Command, printable
+from recover.stories.words import Command
 
 __all__ = ["run"]
 

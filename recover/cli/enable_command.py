@@ -14,6 +14,7 @@ import typer
 import yaml
 
 from detectors.commands.exit_status import Exit
+from detectors.text.printing import printable
 from detectors.text.strict import BadValueError
 from recover.checkpoints.annotation import LocationError, parse
 from recover.cli.enable_manifest import KINDS, enabled
@@ -24,7 +25,6 @@ from recover.doctor.manifest import cases
 from recover.doctor.report import examined
 from recover.recipes.load import built_in
 from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
-from recover.stories.words import printable
 
 __all__ = ["run"]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from detectors.catalog.log_errors import Implies, packaged_log_errors
 from detectors.catalog.steps import packaged_steps
 from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
+from detectors.text.printing import printable
 from recover.cli.read_log_reading import Reading
 from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE
-from recover.stories.words import counted, duration, printable, some
+from recover.stories.words import counted, duration, some
 
 __all__ = ["told"]
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detectors.commands.exit_status import Exit, closing
+from detectors.text.printing import printable
 from recover.api.recipe_spec import Hold, Recipe
 from recover.cli.options import HELP_NAMES, Format, answered
 from recover.cli.output import Output, print_data
@@ -24,7 +25,7 @@ from recover.recipes.match import Matched, NotMatched, match, templates_of
 from recover.recipes.objects import to_object
 from recover.recipes.wording import changed
 from recover.stories.known_issue import story, story_of_answer, verified
-from recover.stories.words import Story, Tone, printable
+from recover.stories.words import Story, Tone
 
 __all__ = ["run"]
 

@@ -17,6 +17,7 @@ from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
+from detectors.text.printing import one_line, printable
 from recover.cli.options import CaFile, Context, Format, Kubeconfig, Namespace, Server, TokenFile, run
 from recover.cli.output import Output, print_data
 from recover.kube.auth import load_credentials
@@ -31,7 +32,7 @@ from recover.stories.job_state import Job
 from recover.stories.overview import Overview, Table, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
-from recover.stories.words import Command, Line, Story, Tone, one_line, printable
+from recover.stories.words import Command, Line, Story, Tone
 
 __all__ = ["print_story", "status", "why"]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from detectors.text.printing import one_line
 from recover.doctor.case import C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.permission import NOT_OPTED_IN
-from recover.stories.words import Command, Line, Section, Story, Tone, counted, one_line
+from recover.stories.words import Command, Line, Section, Story, Tone, counted
 
 __all__ = ["Examined", "NotMade", "Passed", "Report", "examined", "made", "sections", "story", "tone"]
 

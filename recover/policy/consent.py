@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
+from detectors.text.printing import one_line
 from detectors.wire.contract import key
 from recover.model import Gang, NamespaceView, Node, World
 from recover.model.modes import InForce, Mode, Standing, lowest
@@ -183,7 +184,7 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
             until = None
         if until is not None and until <= now:
             return None
-    return Hold(until, annotations.get(_HOLD_REASON, ""))
+    return Hold(until, one_line(annotations.get(_HOLD_REASON, "")))
 
 
 def may_write(gang: Gang, world: World, now: datetime) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from detectors.text.printing import one_line
 from detectors.wire.contract import Origin
 from recover.api import ActionRecord, Blame, Incident, IncidentPhase
-from recover.stories.words import FAULTS, ORIGINS, Line, Tone, ago, clock, counted, one_line, record
+from recover.stories.words import FAULTS, ORIGINS, Line, Tone, ago, clock, counted, record
 
 __all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from detectors.text.printing import one_line
 from recover.api import Act, ActionRecord, Incident, Recovery
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
@@ -21,7 +22,7 @@ from recover.policy.step_words import HANG_TIMEOUT
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.node_steps import acted_on_again, take_out
-from recover.stories.words import generic_step, one_line
+from recover.stories.words import generic_step
 
 __all__ = ["steps_for_job", "steps_for_recovery"]
 

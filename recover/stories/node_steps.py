@@ -10,6 +10,7 @@ from datetime import datetime
 
 import msgspec
 
+from detectors.text.printing import one_line
 from recover.api import ActionRecord, Incident
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
@@ -17,7 +18,7 @@ from recover.model import Node
 from recover.policy.commands import UNHOLD, cordon
 from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
-from recover.stories.words import FAULTS, generic_step, one_line, some
+from recover.stories.words import FAULTS, generic_step, some
 from recover.triage.quarantine import undone_by
 
 __all__ = ["acted_on_again", "repair_steps", "steps_for_node", "take_out"]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from detectors.text.printing import one_line
 from detectors.wire.contract import CoverageState, NodeHealth
 from recover.api import Act, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.reasons import Reason
@@ -21,18 +22,7 @@ from recover.stories.recovery_words import PHASE_WORDS
 from recover.stories.repair_words import repaired
 from recover.stories.spare_words import FREE, in_short
 from recover.stories.why_node import is_current
-from recover.stories.words import (
-    FAULTS,
-    SOURCES,
-    Command,
-    Line,
-    Tone,
-    ago,
-    counted,
-    explained,
-    one_line,
-    some,
-)
+from recover.stories.words import FAULTS, SOURCES, Command, Line, Tone, ago, counted, explained, some
 from recover.triage.spare_node import spare_of
 
 __all__ = ["Overview", "Table", "overview"]

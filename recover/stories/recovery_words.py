@@ -6,24 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
+from detectors.text.printing import one_line, printable
 from recover.api import CheckpointChoice, Phase, RecipeOutcome, Recovery, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import REPAIR
 from recover.stories.waiting_ranks import Ranks
-from recover.stories.words import (
-    FAULTS,
-    Line,
-    Section,
-    Tone,
-    ago,
-    clock,
-    counted,
-    duration,
-    explained,
-    one_line,
-    printable,
-    some,
-)
+from recover.stories.words import FAULTS, Line, Section, Tone, ago, clock, counted, duration, explained, some
 
 __all__ = ["PHASE_WORDS", "began_lower", "earlier", "headline", "section"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
+from detectors.text.printing import one_line
 from detectors.wire.step_report import Outcome
 from recover.api import Incident
 from recover.api.repair_state import Repair, RepairPhase, RepairStep, StepKind, StepOutcome
 from recover.stories.incident_words import TOLD_MAX
-from recover.stories.words import Line, Tone, ago, duration, explained, one_line
+from recover.stories.words import Line, Tone, ago, duration, explained
 
 __all__ = ["PHASE_WORDS", "repaired", "repairs"]
 

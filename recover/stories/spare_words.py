@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from detectors.text.printing import one_line
 from recover.model import Node
-from recover.stories.words import Line, Tone, ago, one_line
+from recover.stories.words import Line, Tone, ago
 from recover.triage.spare_node import SPARE, Spare, spare_of
 
 __all__ = ["FREE", "as_a_spare", "in_short"]

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from detectors.text.printing import one_line
 from recover.model import Gang, Pod, PodPhase
 from recover.stories.around import Around
 from recover.stories.groups import Group, largest
-from recover.stories.words import Line, Tone, counted, one_line
+from recover.stories.words import Line, Tone, counted
 
 __all__ = ["Ranks", "ranks_of"]
 

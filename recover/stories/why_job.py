@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
+from detectors.text.printing import one_line
 from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
@@ -21,7 +22,7 @@ from recover.stories.job_steps import steps_for_job, steps_for_recovery
 from recover.stories.node_steps import steps_for_node
 from recover.stories.recovery_words import earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, explained, one_line
+from recover.stories.words import Command, Line, Section, Story, Tone, explained
 
 __all__ = ["Job", "why_job"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from detectors.text.printing import one_line
 from detectors.wire.contract import (
     Coverage,
     CoverageState,
@@ -41,7 +42,6 @@ from recover.stories.words import (
     ago,
     counted,
     duration,
-    one_line,
     some,
 )
 from recover.triage.quarantine import undone_by

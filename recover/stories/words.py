@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from detectors.text.printing import one_line
 from detectors.wire.contract import Fault, Origin, Source
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EXPLANATIONS, Reason
@@ -31,8 +32,6 @@ __all__ = [
     "duration",
     "explained",
     "generic_step",
-    "one_line",
-    "printable",
     "record",
     "some",
 ]
@@ -157,15 +156,6 @@ def some(names: Iterable[str], at_most: int = 8) -> str:
     every = list(names)
     shown = ", ".join(every[:at_most])
     return shown if len(every) <= at_most else f"{shown} and {len(every) - at_most} more"
-
-
-def printable(text: str) -> str:
-    """Log text may hold control codes that would steer the reader's terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text.replace("\t", "    "))
-
-
-def one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
 
 
 def explained(reason: str) -> str:

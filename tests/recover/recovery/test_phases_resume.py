@@ -369,6 +369,16 @@ def test_who_holds_a_stopped_gang_keeps_it_stopped_until_they_let_it_go() -> Non
     assert "start-gang" in step(world)
 
 
+def test_a_persons_reason_is_kept_as_one_line_that_steers_no_terminal() -> None:
+    world = faulted()
+    advanced(world, Phase.RESUMING)
+    said = "moving\nEvents:\n  Normal  Healed\x9b2J\u202e"
+    world.change_gang(annotations={"rekindle.dev/hold": "true", "rekindle.dev/hold-reason": said})
+    step(world)
+
+    assert "moving Events: Normal Healed\ufffd2J\ufffd" in only_recovery(world).status.message
+
+
 def test_a_hold_that_ends_by_its_time_needs_nobody_to_start_the_gang() -> None:
     world = faulted()
     advanced(world, Phase.RESUMING)

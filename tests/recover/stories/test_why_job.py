@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.text.printing import printable
 from detectors.wire.contract import Fault
 from recover.api import (
     Blame,
@@ -30,7 +31,7 @@ from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.recovery_words import PHASE_WORDS
 from recover.stories.why_job import why_job
-from recover.stories.words import FAULTS, ORIGINS, SOURCES, Tone, ago, duration, printable
+from recover.stories.words import FAULTS, ORIGINS, SOURCES, Tone, ago, duration
 from tests.recover.stories.why_cases import (
     FAULT_AT,
     LLM,
