@@ -18,10 +18,10 @@ from chaos.apiserver.client import Client
 from detectors.agent.publish import NODE_HEALTHS, content, patch_body
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
-from detectors.catalog.xid import XidCatalog
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.folds.core import AgentCore, Dirty
 from detectors.folds.status_size import bounded
+from detectors.rules import KernelRules
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import CoverageState, Device, NodeHealth, Source
@@ -204,11 +204,11 @@ class Agent:
 
 
 def _core(boot_id: str) -> AgentCore:
-    xids, log_errors, recipes = _catalogues()
-    return AgentCore(SETTINGS, boot_id=boot_id, xids=xids, log_errors=log_errors, recipes=recipes)
+    rules, log_errors, recipes = _catalogues()
+    return AgentCore(SETTINGS, boot_id=boot_id, kernel_rules=rules, log_errors=log_errors, recipes=recipes)
 
 
 @cache
-def _catalogues() -> tuple[XidCatalog, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
+def _catalogues() -> tuple[KernelRules, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
     """Read once for all the agents of all the runs."""
-    return XidCatalog.packaged(), packaged_log_errors(), packaged_signatures()
+    return KernelRules(), packaged_log_errors(), packaged_signatures()

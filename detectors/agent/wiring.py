@@ -17,11 +17,12 @@ import structlog
 
 from detectors.agent.publish import Publisher
 from detectors.agent.recipe_lines import RecipeLines
-from detectors.catalog.extra import Catalogues
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.folds.core import AgentCore, Dirty
 from detectors.folds.holders import HeldDevices
+from detectors.rules import KernelRules
+from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
@@ -36,7 +37,7 @@ from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus,
 from detectors.wire.fitting import fit
 from detectors.wire.sane import NotSaneError, demand_sane
 
-__all__ = ["AgentCore", "AgentOptions", "Dirty", "run"]
+__all__ = ["AgentCore", "AgentOptions", "Dirty", "core_of", "run"]
 
 _log = structlog.get_logger("agent")
 
@@ -58,16 +59,7 @@ class AgentOptions(msgspec.Struct, frozen=True):
 async def run(options: AgentOptions, stop: asyncio.Event) -> None:
     """Until `stop` is set. Raises `OSError` where the status port cannot be had."""
     metrics = Metrics()
-    catalogues = Catalogues.load(options.settings.catalogue)
-    for problem in catalogues.problems:
-        _log.error("catalogue: not used, the rest is", problem=problem)
-    core = AgentCore(
-        options.settings,
-        boot_id=_boot_id(options.host_root),
-        xids=catalogues.xids,
-        log_errors=catalogues.log_errors,
-        catalogue_problems=catalogues.problems,
-    )
+    core = core_of(options.settings, boot_id=_boot_id(options.host_root))
     async with KubeApi(options.credentials, user_agent="rekindle-agent") as api:
         agent = _Agent(options, core, metrics, api)
         async with serve(options.listen_host, options.listen_port, metrics, ready=lambda: agent.ready):
@@ -81,6 +73,20 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
             await agent.publisher.flush(_FLUSH_S)
+
+
+def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
+    """With the packaged rows of the catalogues, and a user's. Raises for a bad row of our own."""
+    catalogues = Catalogues.load(settings.catalogue)
+    for problem in catalogues.problems:
+        _log.error("catalogue: not used, the rest is", problem=problem)
+    return AgentCore(
+        settings,
+        boot_id=boot_id,
+        kernel_rules=KernelRules(catalogues.user),
+        log_errors=catalogues.log_errors,
+        catalogue_problems=catalogues.problems,
+    )
 
 
 class _Agent:

@@ -22,7 +22,7 @@ class CatalogError(Exception):
 
 
 def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
-    """All rows of a file of this package. Raises `BadValueError` at the first bad one: we ship none."""
+    """All rows of a file of this package, or at a path. Raises `BadValueError` at the first bad one."""
     text = resources.files("detectors.catalog").joinpath(name).read_text(encoding="utf-8")
     rows, bad = rows_of(tomllib.loads(text), table, row, file=name)
     if bad:

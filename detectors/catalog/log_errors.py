@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from detectors.catalog.load import packaged_rows
+from detectors.catalog.tables import Table
 
-__all__ = ["Implies", "LogErrorRow", "Traceback", "packaged_log_errors"]
+__all__ = ["LOG_ERRORS", "Implies", "LogErrorRow", "Traceback", "packaged_log_errors"]
 
 
 class Implies(StrEnum):
@@ -57,6 +57,9 @@ class LogErrorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return self.implies.propagated
 
 
+LOG_ERRORS = Table("log_error", LogErrorRow, "log_errors.toml")
+
+
 def packaged_log_errors(extra: Iterable[LogErrorRow] = ()) -> tuple[LogErrorRow, ...]:
     """The user's rows first: they name a line more closely. Raises `BadValueError` for a bad row of ours."""
-    return (*extra, *packaged_rows("log_errors.toml", "log_error", LogErrorRow))
+    return (*extra, *LOG_ERRORS.packaged())

@@ -11,9 +11,10 @@ from msgspec import Meta
 from detectors.catalog.load import packaged_rows
 from detectors.catalog.nvlink5 import NvLink5Table
 from detectors.catalog.nvlink_bits import NvLinkBits, packaged_nvlink_bits
+from detectors.catalog.tables import Table
 from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
-__all__ = ["RecoveryAction", "XidCatalog", "XidRow"]
+__all__ = ["XIDS", "RecoveryAction", "XidCatalog", "XidRow"]
 
 _FILE = "xid.toml"
 
@@ -36,6 +37,10 @@ class XidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     reason: str = ""
     """What was decided where sources disagree, and why."""
     source: str
+
+
+XIDS = Table("xid", XidRow, _FILE)
+"""The table that a user's file may extend."""
 
 
 class RecoveryAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,9 +74,10 @@ class XidCatalog:
     @staticmethod
     def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
         """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
-        rows = packaged_rows(_FILE, "xid", XidRow)
         actions = packaged_rows(_FILE, "recovery_action", RecoveryAction)
-        return XidCatalog([*rows, *extra], actions, NvLink5Table.packaged(), packaged_nvlink_bits())
+        return XidCatalog(
+            [*XIDS.packaged(), *extra], actions, NvLink5Table.packaged(), packaged_nvlink_bits()
+        )
 
     def __len__(self) -> int:
         return len(self._rows)

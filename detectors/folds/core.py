@@ -15,12 +15,11 @@ import msgspec
 from detectors import __version__, rules
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
-from detectors.catalog.xid import XidCatalog
 from detectors.folds.chain import Chain, Change
 from detectors.folds.holders import HeldDevices, Holders
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
-from detectors.rules import signatures
+from detectors.rules import KernelRules, signatures
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import AgentSettings
@@ -59,13 +58,13 @@ class AgentCore:
         settings: AgentSettings,
         *,
         boot_id: str,
-        xids: XidCatalog | None = None,
+        kernel_rules: KernelRules | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
     ) -> None:
         self._settings = settings
-        self._xids = xids or XidCatalog.packaged()
+        self._kernel_rules = kernel_rules or KernelRules()
         self._recipes = packaged_signatures() if recipes is None else recipes
         self._sought = signatures.signatures_of(self._recipes)
         self._catalogue_problems = fit(NodeHealthStatus, "catalogue_problems", list(catalogue_problems))
@@ -132,7 +131,7 @@ class AgentCore:
             self._coverage = {
                 entry.source: entry
                 for entry in status.coverage
-                if entry.source is Source.KMSG and entry.families == rules.FAMILIES
+                if entry.source is Source.KMSG and entry.families == rules.families()
             }
 
     def misplaced(self) -> None:
@@ -204,7 +203,7 @@ class AgentCore:
         why = fit(Coverage, "why", why)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
-            families = rules.FAMILIES if source is Source.KMSG else []
+            families = rules.families() if source is Source.KMSG else []
             self._coverage[source] = fitted(
                 Coverage, source=source, state=state, since=now, why=why, families=families
             )
@@ -213,10 +212,10 @@ class AgentCore:
     def kernel_line(self, line: KernelLine) -> bool:
         """True if it was an edge of a finding."""
         self._sequence = max(self._sequence, line.sequence)
-        draft = rules.read(line, self._host, self._xids)
+        draft = self._kernel_rules.read(line, self._host)
         if draft is None:
             anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
-            self.foreign_lines += rules.read(line, anywhere, self._xids) is not None
+            self.foreign_lines += self._kernel_rules.read(line, anywhere) is not None
             return False
         change = self._chain.add(draft, line)
         if change is not Change.NOTHING:

@@ -7,34 +7,49 @@ Touches: nothing: pure.
 
 from __future__ import annotations
 
-from detectors.catalog.xid import XidCatalog
+from typing import Any
+
+from detectors.catalog.tables import Table, UserRows
 from detectors.rules import driver, xid_lines
 from detectors.rules.base import Rule, is_packet
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.wire.contract import Family
 
-__all__ = ["FAMILIES", "RULES", "read", "wants"]
+__all__ = ["RULES", "KernelRules", "families", "tables", "wants"]
 
-RULES: tuple[Rule, ...] = (
-    Rule("xid", family=Family.GPU_XID, heads=xid_lines.HEADS, match=xid_lines.match),
-    Rule("driver", family=Family.GPU_XID, heads=driver.HEADS, match=driver.match),
+RULES: tuple[Rule[Any], ...] = (
+    xid_lines.RULE,
+    driver.RULE,
 )
+"""One line for each file that reads lines of the kernel log."""
 
-FAMILIES = [family for family in Family if any(rule.family is family for rule in RULES)]
-"""The families that the kernel log is read for, which follow from the registered rules."""
 
-_HEADS = tuple(head for rule in RULES for head in rule.heads)
+class KernelRules:
+    """The registered rules, each with its catalogue."""
+
+    def __init__(self, user: UserRows | None = None) -> None:
+        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own files."""
+        self._rules = [(rule, rule.catalog(user or UserRows())) for rule in RULES]
+
+    def read(self, line: KernelLine, host: HostFacts) -> Draft | None:
+        for rule, catalog in self._rules:
+            if line.text.startswith(rule.heads):
+                draft = rule.match(line, host, catalog)
+                if draft is not None and not is_packet(line.text):
+                    return draft
+        return None
 
 
 def wants(text: str) -> bool:
     """Whether any rule may read a line that begins so. Cheap: most kernel lines end here."""
-    return text.startswith(_HEADS)
+    return any(text.startswith(rule.heads) for rule in RULES)
 
 
-def read(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
-    for rule in RULES:
-        if line.text.startswith(rule.heads):
-            draft = rule.match(line, host, catalog)
-            if draft is not None and not is_packet(line.text):
-                return draft
-    return None
+def families() -> list[Family]:
+    """The families that the kernel log is read for, which follow from the registered rules."""
+    return [family for family in Family if any(rule.family is family for rule in RULES)]
+
+
+def tables() -> tuple[Table[Any], ...]:
+    """Those that a user's file may extend."""
+    return tuple(table for rule in RULES for table in rule.tables)

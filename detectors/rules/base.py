@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from detectors.catalog.xid import XidCatalog
+from detectors.catalog.tables import Table, UserRows
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.wire.contract import Family
 
 __all__ = ["ADDRESS", "Rule", "is_packet"]
+
+C = TypeVar("C")
 
 ADDRESS = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 """Of a PCI device, whole: `dddd:bb:dd`. Some drivers print more digits of the domain, and the function."""
@@ -25,13 +28,19 @@ ADDRESS = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-
 _PACKET = re.compile(r"IN=\S* OUT=\S* (?:.*? )??(?:\w*SRC=\S* \w*DST=|MAC=(?:[0-9a-f]{2}:){5}|MAC source = )")
 
 
-class Rule(msgspec.Struct, frozen=True):
+class Rule(msgspec.Struct, Generic[C], frozen=True):
+    """All that a family's file tells of itself; `RULES` registers it with one line."""
+
     name: str
     family: Family
     """The kind of faults that the rule reads. A kind that no rule reads is not covered."""
     heads: tuple[str, ...]
     """Literal beginnings of the lines that it reads. Escapes are undone only after a head matched."""
-    match: Callable[[KernelLine, HostFacts, XidCatalog], Draft | None]
+    match: Callable[[KernelLine, HostFacts, C], Draft | None]
+    catalog: Callable[[UserRows], C]
+    """What it judges a line by: the packaged rows, and those of a user."""
+    tables: tuple[Table[Any], ...] = ()
+    """Those of its catalogue that a user's file may extend."""
 
 
 def is_packet(text: str) -> bool:

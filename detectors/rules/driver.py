@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 
-from detectors.catalog.xid import XidCatalog
-from detectors.rules.base import ADDRESS
+from detectors.rules.base import ADDRESS, Rule
 from detectors.rules.facts import Draft, HostFacts, KernelLine
-from detectors.wire.contract import Fault, Origin, Remedy, Severity
+from detectors.wire.contract import Family, Fault, Origin, Remedy, Severity
 
-__all__ = ["HEADS", "match"]
+__all__ = ["RULE"]
 
 _SHORT = "NVRM: GPU "
 _LONG = "NVRM: The NVIDIA GPU "
-HEADS = (_SHORT, _LONG)
 
 _FALLEN = re.compile(
     rf"{_SHORT}(?:at )?(?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus\.?\s*(?:\n.*)?", re.DOTALL
@@ -24,7 +22,7 @@ _FALLEN_AT_PROBE = re.compile(
 )
 
 
-def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
+def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     """Reads `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.`, of older drivers
     `NVRM: GPU at 0000:91:00.0 has fallen off the bus.`, and the long form, which comes as one record of three
     lines with `NVRM:` before each, broken here or there. None for anything else.
@@ -46,3 +44,6 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
         remedy=Remedy.REBOOT_NODE,
         final=True,
     )
+
+
+RULE = Rule("driver", family=Family.GPU_XID, heads=(_SHORT, _LONG), match=match, catalog=lambda user: None)

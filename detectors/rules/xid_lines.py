@@ -16,15 +16,13 @@ import re
 import msgspec
 
 from detectors.catalog.nvlink5 import driver_major
-from detectors.catalog.xid import XidCatalog, XidRow
+from detectors.catalog.xid import XIDS, XidCatalog, XidRow
 from detectors.rules import nvlink
-from detectors.rules.base import ADDRESS
+from detectors.rules.base import ADDRESS, Rule
 from detectors.rules.facts import Draft, HostFacts, KernelLine
-from detectors.wire.contract import Origin, Remedy, Severity
+from detectors.wire.contract import Family, Origin, Remedy, Severity
 
-__all__ = ["HEADS", "XidLine", "match", "parse"]
-
-HEADS = ("NVRM: Xid (",)
+__all__ = ["RULE", "XidLine", "match", "parse"]
 
 _HEAD = re.compile(
     rf"NVRM: Xid \((?:PCI:)?{ADDRESS}(?: GPU-I:(?P<instance>[0-9]+))?(?: GPU-CI:[0-9]+)?\): "
@@ -166,3 +164,13 @@ def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:
     if wanted["drained"] == "Yes":
         return Remedy.DRAIN_AND_RESET
     return Remedy.RESET_DEVICE if wanted["at_once"] == "Yes" else remedy
+
+
+RULE = Rule(
+    "xid",
+    family=Family.GPU_XID,
+    heads=("NVRM: Xid (",),
+    match=match,
+    catalog=lambda user: XidCatalog.packaged(user.of(XIDS)),
+    tables=(XIDS,),
+)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from detectors.catalog.extra import Catalogues
 from detectors.commands.arguments import Parser
+from detectors.rules.catalogues import Catalogues
 from detectors.service.settings import Catalogue
 from detectors.validation.checks import CHECKS
 from detectors.validation.node_check import Node, Result

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from detectors import rules
-from detectors.catalog.extra import Catalogues
 from detectors.folds.chain import Chain
+from detectors.rules import KernelRules
+from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import HostFacts
 from detectors.service.settings import Catalogue
 from detectors.service.settings import Chain as ChainSettings
@@ -58,7 +58,7 @@ def run(node: Node) -> Result:
     host = HostFacts(devices=found.devices, driver_version=found.driver_version, addresses=addresses(root))
     path = root / "dev/kmsg"
     catalogues = Catalogues.load(Catalogue(extra=node.catalogue))
-    xids, unused = catalogues.xids, f"; {catalogues.told}" if catalogues.problems else ""
+    rules, unused = KernelRules(catalogues.user), f"; {catalogues.told}" if catalogues.problems else ""
     since, first, foreign = "since the boot", None, ""
     try:
         for record in _records(path):
@@ -70,7 +70,7 @@ def run(node: Node) -> Result:
             elif text.startswith(_RESET_HEAD):
                 foreign = f"; not the reset of this repair: {text}"
             elif (line := heard(record, _since_epoch)) is not None:
-                draft = rules.read(line, host, xids)
+                draft = rules.read(line, host)
                 if draft is not None:
                     chain.add(draft, line)
     except OSError as error:

@@ -21,7 +21,7 @@ import pytest
 from chaos.processes.children import Child
 from detectors.agent.publish import patch_body
 from detectors.client.kubeapi import ApiError, KubeApi
-from detectors.rules import FAMILIES
+from detectors.rules import families
 from detectors.wire.contract import (
     Coverage,
     CoverageState,
@@ -140,7 +140,7 @@ class RealStage:
                 source=source,
                 state=CoverageState.COVERED,
                 since=now(),
-                families=list(FAMILIES) if source is Source.KMSG else [],
+                families=families() if source is Source.KMSG else [],
             )
             for source in Source
         ]

@@ -1,16 +1,25 @@
-"""The page of the catalogue: what each Xid, each NVLink sub-code and each register bit means to Rekindle."""
+"""The pages of the catalogues: what each Xid, each NVLink sub-code and each register bit means to Rekindle,
+and the rows of the other families of faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
+
+from detectors import rules
 from detectors.catalog.load import packaged_rows
 from detectors.catalog.nvlink5 import NvLink5Table
 from detectors.catalog.nvlink_bits import packaged_nvlink_bits
-from detectors.catalog.xid import RecoveryAction, XidRow
+from detectors.catalog.tables import Table
+from detectors.catalog.xid import XIDS, RecoveryAction
+from detectors.rules import families
+from detectors.wire.contract import Family
+from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
 
-__all__ = ["catalogue_page"]
+__all__ = ["catalogue_page", "family_pages"]
 
 _HEAD = """\
 # NVIDIA Xid codes
@@ -66,7 +75,7 @@ def catalogue_page() -> str:
 
 
 def _codes() -> Iterator[str]:
-    for row in packaged_rows("xid.toml", "xid", XidRow):
+    for row in XIDS.packaged():
         decided = one_line(row.reason.partition("Decided: ")[2] or row.reason)
         yield (
             f"| {row.code} | {one_line(row.meaning)} | {row.fault} | {row.origin} | {row.severity} | "
@@ -91,3 +100,30 @@ def _bits() -> Iterator[str]:
     for row in packaged_nvlink_bits():
         bits = ", ".join(str(bit) for bit in row.bits)
         yield f"| {row.register} | {bits} | {one_line(row.meaning)} | {row.severity} |"
+
+
+def family_pages() -> dict[str, str]:
+    """File name -> page: each family whose rules have tables beside that of the Xids."""
+    found = {}
+    for family in families():
+        tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
+        if tables:
+            found[f"{family}.md"] = _family_page(family, tables)
+    return found
+
+
+def _family_page(family: Family, tables: list[Table[Any]]) -> str:
+    lines = [
+        f"# Faults of {FAMILIES[family]}",
+        "",
+        "Generated from `detectors/catalog/*.toml` by `make docs`. `settings.catalogue` of the chart adds",
+        f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
+    ]
+    for table in tables:
+        names = [field.encode_name for field in msgspec.structs.fields(table.row)]
+        lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+        lines += [
+            f"| {' | '.join(one_line(str(getattr(row, name))) for name in names)} |"
+            for row in table.packaged()
+        ]
+    return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ import recover.policy.settings
 import recover.runtime.telemetry
 from recover.api.reasons import reference
 from tools.docs import admission, chart
-from tools.docs.catalogue import catalogue_page
+from tools.docs.catalogue import catalogue_page, family_pages
 from tools.docs.dashboard import dashboard
 from tools.docs.first_errors import first_errors_page
 from tools.docs.frameworks import frameworks_page
@@ -68,6 +68,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "xid.md": catalogue_page(),
+        **{REFERENCE / name: page for name, page in family_pages().items()},
         REFERENCE / "frameworks.md": frameworks_page(),
         REFERENCE / "first-errors.md": first_errors_page(),
         CATALOGUE / "signatures.toml": signatures_file(),

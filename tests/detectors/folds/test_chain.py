@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors import rules
-from detectors.catalog.xid import XidCatalog
 from detectors.folds.chain import Chain, Change
+from detectors.rules import KernelRules
 from detectors.rules.facts import HostFacts, KernelLine
 from detectors.service.settings import Chain as ChainSettings
 from detectors.wire.contract import FINDINGS_MAX, Fault, Finding, Origin, Remedy, Severity
 
-XIDS = XidCatalog.packaged()
+RULES = KernelRules()
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 BOOT = "0f1e2d3c-0000-4000-8000-000000000000"
 
@@ -33,7 +32,7 @@ class Log:
             at=START + timedelta(seconds=at_s),
             text=f"NVRM: Xid (PCI:{device}): {text}",
         )
-        draft = rules.read(line, HostFacts(), XIDS)
+        draft = RULES.read(line, HostFacts())
         assert draft is not None
         return self.chain.add(draft, line)
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors import rules
-from detectors.catalog.xid import XidCatalog
 from detectors.folds.core import AgentCore
 from detectors.folds.status_size import STATUS_BYTES_MAX, bounded
+from detectors.rules import KernelRules
 from detectors.rules.facts import HostFacts, KernelLine
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import EVIDENCE_BYTES_MAX, FINDINGS_MAX, Device, Fault
@@ -125,7 +124,7 @@ def test_an_address_is_the_same_device_however_it_is_written(core: AgentCore, ad
 def test_lines_of_old_and_new_drivers_are_read(text: str, code: str, fault: Fault) -> None:
     line = KernelLine(sequence=1, at=NOW, text=text)
 
-    draft = rules.read(line, HostFacts(devices=DEVICES), XidCatalog.packaged())
+    draft = KernelRules().read(line, HostFacts(devices=DEVICES))
 
     assert draft is not None
     assert (draft.code, draft.fault, draft.subject.device) == (code, fault, "GPU-3b")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from detectors.catalog.extra import Catalogues
 from detectors.catalog.load import packaged_rows, rows_of
 from detectors.catalog.log_errors import packaged_log_errors
-from detectors.catalog.xid import XidCatalog, XidRow
+from detectors.catalog.xid import XIDS, XidCatalog, XidRow
+from detectors.rules.catalogues import Catalogues
 from detectors.rules.error_lines import TRIGGERS, compiled, row_in
 from detectors.service.settings import Catalogue
 from detectors.wire.contract import Fault, Origin, Remedy, Severity
@@ -135,6 +135,10 @@ def test_a_bad_row_is_named_with_file_row_field_value_and_what_was_expected(
     assert told in str(bad[0])
 
 
+def xid(catalogues: Catalogues, code: int) -> XidRow:
+    return XidCatalog.packaged(catalogues.user.of(XIDS)).row(code)
+
+
 GOOD = """
 [[xid]]
 code = 13
@@ -168,8 +172,8 @@ source = "ours"
 
     catalogues = Catalogues.load(Catalogue(extra=str(extra)))
 
-    assert catalogues.xids.row(13).mnemonic == "MINE"
-    assert catalogues.xids.row(31) == ROWS[31]
+    assert xid(catalogues, 13).mnemonic == "MINE"
+    assert xid(catalogues, 31) == ROWS[31]
     assert catalogues.log_errors[0].code == "log-ours"
     assert len(catalogues.problems) == 1
     assert "row 2 (code 31): field meaning: value (none): this field is required" in catalogues.problems[0]
@@ -204,7 +208,7 @@ def test_whatever_is_wrong_with_a_row_the_others_are_used_and_it_is_named(
 
     catalogues = Catalogues.load(Catalogue(extra=str(extra)))
 
-    assert catalogues.xids.row(13).mnemonic == "MINE"
+    assert xid(catalogues, 13).mnemonic == "MINE"
     (problem,) = catalogues.problems
     assert problem.startswith(f"{extra}: ")
     assert told in problem
@@ -222,7 +226,7 @@ def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Pat
 
     catalogues = Catalogues.load(Catalogue(extra=str(extra)))
 
-    assert catalogues.xids.row(79).final
+    assert xid(catalogues, 79).final
     assert len(catalogues.problems) == 1
     assert str(extra) in catalogues.problems[0]
     assert len(catalogues.problems[0]) < 500

@@ -11,25 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors import rules
 from detectors.catalog.nvlink5 import NvLink5Row, NvLink5Table, driver_major
 from detectors.catalog.nvlink_bits import packaged_nvlink_bits
-from detectors.catalog.xid import XidCatalog, XidRow
+from detectors.catalog.tables import UserRows
+from detectors.catalog.xid import XidRow
 from detectors.folds.core import AgentCore
+from detectors.rules import KernelRules
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.rules.nvlink import parse, registers
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity
 
 NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
-XIDS = XidCatalog.packaged()
+RULES = KernelRules()
 TABLE = NvLink5Table.packaged()
 SEVERITY = {"IGNORE": Severity.INFO, "RESET_GPU": Severity.FATAL, "XID_154_EVAL": Severity.PENDING}
 
 
-def draft(text: str, driver: str = "", xids: XidCatalog = XIDS) -> Draft:
+def draft(text: str, driver: str = "", rules: KernelRules = RULES) -> Draft:
     line = KernelLine(sequence=1, at=NOW, text=f"NVRM: Xid (PCI:0000:04:00): {text}")
-    found = rules.read(line, HostFacts(driver_version=driver), xids)
+    found = rules.read(line, HostFacts(driver_version=driver))
     assert found is not None
     return found
 
@@ -225,7 +226,7 @@ def test_a_users_own_row_for_the_code_is_taken_as_it_stands() -> None:
     )
     text = "145, RLW_RSPCOL Nonfatal XC0 i0 Link 00 (0x00000005 0x00000001 0x0)"
 
-    found = draft(text, xids=XidCatalog.packaged([mine]))
+    found = draft(text, rules=KernelRules(UserRows({"xid": [mine]})))
 
     assert (found.fault, found.severity) == (Fault.DEVICE_RESET, Severity.FATAL)
 

@@ -10,20 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors import rules
-from detectors.catalog.xid import XidCatalog
+from detectors.rules import KernelRules
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.rules.xid_lines import XidLine, parse
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity
 
-XIDS = XidCatalog.packaged()
+RULES = KernelRules()
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 HOST = HostFacts(boot_id="b", devices=(Device(uuid="GPU-38", pci="00000000:38:00.0"),))
 
 
 def read(text: str) -> Draft | None:
-    return rules.read(KernelLine(sequence=1, at=NOW, text=text), HOST, XIDS)
+    return RULES.read(KernelLine(sequence=1, at=NOW, text=text), HOST)
 
 
 def draft(text: str) -> Draft:

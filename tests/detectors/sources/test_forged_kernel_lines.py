@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors import rules
-from detectors.catalog.xid import XidCatalog
 from detectors.folds.core import AgentCore
+from detectors.rules import KernelRules
 from detectors.rules.facts import Draft, HostFacts, KernelLine, addresses_of
 from detectors.service.settings import AgentSettings
 from detectors.sources.inventory import addresses
@@ -25,7 +24,7 @@ from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, Severity
 from tests.detectors.sources.tenant_words import COMM_BYTES_MAX, FIREWALL_TEXTS, NAMED_TEXTS, escaped
 
-XIDS = XidCatalog.packaged()
+RULES = KernelRules()
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 DEVICE = Device(uuid="GPU-3b", pci="00000000:3b:00.0")
 DRIVERS_LINES = (
@@ -88,7 +87,7 @@ def read(text: bytes, *, prio: int = 3, devices: tuple[Device, ...] = (DEVICE,))
     assert record is not None
     line = heard(record, lambda usec: NOW)
     host = HostFacts(devices=devices, addresses=addresses_of(devices))
-    return None if line is None else rules.read(line, host, XIDS)
+    return None if line is None else RULES.read(line, host)
 
 
 @pytest.mark.parametrize("line", DRIVERS_LINES)

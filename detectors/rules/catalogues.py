@@ -1,0 +1,41 @@
+"""What a user's file adds to the catalogues of one run: rows of each rule's tables, and errors of logs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from detectors.catalog.load import CatalogError
+from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
+from detectors.catalog.tables import UserRows, user_rows
+from detectors.rules import tables
+from detectors.service.settings import Catalogue
+
+__all__ = ["Catalogues"]
+
+
+class Catalogues(msgspec.Struct, frozen=True):
+    user: UserRows
+    """For the rules of the kernel log."""
+    log_errors: tuple[LogErrorRow, ...]
+    problems: tuple[str, ...] = ()
+    """What is wrong with the user's file; the rest of it is in use."""
+
+    @property
+    def told(self) -> str:
+        """For a message: what of the user's file is not used; empty where all of it is."""
+        if not self.problems:
+            return ""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"not used: {self.problems[0]}{more}"
+
+    @staticmethod
+    def load(settings: Catalogue) -> Catalogues:
+        """Never fails for the user's file. Raises for a bad row of our own."""
+        user = UserRows()
+        problems: tuple[str, ...] = ()
+        if settings.extra:
+            try:
+                user, problems = user_rows(settings.extra, (*tables(), LOG_ERRORS))
+            except CatalogError as error:
+                problems = (str(error),)
+        return Catalogues(user, packaged_log_errors(user.of(LOG_ERRORS)), problems)
