@@ -21,14 +21,7 @@ from recover.workloads.patches import reading_environment
 
 __all__ = ["KINDS", "Enabled", "enabled"]
 
-_TEMPLATES: dict[str, tuple[str, ...]] = {
-    "Job": ("spec", "template"),
-    "JobSet": ("spec", "replicatedJobs", "*", "template", "spec", "template"),
-    "PyTorchJob": ("spec", "pytorchReplicaSpecs", "*", "template"),
-    "PaddleJob": ("spec", "paddleReplicaSpecs", "*", "template"),
-}
-"""Where the pod templates of a kind stand; * is each one of a list or a mapping."""
-KINDS = tuple(w.resource.kind for w in WORKLOADS if w.resource.kind in _TEMPLATES)
+KINDS = tuple(workload.resource.kind for workload in WORKLOADS)
 
 
 class _Reference(msgspec.Struct):
@@ -61,7 +54,7 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     changed = copy.deepcopy(list(documents))
     jobs, notes = 0, []
     for document, where in objects(changed):
-        workload = _workload(document)
+        workload = workload_in(document)
         if workload is None:
             notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
             continue
@@ -70,15 +63,10 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
 
 
-def _workload(document: Any) -> Workload | None:
-    found = workload_in(document)
-    return found if found is not None and found.resource.kind in KINDS else None
-
-
 def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> None:
     """Changes the job. One whose name the API server makes cannot name its ConfigMap."""
     gang = gang_in(job, workload, file, where)
-    templates = list(_templates(job, gang.ref.kind, file, where))
+    templates = list(_templates(job, workload.pod_templates, file, where))
     metadata = job["metadata"]
     if opt_in(gang, None) is not OptIn.ENABLED:
         metadata["labels"] = {**(metadata.get("labels") or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
@@ -93,9 +81,9 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             spec["containers"] = reading_environment(listed, gang)
 
 
-def _templates(job: Any, kind: str, file: str, where: str) -> Iterator[dict[str, Any]]:
+def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:
     """The pod templates, each with containers."""
-    for field, template in _at(job, _TEMPLATES[kind], ""):
+    for field, template in _at(job, path, ""):
         spec = template.get("spec") if isinstance(template, dict) else None
         containers = spec.get("containers") if spec else None
         if not containers:

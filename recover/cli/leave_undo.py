@@ -17,9 +17,9 @@ from recover.k8s.kinds import NODES
 from recover.model import Gang, Node, Taint
 from recover.model.actions import Patch
 from recover.model.taints import as_written
-from recover.policy.commands import started_by
 from recover.stories.keys import WRITTEN_BY_US
 from recover.triage.spare_node import SPARE, spare_of
+from recover.workloads import started_by
 from recover.workloads.patches import environment_of, old_environment_of
 
 __all__ = ["Undo", "Unfinished", "environments", "under_way", "undo"]

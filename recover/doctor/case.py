@@ -16,25 +16,15 @@ import msgspec
 
 from detectors.wire.contract import NodeHealth
 from recover.api.recipe_spec import Recipe
-from recover.doctor.job_spec import Spec
 from recover.model import Gang, NamespaceView, Node, Pod
 from recover.model.modes import Mode, Modes
 from recover.policy.settings import Timing
+from recover.workloads.as_written import Hazard, PodTemplate, Severity, Written
 
 __all__ = ["Case", "Check", "Finding", "Part", "Place", "Severity"]
 
 
 C = TypeVar("C")
-
-
-class Severity(StrEnum):
-    """What comes of it at a fault; worst first."""
-
-    FAILS = "fails"
-    """The recovery fails or is not made, or work is lost."""
-    RISKS = "risks"
-    """It may fail, or costs time."""
-    ADVICE = "advice"
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -71,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One job and what could be read around it. What could not has its reason in `unread`."""
 
     gang: Gang
-    spec: Spec
+    spec: Written
     recipes: Mapping[str, Recipe]
     now: datetime
     timing: Timing = Timing()
@@ -98,6 +88,23 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, field: str, value: str = "") -> Place:
         return Place(self.called, field, value)
+
+    def found(self, hazard: Hazard) -> Finding:
+        """What the framework knows of a field of the job."""
+        return Finding(
+            name=hazard.name,
+            severity=hazard.severity,
+            what=hazard.what,
+            where=self.at(hazard.field, hazard.value),
+            means=hazard.means,
+            fix=hazard.fix,
+        )
+
+    @property
+    def templates(self) -> list[tuple[str, PodTemplate]]:
+        """Each pod template, and the field in which it stands."""
+        named = self.spec.templates().items()
+        return [(self.spec.template_field(name), template) for name, template in named]
 
     def set_annotation(self, name: str, value: str) -> str:
         """The line to write, or for a job that is there already the command."""

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from recover.doctor.case import Case, Finding, Severity
-from recover.doctor.job_spec import templates
 from recover.policy.consent import OptIn, opt_in
 from recover.workloads import workload_of
-from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.patches import environment_name, old_environment_of, reads_environment
 
 __all__ = ["own_variables", "read_by_ranks"]
@@ -20,10 +18,10 @@ _OURS = "REKINDLE_"
 
 
 def read_by_ranks(case: Case) -> Iterator[Finding]:
-    """Kubeflow's templates take the envFrom in the patch that starts them. Of the others the pods that run
+    """Some templates take the envFrom in the patch that starts them. Of the others the pods that run
     tell, and else whether the policy will add it."""
     gang = case.gang
-    if reads_environment(gang) or isinstance(workload_of(gang), KubeflowJob):
+    if reads_environment(gang) or workload_of(gang).start_brings_environment:
         return
     name = environment_name(gang)
     served = {name, old_environment_of(gang.ref)}
@@ -38,7 +36,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         severity=Severity.RISKS,
         what=f"its containers do not read the ConfigMap {'' if gang.ref.name else '<name>'}{name}"
         + (unless if unknown else ""),
-        where=case.at(f"{templates(case.spec)[0][0]}.spec.containers[].envFrom"),
+        where=case.at(f"{case.templates[0][0]}.spec.containers[].envFrom"),
         means="ranks do not learn where to resume, and no known issue is cured by a variable; "
         f"a {gang.ref.kind} takes no envFrom after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
@@ -48,7 +46,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
 
 def _pods_consent(case: Case) -> bool:
     """As the policy sees it: the pod template's own word, else the namespace's."""
-    for _, template in templates(case.spec):
+    for _, template in case.templates:
         told = msgspec.structs.replace(
             case.gang, labels=template.metadata.labels, annotations=template.metadata.annotations
         )
@@ -59,7 +57,7 @@ def _pods_consent(case: Case) -> bool:
 
 def own_variables(case: Case) -> Iterator[Finding]:
     """What a template sets itself wins over envFrom."""
-    for field, template in templates(case.spec):
+    for field, template in case.templates:
         for container in template.spec.containers:
             for variable in container.env:
                 if variable.name.startswith(_OURS):

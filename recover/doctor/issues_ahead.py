@@ -12,7 +12,6 @@ import msgspec
 from recover.api import Requirement
 from recover.api.recipe_spec import Clause, EnvIs, Hold, Match, Recipe, Test
 from recover.doctor.case import Case, Finding, Severity
-from recover.doctor.job_spec import template_field, templates
 from recover.model import Node
 from recover.model.containers import training
 from recover.recipes.gang_evidence import of_container
@@ -84,7 +83,7 @@ def on_nodes(case: Case) -> Iterator[Finding]:
 
 def _selected(case: Case) -> list[Requirement]:
     """What the node selectors of all its templates ask."""
-    selectors = [template.spec.node_selector.items() for _, template in templates(case.spec)]
+    selectors = [template.spec.node_selector.items() for _, template in case.templates]
     everywhere = set.intersection(*map(set, selectors)) if selectors else set()
     return [Requirement(key=name, operator="In", values=[value]) for name, value in sorted(everywhere)]
 
@@ -101,7 +100,7 @@ def _fitting(case: Case, recipe: Recipe, node: Node | None) -> tuple[Matched, st
             )
             answer = match(known, evidence)
             if isinstance(answer, Matched):
-                field = template_field(case.spec, role)
+                field = case.spec.template_field(role)
                 return answer, f"{field}.spec.containers[{container.get('name', '')}]"
     return None
 

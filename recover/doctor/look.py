@@ -16,7 +16,6 @@ from detectors.text.strict import BadValueError
 from detectors.wire.resource import Resource
 from recover.api.recipe_spec import Recipe
 from recover.doctor.case import Case, Part
-from recover.doctor.job_spec import Spec, spec_of
 from recover.k8s.kinds import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.kube.cluster import Cluster
 from recover.model import Gang, Pod, PodPhase, VolumeKind
@@ -29,6 +28,7 @@ from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, pods_of, read
 from recover.workloads import workload_of
+from recover.workloads.as_written import Written
 
 __all__ = ["look"]
 
@@ -116,11 +116,11 @@ def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
     return unread
 
 
-async def _spec(cluster: Cluster, gang: Gang) -> Spec:
+async def _spec(cluster: Cluster, gang: Gang) -> Written:
     """Raises NotFound, CannotTell."""
     try:
         raw = await cluster.get(gang.resource, gang.ref.name, gang.ref.namespace)
-        return spec_of(msgspec.json.decode(raw), workload_of(gang), str(gang.ref))
+        return workload_of(gang).written(msgspec.json.decode(raw), str(gang.ref), "")
     except ApiError as error:
         if error.not_found:
             raise NotFound(f"{gang.ref} has just been deleted") from error

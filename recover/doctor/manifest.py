@@ -8,7 +8,6 @@ from typing import Any
 
 from recover.api.recipe_spec import Recipe
 from recover.doctor.case import Case, Part
-from recover.doctor.job_spec import spec_of
 from recover.snapshot.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
 
 __all__ = ["cases"]
@@ -27,7 +26,7 @@ def cases(
             notes.append(f"{file}: {where}: {told(document)} is left out: {why_no_job(document)}")
             continue
         gang = gang_in(document, workload, file, where)
-        spec = spec_of(without_nulls(document), workload, file, where)
+        spec = workload.written(without_nulls(document), file, where)
         found.append(
             Case(
                 gang=gang,

@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recover.doctor.case import Case, Finding, Severity
-from recover.doctor.job_spec import JobSetSpec, templates
 from recover.recovery.context import allowed_s
 
 __all__ = ["gates", "grace", "tolerations"]
 
 
 def tolerations(case: Case) -> Iterator[Finding]:
-    """Kept off a bad node by affinity all the same, but where a JobSet makes Jobs after its start."""
-    late = isinstance(case.spec, JobSetSpec) and any(one.depends_on for one in case.spec.replicated_jobs)
-    for field, template in templates(case.spec):
+    """Kept off a bad node by affinity all the same, but where a framework makes pods after its start."""
+    late = case.spec.placed_late
+    for field, template in case.templates:
         if any(one.operator == "Exists" and not one.key for one in template.spec.tolerations):
             yield Finding(
                 name="tolerates-everything",
                 severity=Severity.RISKS if late else Severity.ADVICE,
                 what="its pods tolerate every taint, that of a bad node too",
                 where=case.at(f"{field}.spec.tolerations", "operator: Exists"),
-                means="Jobs that wait for others by dependsOn may be placed on a bad node"
-                if late
-                else "a restart keeps it off the node that failed it by affinity; off others it is not kept",
+                means=late
+                or "a restart keeps it off the node that failed it by affinity; off others it is not kept",
                 fix="tolerations: [{key: nvidia.com/gpu, operator: Exists}]: each taint by its key",
             )
 
 
 def grace(case: Case) -> Iterator[Finding]:
     within_s = allowed_s(case.gang, case.timing, case.timing.stop_deadline_s)
-    for field, template in templates(case.spec):
+    for field, template in case.templates:
         seconds = template.spec.termination_grace_period_seconds
         if seconds >= within_s:
             yield Finding(
@@ -45,7 +43,7 @@ def grace(case: Case) -> Iterator[Finding]:
 
 
 def gates(case: Case) -> Iterator[Finding]:
-    for field, template in templates(case.spec):
+    for field, template in case.templates:
         if template.spec.scheduling_gates:
             names = ", ".join(gate.name for gate in template.spec.scheduling_gates)
             yield Finding(

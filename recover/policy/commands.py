@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
-
-import msgspec
 
 from recover.api import GangRef
-from recover.k8s.kinds import PYTORCHJOBS
 from recover.model import Gang
 from recover.policy.consent import AUTO_RECOVERY, OptIn
 
@@ -18,7 +14,6 @@ __all__ = [
     "cordon",
     "enabled_by",
     "name_of",
-    "started_by",
     "target_of",
     "why",
     "why_node",
@@ -51,15 +46,6 @@ def annotate(ref: GangRef, name: str, value: str) -> str:
 
 def cordon(node: str) -> str:
     return f"kubectl cordon {node}"
-
-
-def started_by(ref: GangRef) -> str:
-    """Lifts the job's suspension."""
-    spec: dict[str, Any] = {"suspend": False}
-    if ref.api_version.startswith(f"{PYTORCHJOBS.group}/"):
-        spec = {"runPolicy": spec}
-    patch = msgspec.json.encode({"spec": spec}).decode()
-    return f"kubectl patch {target_of(ref)} --type merge -p '{patch}'"
 
 
 def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:

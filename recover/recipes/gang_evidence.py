@@ -17,6 +17,7 @@ from recover.diagnose.witnesses import told
 from recover.model import Gang, Node, World
 from recover.model.containers import TrainingContainer, read_container, requests_of, training
 from recover.recipes.match import Evidence, LogLine
+from recover.workloads import WORKLOADS
 
 __all__ = ["CUDA_RUNTIME", "VGPU_BASELINE", "evidences", "lines_of", "of_container"]
 
@@ -27,11 +28,11 @@ CUDA_RUNTIME = key("cuda-runtime")
 
 _OOM_KILLED = "oom-killed"
 _KINDS = {
-    "PaddleJob": Framework.PADDLE,
-    "PyTorchJob": Framework.PYTORCH,
+    **{workload.resource.kind: workload.framework for workload in WORKLOADS},
     "TFJob": Framework.TENSORFLOW,
     "JAXJob": Framework.JAX,
 }
+"""Also kinds that are only given advice."""
 _WORDS = (
     ("vllm", Framework.VLLM),
     ("paddle", Framework.PADDLE),

@@ -16,13 +16,14 @@ from recover.api import Act, ActionRecord, Incident, Recovery
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
 from recover.model import PodPhase
-from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, started_by, target_of
+from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, target_of
 from recover.policy.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
 from recover.policy.step_words import HANG_TIMEOUT
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.node_steps import acted_on_again, take_out
 from recover.stories.words import generic_step
+from recover.workloads import started_by
 
 __all__ = ["steps_for_job", "steps_for_recovery"]
 

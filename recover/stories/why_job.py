@@ -13,7 +13,7 @@ from detectors.text.printing import one_line
 from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
-from recover.policy.commands import enabled_by, name_of, started_by, target_of
+from recover.policy.commands import enabled_by, name_of, target_of
 from recover.policy.consent import OptIn
 from recover.stories.around import Around
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
@@ -23,6 +23,7 @@ from recover.stories.node_steps import steps_for_node
 from recover.stories.recovery_words import earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
 from recover.stories.words import Command, Line, Section, Story, Tone, explained
+from recover.workloads import started_by
 
 __all__ = ["Job", "why_job"]
 

@@ -19,9 +19,8 @@ from recover.k8s.kinds import RECOVERIES
 from recover.model import Gang, Mark, World
 from recover.model.actions import Action, ConfirmGone, Emit, Ensure
 from recover.model.left_stopped import TOLD, is_left_stopped, words
-from recover.policy.commands import started_by
 from recover.policy.consent import may_write
-from recover.workloads import workload_of
+from recover.workloads import started_by, workload_of
 from recover.workloads.patches import marked
 from recover.workloads.resume_variables import without_checkpoint
 

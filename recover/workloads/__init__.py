@@ -7,16 +7,27 @@ Touches: nothing: pure.
 
 from __future__ import annotations
 
+import msgspec
+
 from detectors.wire.resource import Resource
 from recover.api import GangRef
 from recover.model import Gang
+from recover.policy.commands import target_of
 from recover.workloads.base import Workload, outline_of
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
 
-__all__ = ["WORKLOADS", "Workload", "outline_of", "resource_if_known", "resource_of", "workload_of"]
+__all__ = [
+    "WORKLOADS",
+    "Workload",
+    "outline_of",
+    "resource_if_known",
+    "resource_of",
+    "started_by",
+    "workload_of",
+]
 
 WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
 
@@ -36,3 +47,14 @@ def resource_if_known(ref: GangRef) -> Resource | None:
 
 def workload_of(gang: Gang) -> Workload:
     return next(w for w in WORKLOADS if w.resource == gang.resource)
+
+
+def started_by(ref: GangRef) -> str:
+    """The command with which a person lifts the job's suspension. A kind that only another version of
+    Rekindle knows is taken for one like the others of its group."""
+    group = ref.api_version.partition("/")[0]
+    known = resource_if_known(ref)
+    like = [w for w in WORKLOADS if w.resource == known or (known is None and w.resource.group == group)]
+    spec = like[0].suspending(False) if like else {"suspend": False}
+    patch = msgspec.json.encode({"spec": spec}).decode()
+    return f"kubectl patch {target_of(ref)} --type merge -p '{patch}'"

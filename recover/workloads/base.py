@@ -14,24 +14,46 @@ import msgspec
 from detectors.wire.resource import Resource
 from detectors.wire.sane import sane
 from recover.api import GangRef
+from recover.api.recipe_spec import Framework
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodSpec
 from recover.model import Gang, Mark, Terminal
 from recover.model.actions import Patch
 from recover.model.job_views import template_of
 from recover.policy.consent import WORDS, may_recreate
+from recover.workloads.as_written import Written
 from recover.workloads.patches import mark_of
 
-__all__ = ["StopsAtOnce", "Workload", "gang_of", "outline_of"]
+__all__ = ["Operator", "StopsAtOnce", "Workload", "gang_of", "outline_of"]
 
 _OWN_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _WORD_CHARS_MAX = 256
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+_VERBS = ("get", "list", "watch", "create", "patch", "delete")
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """Whoever runs the jobs of a kind."""
+
+    name: str
+    deployment: str
+    """Its usual name."""
 
 
 class Workload(Protocol):
-    """One framework. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
+    """One framework, whose file answers all that the rest asks of it; a class that inherits from this one
+    takes the defaults. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
 
     resource: Resource
+    operator: Operator | None = None
+    """None: Kubernetes runs its jobs itself."""
+    framework: Framework | None = None
+    """What trains in its pods, where the kind alone tells that."""
+    patches_status: bool = False
+    """Its stop or start changes the job's status."""
+    makes_jobs: bool = False
+    """Its pods are those of batch/v1 Jobs that it makes."""
+    start_brings_environment: bool = False
+    """The patch that starts a gang may bring the source of its environment; else only a new object does."""
     delays_starts: bool
     """It keeps its Failed pods, counts them, and makes new ones the later for them."""
     reuses_names: bool
@@ -42,7 +64,27 @@ class Workload(Protocol):
     stops_at_once: bool
     """Nothing is `unfinished` after the patches of `stop`."""
 
+    @property
+    def pod_templates(self) -> tuple[str, ...]:
+        """The path to them in the job; * is each one of a list or a mapping."""
+        ...
+
+    @property
+    def rights(self) -> frozenset[tuple[str, str]]:
+        """What the controller must be granted: verb, and resource with subresource."""
+        of_status = [("patch", f"{self.resource.plural}/status")] if self.patches_status else []
+        return frozenset([*((verb, self.resource.plural) for verb in _VERBS), *of_status])
+
     def parse(self, raw: bytes) -> Gang: ...
+
+    def written(self, job: Mapping[str, Any], file: str, where: str) -> Written:
+        """What its people wrote, of a job that `parse` can read; `file` and `where` are for messages. Raises
+        detectors.text.strict.BadValueError."""
+        ...
+
+    def suspending(self, on: bool) -> dict[str, Any]:
+        """The part of the spec that says whether the job is suspended."""
+        return {"suspend": on}
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         """The uncounted way to end every pod; the first patch carries the mark."""

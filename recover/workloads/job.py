@@ -9,19 +9,22 @@ be changed while it is suspended, env may not. (Kubernetes 1.36.3, measured.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from detectors.text.strict import convert
 from detectors.wire.sane import sane
 from recover.k8s.kinds import JOBS, JOBSETS
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark
 from recover.model.actions import Patch
 from recover.model.job_views import queue_words, terminal_of
-from recover.workloads.base import StopsAtOnce, gang_of
+from recover.workloads.as_written import Camel, Hazard, Limit, Severity
+from recover.workloads.as_written import PodTemplate as WrittenTemplate
+from recover.workloads.base import StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
     avoiding,
     changes_affinity,
@@ -31,13 +34,16 @@ from recover.workloads.patches import (
     reading_environment,
 )
 
-__all__ = ["Job"]
+__all__ = ["Job", "WrittenJob"]
 
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 """On a Job that a JobSet has made: the JobSet's number of restarts at that time."""
 _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
+_CRASHES = (1, 134, 137, 139)
+"""How a training ends whose GPU, memory or program has failed: by an exception, SIGABRT, SIGKILL, SIGSEGV."""
+_MADE_ANEW = "a Job that has failed for good cannot be started again"
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
@@ -83,8 +89,59 @@ def _done(job: _Job) -> str:
     return f"{status.succeeded} of {spec.ranks}" if status.succeeded else ""
 
 
-class Job(StopsAtOnce):
+class _ExitCodes(Camel, frozen=True):
+    operator: str = "In"
+    values: list[int] = []
+
+
+class FailureRule(Camel, frozen=True):
+    action: str = ""
+    on_exit_codes: _ExitCodes | None = None
+
+
+class _PodFailurePolicy(Camel, frozen=True):
+    rules: list[FailureRule] = []
+
+
+class WrittenJob(Camel, frozen=True):
+    """Of a Job, and of each Job that a JobSet makes."""
+
+    backoff_limit: int = 6
+    backoff_limit_per_index: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    pod_failure_policy: _PodFailurePolicy = _PodFailurePolicy()
+    template: WrittenTemplate = WrittenTemplate()
+
+    placed_late: ClassVar[str] = ""
+
+    def templates(self) -> Mapping[str, WrittenTemplate]:
+        return {"": self.template}
+
+    def template_field(self, name: str) -> str:
+        return "spec.template"
+
+    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+        yield from _retries(self, failures, recreate)
+        for number, rule in enumerate(self.pod_failure_policy.rules):
+            if rule.action in ("FailJob", "FailIndex"):
+                yield _rule(number, rule, recreate)
+
+    def deadlines(self) -> Sequence[Limit]:
+        return [Limit("spec.activeDeadlineSeconds", self.active_deadline_seconds)]
+
+    def removal(self) -> Limit:
+        return Limit("spec.ttlSecondsAfterFinished", self.ttl_seconds_after_finished)
+
+
+class _WrittenObject(Camel, frozen=True):
+    spec: WrittenJob = WrittenJob()
+
+
+class Job(StopsAtOnce, Workload):
     resource = JOBS
+    pod_templates = ("spec", "template")
+    patches_status = True
     delays_starts = True
     reuses_names = False
     pod_label = "batch.kubernetes.io/job-name"
@@ -118,8 +175,11 @@ class Job(StopsAtOnce):
         restarts = int(attempt) if attempt.isdecimal() else 0
         return msgspec.structs.replace(gang, part_of=owner.uid, restarts=restarts)
 
+    def written(self, job: Mapping[str, Any], file: str, where: str) -> WrittenJob:
+        return convert(job, _WrittenObject, file=file, where=where).spec
+
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        return [gang_patch(gang, "stop-gang", {"suspend": True}, mark)]
+        return [gang_patch(gang, "stop-gang", self.suspending(True), mark)]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         """Before Kubernetes 1.36 only a Job that was never started takes another affinity. So that it was is
@@ -173,4 +233,59 @@ def _without_its_start(gang: Gang) -> Patch:
         version=gang.version,
         subresource="status",
         body={"status": {"startTime": None}},
+    )
+
+
+def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
+    per_index = job.backoff_limit_per_index
+    if per_index is not None:
+        if per_index == 0:
+            yield Hazard(
+                name="no-retry",
+                severity=Severity.FAILS,
+                what="the first failed pod of an index ends that index for good",
+                field="spec.backoffLimitPerIndex",
+                value="0",
+                means="a rank that has ended is never made again, so the gang stays stopped",
+                fix=recreate,
+            )
+    elif failures >= job.backoff_limit:
+        counted = f" ({failures} failed pods are counted)" if failures else ""
+        yield Hazard(
+            name="no-retry",
+            severity=Severity.FAILS,
+            what=f"the next failed pod ends the Job for good{counted}",
+            field="spec.backoffLimit",
+            value=str(job.backoff_limit),
+            means=_MADE_ANEW,
+            fix=f"{recreate}; or spec.backoffLimit: {job.backoff_limit + 6}",
+        )
+    else:
+        yield Hazard(
+            name="retries-counted",
+            severity=Severity.ADVICE,
+            what=f"each failed pod counts against backoffLimit {job.backoff_limit} for ever",
+            field="spec.backoffLimit",
+            value=str(job.backoff_limit),
+            means="after each the Job waits longer before it makes new pods (10 s, 20 s, ... 10 min), and "
+            "after the last it has failed for good",
+            fix=recreate,
+        )
+
+
+def _rule(number: int, rule: FailureRule, recreate: str) -> Hazard:
+    codes = rule.on_exit_codes
+    said, crash = "on a condition of the pod", True
+    if codes is not None:
+        listed = ", ".join(map(str, codes.values))
+        said = f"on exit codes {listed}" if codes.operator == "In" else f"on exit codes other than {listed}"
+        crash = any((code in codes.values) == (codes.operator == "In") for code in _CRASHES)
+    return Hazard(
+        name="pod-failure-policy",
+        severity=Severity.FAILS if crash else Severity.ADVICE,
+        what=f"{rule.action} {said}",
+        field=f"spec.podFailurePolicy.rules[{number}].action",
+        value=rule.action,
+        means="such an end is final at once, whatever its cause; " + _MADE_ANEW,
+        fix=f"{recreate}; or without that rule",
     )

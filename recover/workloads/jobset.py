@@ -15,11 +15,12 @@ a node's pods away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from detectors.text.strict import convert
 from recover.api import Requirement
 from recover.k8s.bodies import builtins, merged
 from recover.k8s.kinds import JOBS, JOBSETS
@@ -27,7 +28,10 @@ from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Terminal
 from recover.model.actions import Patch
 from recover.model.job_views import queue_words, terminal_of
-from recover.workloads.base import gang_of
+from recover.workloads.as_written import Camel, Hazard, Limit, Severity
+from recover.workloads.as_written import PodTemplate as WrittenTemplate
+from recover.workloads.base import Operator, Workload, gang_of
+from recover.workloads.job import WrittenJob
 from recover.workloads.patches import (
     avoiding,
     changes_affinity,
@@ -82,8 +86,90 @@ class _JobSet(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class JobSet:
+class _WrittenTemplate(Camel, frozen=True):
+    spec: WrittenJob = WrittenJob()
+
+
+class _WrittenReplicatedJob(Camel, frozen=True):
+    name: str = ""
+    template: _WrittenTemplate = _WrittenTemplate()
+    depends_on: list[Any] = []
+
+
+class _WrittenRule(Camel, frozen=True):
+    action: str = ""
+
+
+class _WrittenPolicy(Camel, frozen=True):
+    max_restarts: int = 0
+    rules: list[_WrittenRule] = []
+
+
+class _WrittenJobSet(Camel, frozen=True):
+    replicated_jobs: list[_WrittenReplicatedJob] = []
+    failure_policy: _WrittenPolicy | None = None
+    ttl_seconds_after_finished: int | None = None
+
+    @property
+    def placed_late(self) -> str:
+        if not any(one.depends_on for one in self.replicated_jobs):
+            return ""
+        return "Jobs that wait for others by dependsOn may be placed on a bad node"
+
+    def templates(self) -> Mapping[str, WrittenTemplate]:
+        return {one.name: one.template.spec.template for one in self.replicated_jobs}
+
+    def template_field(self, name: str) -> str:
+        return f"spec.replicatedJobs[{name}].template.spec.template"
+
+    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+        """Its restarts are set off by us and counted nowhere, if the stop comes before JobSet acts."""
+        policy = self.failure_policy
+        final = (
+            policy is None or policy.max_restarts == 0 or any(r.action == "FailJobSet" for r in policy.rules)
+        )
+        brittle = [
+            one.name
+            for one in self.replicated_jobs
+            if one.template.spec.backoff_limit == 0
+            or any(rule.action == "FailJob" for rule in one.template.spec.pod_failure_policy.rules)
+        ]
+        if final and brittle:
+            yield Hazard(
+                name="no-retry",
+                severity=Severity.RISKS,
+                what=f"the first failed pod of {', '.join(brittle)} fails its Job, "
+                "and that the JobSet for good",
+                field="spec.failurePolicy.maxRestarts",
+                value=str(policy.max_restarts) if policy else "",
+                means="only a stop within 1.2 s saves it, and there is none while the controller starts",
+                fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
+                + recreate,
+            )
+
+    def deadlines(self) -> Sequence[Limit]:
+        return [
+            Limit(
+                f"spec.replicatedJobs[{one.name}].template.spec.activeDeadlineSeconds",
+                one.template.spec.active_deadline_seconds,
+            )
+            for one in self.replicated_jobs
+        ]
+
+    def removal(self) -> Limit:
+        return Limit("spec.ttlSecondsAfterFinished", self.ttl_seconds_after_finished)
+
+
+class _WrittenObject(Camel, frozen=True):
+    spec: _WrittenJobSet = _WrittenJobSet()
+
+
+class JobSet(Workload):
     resource = JOBSETS
+    operator = Operator("JobSet", "jobset-controller-manager")
+    pod_templates = ("spec", "replicatedJobs", "*", "template", "spec", "template")
+    patches_status = True
+    makes_jobs = True
     delays_starts = False
     reuses_names = False
     pod_label = "jobset.sigs.k8s.io/jobset-name"
@@ -114,9 +200,12 @@ class JobSet:
             restarts=jobset.status.restarts,
         )
 
+    def written(self, job: Mapping[str, Any], file: str, where: str) -> _WrittenJobSet:
+        return convert(job, _WrittenObject, file=file, where=where).spec
+
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         aimed = msgspec.structs.replace(mark, restarts=gang.restarts + 1)
-        return [gang_patch(gang, "stop-gang", {"suspend": True}, aimed)]
+        return [gang_patch(gang, "stop-gang", self.suspending(True), aimed)]
 
     def unfinished(self, gang: Gang) -> list[Patch]:
         """The number that the mark names, once: JobSet may have reached it by itself meanwhile."""

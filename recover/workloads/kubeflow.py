@@ -16,17 +16,20 @@ once it has been measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from detectors.text.strict import convert
 from detectors.wire.resource import Resource
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Template
 from recover.model.actions import Patch
 from recover.model.job_views import terminal_of
-from recover.workloads.base import StopsAtOnce, gang_of
+from recover.workloads.as_written import Camel, Hazard, Limit, Severity
+from recover.workloads.as_written import PodTemplate as WrittenTemplate
+from recover.workloads.base import Operator, StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
     avoiding,
     changes_affinity,
@@ -39,6 +42,8 @@ from recover.workloads.patches import (
 __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 
 _OWN_CONTROLLER = "kubeflow.org/training-operator"
+_FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
+"""By restart policy of a role."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -77,7 +82,70 @@ class KubeflowObject(msgspec.Struct, Generic[Spec], frozen=True):
     status: Status = Status()
 
 
-class KubeflowJob(StopsAtOnce):
+class _WrittenPolicy(Camel, frozen=True):
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+
+
+class _WrittenReplica(Camel, frozen=True):
+    restart_policy: str = "OnFailure"
+    """The operator's default for PyTorchJob and PaddleJob."""
+    template: WrittenTemplate = WrittenTemplate()
+
+
+class _WrittenObject(Camel, frozen=True):
+    spec: dict[str, Any] = {}
+
+
+class _WrittenJob(Camel, frozen=True):
+    field: str
+    """What the kind calls its replicas."""
+    replicas: dict[str, _WrittenReplica]
+    run_policy: _WrittenPolicy = _WrittenPolicy()
+
+    placed_late: ClassVar[str] = ""
+
+    def templates(self) -> Mapping[str, WrittenTemplate]:
+        return {role: one.template for role, one in self.replicas.items()}
+
+    def template_field(self, name: str) -> str:
+        return f"spec.{self.field}.{name}.template"
+
+    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+        for role, replica in self.replicas.items():
+            what = _FAILS_FOR_GOOD.get(replica.restart_policy)
+            if what is not None:
+                field = f"spec.{self.field}.{role}.restartPolicy"
+                yield Hazard(
+                    name="no-retry",
+                    severity=Severity.FAILS,
+                    what=f"{what} ends the job for good",
+                    field=field,
+                    value=replica.restart_policy,
+                    means="it is saved only by a stop in the same moment: 0.3 s later it was too late each "
+                    "time",
+                    fix=f"{field}: OnFailure; or {recreate}",
+                )
+        if self.run_policy.backoff_limit == 0:
+            yield Hazard(
+                name="no-retry",
+                severity=Severity.RISKS,
+                what="the operator counts a failed pod against backoffLimit 0",
+                field="spec.runPolicy.backoffLimit",
+                value="0",
+                means="the first failed rank may end the job for good",
+                fix=f"spec.runPolicy.backoffLimit: 100; or {recreate}",
+            )
+
+    def deadlines(self) -> Sequence[Limit]:
+        return [Limit("spec.runPolicy.activeDeadlineSeconds", self.run_policy.active_deadline_seconds)]
+
+    def removal(self) -> Limit:
+        return Limit("spec.runPolicy.ttlSecondsAfterFinished", self.run_policy.ttl_seconds_after_finished)
+
+
+class KubeflowJob(StopsAtOnce, Workload):
     """A kind says its resource, what its field of replicas is called, and what reads it."""
 
     resource: Resource
@@ -86,6 +154,27 @@ class KubeflowJob(StopsAtOnce):
     delays_starts = False
     reuses_names = True
     pod_label = "training.kubeflow.org/job-name"
+    operator = Operator("training-operator", "training-operator")
+    start_brings_environment = True
+
+    @property
+    def pod_templates(self) -> tuple[str, ...]:
+        return ("spec", self.replica_specs, "*", "template")
+
+    def suspending(self, on: bool) -> dict[str, Any]:
+        return {"runPolicy": {"suspend": on}}
+
+    def written(self, job: Mapping[str, Any], file: str, where: str) -> _WrittenJob:
+        spec, field = convert(job, _WrittenObject, file=file, where=where).spec, self.replica_specs
+        replicas = {
+            role: convert(
+                replica, _WrittenReplica, file=file, where=f"{where}: spec.{field}.{role}".lstrip(": ")
+            )
+            for role, replica in spec.get(field, {}).items()
+        }
+        at = f"{where}: spec.runPolicy".lstrip(": ")
+        policy = convert(spec.get("runPolicy", {}), _WrittenPolicy, file=file, where=at)
+        return _WrittenJob(field=field, replicas=replicas, run_policy=policy)
 
     def parse(self, raw: bytes) -> Gang:
         job: KubeflowObject[KubeflowSpec] = self.decoder.decode(raw)
@@ -105,14 +194,14 @@ class KubeflowJob(StopsAtOnce):
         return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other, may_lack=may_lack)
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        return [gang_patch(gang, "stop-gang", {"runPolicy": {"suspend": True}}, mark)]
+        return [gang_patch(gang, "stop-gang", self.suspending(True), mark)]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         changes = {
             role: {"template": {"spec": _changed(template, gang, mark)}}
             for role, template in gang.templates.items()
         }
-        spec = {"runPolicy": {"suspend": False}, self.replica_specs: changes}
+        spec = {**self.suspending(False), self.replica_specs: changes}
         return [gang_patch(gang, "start-gang", spec, mark)]
 
     def lift(self, gang: Gang) -> list[Patch]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
+from recover.api.recipe_spec import Framework
 from recover.k8s.kinds import PADDLEJOBS
 from recover.workloads.kubeflow import KubeflowJob, KubeflowObject, KubeflowSpec, Replica
 
@@ -27,5 +28,6 @@ class _Spec(KubeflowSpec, frozen=True, kw_only=True):
 
 class PaddleJob(KubeflowJob):
     resource = PADDLEJOBS
+    framework = Framework.PADDLE
     replica_specs = _REPLICAS
     decoder = msgspec.json.Decoder(KubeflowObject[_Spec])

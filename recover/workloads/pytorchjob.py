@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from recover.api.recipe_spec import Framework
 from recover.k8s.kinds import PYTORCHJOBS
 from recover.workloads.kubeflow import KubeflowJob, KubeflowObject, KubeflowSpec, Replica
 
@@ -18,5 +19,6 @@ class _Spec(KubeflowSpec, frozen=True, kw_only=True):
 
 class PyTorchJob(KubeflowJob):
     resource = PYTORCHJOBS
+    framework = Framework.PYTORCH
     replica_specs = _REPLICAS
     decoder = msgspec.json.Decoder(KubeflowObject[_Spec])

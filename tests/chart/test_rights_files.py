@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from detectors.wire.contract import key
-from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
 from recover.policy.settings import Images
 from recover.recovery.scan_place import MOUNTABLE
 from recover.recovery.scan_spec import CONTAINER, PROGRAM, VOLUME
 from recover.stories.keys import WRITTEN_BY_US
-from recover.workloads import WORKLOADS
+from recover.workloads import WORKLOADS, Workload
+from tests.rights import demanded, granted_over, unknown_to_policies
 
 FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
 ACCOUNTS = {"rekindle-agent", "rekindle-controller"}
@@ -61,11 +61,18 @@ def test_the_controller_patches_and_never_replaces_and_of_namespaces_it_only_kee
     assert namespaces == [["list", "watch"]]
 
 
-@pytest.mark.parametrize("kind", [w.resource for w in WORKLOADS], ids=lambda r: r.kind)
-def test_the_controller_may_do_to_every_kind_that_it_recovers_what_a_recovery_does(kind: Resource) -> None:
-    verbs = [r["verbs"] for _, r in rules() if kind.group in r["apiGroups"] and kind.plural in r["resources"]]
+def test_the_controller_may_do_to_every_kind_what_the_file_of_its_framework_demands() -> None:
+    assert demanded(WORKLOADS) == set(), "the ClusterRole rekindle-controller lacks them"
 
-    assert verbs == [["get", "list", "watch", "create", "patch", "delete"]]
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
+def test_the_controller_may_do_nothing_more_to_a_kind(workload: Workload) -> None:
+    assert granted_over(workload) == workload.rights
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
+def test_the_policies_name_every_kind(workload: Workload) -> None:
+    assert unknown_to_policies(workload) == []
 
 
 def test_the_agent_has_one_right() -> None:

@@ -45,8 +45,9 @@ from recover.runtime.mode_keeper import STATE
 from recover.snapshot.read import CannotTell
 from recover.stories.words import some
 from recover.workloads import WORKLOADS
+from recover.workloads.base import Operator
 
-__all__ = ["NotInstalled", "look"]
+__all__ = ["FRAMEWORKS", "NotInstalled", "look"]
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
@@ -54,12 +55,11 @@ _NETWORK = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy
 _SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 _OURS = "app.kubernetes.io/name=rekindle"
 _API_SERVERS = "kubernetes.io/service-name=kubernetes"
-_CONTROLLERS = {
-    "jobset.x-k8s.io": ("JobSet", "jobset-controller-manager"),
-    "kubeflow.org": ("training-operator", "training-operator"),
-    "kueue.x-k8s.io": ("Kueue", "kueue-controller-manager"),
+FRAMEWORKS = {
+    **{w.resource.group: w.operator for w in WORKLOADS if w.operator is not None},
+    "kueue.x-k8s.io": Operator("Kueue", "kueue-controller-manager"),
 }
-"""Of each group that others serve: what to call it, and the usual name of its controller's Deployment."""
+"""Of each group that others serve: who runs its jobs."""
 
 
 class NotInstalled(Exception):
@@ -145,7 +145,7 @@ class _Resources(msgspec.Struct):
 async def _kinds(reader: Reader) -> dict[str, ApiKinds]:
     """Of our group and of those that others serve; one that is not served is left out."""
     found = {}
-    for group in (GROUP, *_CONTROLLERS):
+    for group in (GROUP, *FRAMEWORKS):
         told = await reader.answer(f"/apis/{group}", _Group)
         if told is not None:
             ours = await reader.answer(f"/apis/{GROUP}/{VERSION}", _Resources) if group == GROUP else None
@@ -261,10 +261,10 @@ class _Deployments(msgspec.Struct):
 async def _others(reader: Reader, kinds: Mapping[str, ApiKinds]) -> dict[str, str]:
     """Of each framework that is served: the image of its controller; empty where that is not known."""
     found = {}
-    for group, (name, deployment) in _CONTROLLERS.items():
+    for group, operator in FRAMEWORKS.items():
         if group in kinds:
-            asked = {"fieldSelector": f"metadata.name={deployment}"}
+            asked = {"fieldSelector": f"metadata.name={operator.deployment}"}
             answer = await reader.answer(_DEPLOYMENTS.path(), _Deployments, params=asked)
             images = [one.image for one in answer.items] if answer is not None else []
-            found[name] = images[0] if images else ""
+            found[operator.name] = images[0] if images else ""
     return found

@@ -102,7 +102,7 @@ def _controllers(seen: Installation) -> str:
 def _frameworks(seen: Installation) -> Iterator[str]:
     """Those whose jobs can be restarted here, and who else decides when jobs run."""
     groups = {workload.resource.group for workload in WORKLOADS} & seen.kinds.keys()
-    kinds = [w.resource.kind for w in WORKLOADS if w.resource.group in groups or w.resource.group == "batch"]
+    kinds = [w.resource.kind for w in WORKLOADS if w.resource.group in groups or w.operator is None]
     yield from sorted(kinds)
     yield from (f"{name} ({image or 'of unknown version'})" for name, image in sorted(seen.others.items()))
 

@@ -11,7 +11,6 @@ import pytest
 from detectors.text.strict import BadValueError
 from recover.doctor.case import Part, Severity
 from recover.doctor.checks import CHECKS
-from recover.doctor.job_spec import templates
 from recover.doctor.manifest import cases
 from recover.doctor.report import examined, story
 from tests.recover.doctor.doctor_cases import (
@@ -266,7 +265,7 @@ def test_the_worst_comes_first() -> None:
 
 def test_the_templates_of_a_spec_are_those_of_the_gang() -> None:
     """Their fields are told by the gang's names of them."""
-    shown = {kind: [field for field, _ in templates(case(kind).spec)] for kind in MANIFESTS}
+    shown = {kind: [field for field, _ in case(kind).templates] for kind in MANIFESTS}
 
     assert shown == {
         "job": ["spec.template"],

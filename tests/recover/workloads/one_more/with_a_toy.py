@@ -1,0 +1,132 @@
+"""What Rekindle does with one more framework: test_one_more_workload.py runs this with the toy registered."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from recover.api import Phase
+from recover.cli.enable_manifest import KINDS, enabled
+from recover.doctor.case import Case
+from recover.doctor.installation.inspect import FRAMEWORKS
+from recover.doctor.manifest import cases
+from recover.doctor.report import examined
+from recover.model import Gang
+from recover.model.actions import Patch
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.recipes.gang_evidence import of_container
+from recover.recipes.load import built_in
+from recover.recipes.match import Evidence
+from recover.runtime.observe import Observer
+from recover.snapshot.manifests import workload_in
+from recover.workloads import WORKLOADS, resource_of, started_by
+from tests.acting import advanced, look, recovering
+from tests.builders import NOW, cluster
+from tests.recover.scripted import Scripted
+from tests.recover.workloads.one_more.toy_workload import ToyJob
+from tests.rights import demanded, unknown_to_policies
+from tools.docs.admission import policies
+
+TOY: dict[str, Any] = {
+    "apiVersion": "toys.example/v1",
+    "kind": "ToyJob",
+    "metadata": {
+        "name": "llm",
+        "namespace": "ml",
+        "uid": "llm-uid",
+        "resourceVersion": "10",
+        "creationTimestamp": "2026-11-21T10:00:00Z",
+        "labels": {"rekindle.dev/auto-recovery": "enabled"},
+    },
+    "spec": {"copies": 4, "pod": {"spec": {"containers": [{"name": "train"}]}}},
+}
+
+
+def gang() -> Gang:
+    return ToyJob().parse(msgspec.json.encode(TOY))
+
+
+def case(**spec: Any) -> Case:
+    document = copy.deepcopy(TOY)
+    document["spec"] |= spec
+    ((found,), _) = cases([document], "toy.yaml", built_in(), NOW)
+    return found
+
+
+def test_it_is_found() -> None:
+    observer = Observer(Scripted(), Settings(), lambda: None)
+    observer.absorb(ToyJob.resource, msgspec.json.encode(TOY))
+
+    (seen,) = observer.world(Modes(begun(Mode.RECOVER, NOW))).gangs.values()
+
+    assert (seen.ref, seen.size) == (gang().ref, 4)
+    assert resource_of(seen.ref) == ToyJob.resource
+    assert workload_in(TOY) is WORKLOADS[-1]
+
+
+def test_it_is_stopped_and_started_rather_off_the_node_that_is_suspected() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).blind("n1").crash(rank=1))
+    advanced(world, Phase.STOPPING)
+    (stop,) = [a for a in look(world).actions if isinstance(a, Patch)]
+    advanced(world, Phase.RESUMING)
+    (start,) = [a for a in look(world).actions if isinstance(a, Patch)]
+
+    assert (stop.resource, stop.body["spec"]) == (ToyJob.resource, {"suspend": True})
+    assert (start.resource, start.body["spec"]["suspend"]) == (ToyJob.resource, False)
+    assert "'n1'" in str(start.body["spec"]["pod"]["spec"]["affinity"])
+
+
+def test_doctor_tells_what_its_file_knows_of_it() -> None:
+    findings = {one.name: one for one in examined(case(retries=0)).findings}
+
+    assert findings["no-retry"].where.field == "spec.retries"
+    assert findings["no-retry"].fix.startswith("spec.retries: 3; or metadata.annotations: {")
+    assert findings["environment-not-read"].where.field == "spec.pod.spec.containers[].envFrom"
+    assert "no-retry" not in {one.name for one in examined(case()).findings}
+
+
+def test_doctor_knows_its_operator() -> None:
+    assert FRAMEWORKS["toys.example"] == ToyJob.operator
+
+
+def test_enable_changes_its_template() -> None:
+    answer = enabled([copy.deepcopy(TOY)], "toy.yaml")
+
+    (container,) = answer.documents[0]["spec"]["pod"]["spec"]["containers"]
+    assert "ToyJob" in KINDS
+    assert container["envFrom"] == [{"configMapRef": {"name": "llm-rekindle-toyjob", "optional": True}}]
+
+
+def test_its_rights_are_demanded_of_the_chart() -> None:
+    every = ["create", "delete", "get", "list", "patch", "watch"]
+    asked = {*(f"{verb} toyjobs.toys.example" for verb in every), "patch toyjobs/status.toys.example"}
+
+    assert demanded(WORKLOADS[-1:]) == asked
+    assert demanded(WORKLOADS[:-1]) == set()
+
+
+def test_the_chart_is_told_which_policies_must_name_it() -> None:
+    places = unknown_to_policies(ToyJob())
+
+    assert "resourceRules of rekindle-fence-anew" in places
+    assert "isOfAJob of rekindle-fence-pods" in places
+    assert any(place.startswith("rekindle-fence-configmaps: -rekindle-(") for place in places)
+
+
+def test_people_are_warned_of_what_is_misspelt_on_it() -> None:
+    assert "toyjobs" in policies()
+
+
+def test_people_are_told_how_to_start_it() -> None:
+    assert started_by(gang().ref) == (
+        'kubectl patch toyjob -n ml llm --type merge -p \'{"spec":{"suspend":false}}\''
+    )
+
+
+def test_recipes_know_what_trains_in_it() -> None:
+    (known,) = [of_container({"name": "train"}, Evidence(), None, kind="ToyJob")]
+
+    assert known.framework is ToyJob.framework
