@@ -4,6 +4,7 @@ as they fail where `pip install rekindle` brought no extra."""
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,8 @@ import pytest
 
 from detectors.commands import extras, main
 
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {
     "agent": {"grpc", "google.protobuf", "pynvml"},
     "controller": {"kubernetes_asyncio", "yaml"},
@@ -76,6 +78,19 @@ def test_every_command_has_an_extra_that_the_project_offers() -> None:
     assert extras.EXTRA_OF.keys() == commands
     assert set(extras.EXTRA_OF.values()) == MODULES.keys()
     assert MODULES.keys() <= PROJECT["optional-dependencies"].keys()
+
+
+def test_the_page_has_each_command_beside_its_extra() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    rows = page.partition("| extra | commands |")[2].partition("\n\n")[0].splitlines()
+    told = {
+        command: extra
+        for row in rows
+        if (extra := row.partition("|")[2].partition("|")[0].strip(" `")) in MODULES
+        for command in re.findall(r"`([a-z-]+)`", row.split("|")[2])
+    }
+
+    assert told == extras.EXTRA_OF
 
 
 def test_without_any_extra_a_command_names_the_extra_and_the_command_that_installs_it() -> None:
