@@ -185,7 +185,7 @@ def _chosen(
 
 
 def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
-    """In reserve, sound, and nobody runs there: one may have been given back while its gang runs on."""
+    """In reserve, sound, and no devices are in use: one may have been given back while its gang runs on."""
     failing = {i.spec.node for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN}
     return [
         spare
@@ -204,9 +204,11 @@ def _is_sound(world: World, node: Node, now: datetime) -> bool:
 
 
 def _is_used(world: World, node: str) -> bool:
+    """By a pod with accelerators. A pod without any takes no device from a rank, and whoever may create a pod
+    could place it on each spare by a toleration."""
     owners = world.gangs_on.get(node, frozenset())
     pods = (pod for uid in owners for pod in world.pods_of.get(uid, {}).values())
-    return any(pod.node == node and not pod.ended for pod in pods)
+    return any(pod.node == node and pod.accelerators and not pod.ended for pod in pods)
 
 
 def _fits(world: World, spare: Spare, out: Node) -> bool:

@@ -203,6 +203,18 @@ def test_a_spare_on_which_somebody_still_runs_is_passed_over() -> None:
     assert lent(world) == {"n8": "n1"}
 
 
+def test_a_rank_without_accelerators_keeps_no_spare_from_standing_in() -> None:
+    """Whoever may create a pod may place it on a spare by a toleration."""
+    world = spares("n7").running(gang("other", ranks=1), first_node=7)
+    pods = world.pods["other-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, accelerators=0)
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n7": "n1"}
+
+
 def test_a_taint_of_peoples_that_the_failed_node_has_too_keeps_no_spare_out() -> None:
     world = spares("n7").change_node("n1", taints=(PEOPLES,)).change_node("n7", taints=(PEOPLES, OURS))
 
