@@ -50,6 +50,8 @@ __all__ = [
 CAUSES_MAX = limit(RecoveryStatus, "causes")
 GRACE_MARGIN_S = 60.0
 """After a pod's grace its kubelet kills it, and reports that."""
+ALLOWED_S_MAX = 30 * 86_400.0
+"""A job may claim any grace, and any number of ranks; the sum with the present time must remain a date."""
 REFUSAL_CHARS_MAX = 360
 """A message has room for it, whatever the job is called."""
 
@@ -136,7 +138,7 @@ class Context(msgspec.Struct, frozen=True):
         """How long the pods may take to end: as long as their own specs let them, if that is longer."""
         longest = max((pod.grace_s for pod in self.world.pods(self.gang.ref.uid)), default=0)
         margin_s = min(GRACE_MARGIN_S, self.timing.stop_deadline_s)
-        return max(self.allowed_s(self.timing.stop_deadline_s), longest + margin_s)
+        return max(self.allowed_s(self.timing.stop_deadline_s), min(longest, ALLOWED_S_MAX) + margin_s)
 
     def expired(self) -> bool:
         deadline = self.status.deadline
@@ -194,7 +196,7 @@ class Step(msgspec.Struct, frozen=True):
 
 def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:
     """The deadline, or longer where a framework needs longer for a gang of this size."""
-    return max(deadline_s, gang.size * timing.per_rank_s)
+    return max(deadline_s, min(gang.size * timing.per_rank_s, ALLOWED_S_MAX))
 
 
 def moved(

@@ -251,7 +251,7 @@ class Observer:
         if pod.namespace == self._settings.namespace and is_agent(pod.labels):
             return agent_pod(raw, pod)
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
-        if SCAN_OF in pod.labels or pod.owner_kind in GANG_KINDS or is_of_a_set:
+        if _is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
             return pod
         if self._is_of_a_repair(pod.namespace, pod.labels):
             return pod
@@ -373,7 +373,7 @@ class Observer:
             if (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
                 self._remember(old)
         if new is not None:
-            if SCAN_OF in new.labels and not new.owner_uid:
+            if _is_scan(new):
                 self._scans[key] = new
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
@@ -413,6 +413,12 @@ class Observer:
             self._gangs_on[node] = gangs
         else:
             self._gangs_on.pop(node, None)
+
+
+def _is_scan(pod: Pod) -> bool:
+    """Anybody may write that label. A scan asks for no accelerators, and a pod that holds some must count as
+    their holder, whatever its labels say."""
+    return SCAN_OF in pod.labels and not pod.owner_uid and not pod.accelerators
 
 
 def _is_our_own_record(action: Write) -> bool:

@@ -162,6 +162,20 @@ def test_a_stop_waits_as_long_as_the_pods_own_grace_lets_them_end() -> None:
     assert step(world.later(1)) == ["recovery-blocked"]
 
 
+@pytest.mark.parametrize(("grace_s", "size"), [(2**63 - 1, 4), (30, 2**62)])
+def test_whatever_grace_and_size_a_job_claims_its_deadlines_are_dates(grace_s: int, size: int) -> None:
+    world = cluster(nodes=8).running(gang())
+    recovering(world.crash(rank=1)).change_gang(size=size)
+    for uid, pod in world.pods["llm-uid"].items():
+        world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, grace_s=grace_s)
+
+    advanced(world, Phase.STOPPING)
+
+    deadline = only_recovery(world).status.deadline
+    assert deadline is not None
+    assert deadline - world.now <= timedelta(days=31)
+
+
 def test_a_node_that_falls_silent_while_old_pods_are_waited_for_is_fenced() -> None:
     world = faulted()
     advanced(world, Phase.STOPPING)

@@ -228,14 +228,25 @@ def test_a_pod_that_is_made_anew_under_its_name_replaces_the_old_one() -> None:
 
 def test_a_rank_that_bears_the_label_of_a_scan_stays_a_rank() -> None:
     made = observer()
+    scan = {"name": "scan", "namespace": "ml", "uid": "s", "resourceVersion": "2", "labels": {SCAN_OF: "r"}}
     world = put(
         made,
         (PODS, pod("rank", 1, node="n1", labels={SCAN_OF: "r"})),
-        (PODS, pod("scan", 2, owner=None, labels={SCAN_OF: "r"})),
+        (PODS, msgspec.json.encode({"metadata": scan, "spec": {"containers": [{"name": "scan"}]}})),
     )
 
     assert list(world.scans) == ["ml/scan"]
     assert [p.name for p in world.pods_of["job-uid"].values()] == ["rank"]
+
+
+def test_a_pod_with_accelerators_counts_as_their_holder_though_it_bears_the_label_of_a_scan() -> None:
+    """A gang would be started on devices that are in use, or stopped for them."""
+    world = put(observer(), (PODS, pod("sitter", 1, node="n1", owner=None, labels={SCAN_OF: "r"})))
+
+    assert world.scans == {}
+    (held,) = world.pods_of["sitter-uid"].values()
+    assert (held.node, held.requests) == ("n1", (("nvidia.com/gpu", 8),))
+    assert world.gangs_on == {"n1": {"sitter-uid"}}
 
 
 def test_a_job_that_is_made_anew_under_its_name_is_another_gang() -> None:
