@@ -110,6 +110,8 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
         names.setdefault(node, []).append(f"node/{node}")
     near = [full for close in get_close_matches(name, names, n=3) for full in names[close]]
     hint = f"did you mean {some(near, 3)}?" if near else "`rekindle status` lists what Rekindle knows"
+    if unread := _unread(asked, name, snapshot):
+        return unread
     if about := _record_of(name, snapshot):
         return f"{asked!r} is no job or node, but {about}"
     if not_served := _not_served(asked, snapshot.lacks):
@@ -120,6 +122,16 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
         return f"{left}; {hint}" if near else left
     is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
     return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
+
+
+def _unread(asked: str, name: str, snapshot: Snapshot) -> str:
+    """If it is there, and nobody can tell what it says."""
+    *_, space = ("", *asked.split("/")[:-1])
+    for (plural, full), reason in snapshot.undecodable.items():
+        namespace, _, found = full.rpartition("/")
+        if found == name and (space in ("", namespace) or _is_kind(space)):
+            return f"{plural} {full} exists and cannot be read: {reason}"
+    return ""
 
 
 def _record_of(name: str, snapshot: Snapshot) -> str:

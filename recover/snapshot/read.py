@@ -63,8 +63,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What could not be read, one line each."""
     lacks: Mapping[str, Lack] = {}
     """Kinds of which nothing was read, by their plural."""
-    undecodable: frozenset[tuple[str, str]] = frozenset()
-    """Plural and `namespace/name` of the objects that exist and could not be decoded."""
+    undecodable: Mapping[tuple[str, str], str] = {}
+    """Plural and `namespace/name` of the objects that exist and could not be decoded; and why not."""
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -101,7 +101,7 @@ class _Reader:
         self._namespace = namespace
         self.notes: list[str] = []
         self.lacks: dict[str, Lack] = {}
-        self.undecodable: set[tuple[str, str]] = set()
+        self.undecodable: dict[tuple[str, str], str] = {}
 
     async def every(self, resource: Resource, parse: Callable[[bytes], T]) -> list[T]:
         """Raises CannotTell. One object that cannot be decoded does not hide the others."""
@@ -114,7 +114,7 @@ class _Reader:
                 found.append(parse(bytes(raw)))
             except ValueError as error:  # msgspec's are such, too
                 left_out.append((str(error), _name(raw)))
-                self.undecodable.add((resource.plural, _name(raw)))
+                self.undecodable[resource.plural, _name(raw)] = str(error)
         for group in largest(left_out):
             many = f"{len(group.names)} objects of kind {resource.kind} left out ({group.who})"
             one = f"{resource.kind} {group.names[0]} left out"
@@ -217,7 +217,7 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
         namespaces={one.name: one for one in namespaces},
         notes=reader.notes,
         lacks=reader.lacks,
-        undecodable=frozenset(reader.undecodable),
+        undecodable=dict(reader.undecodable),
     )
 
 

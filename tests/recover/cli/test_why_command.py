@@ -401,6 +401,17 @@ def test_a_job_that_is_not_listed_is_told_as_gone_only_where_it_is(
     assert words in (printed.out if command == "why" else printed.err)
 
 
+@pytest.mark.parametrize("asked", ["team/odd", "odd", "job/odd"])
+def test_a_job_of_which_nothing_is_known_but_that_it_cannot_be_read_is_told_with_the_reason(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str], asked: str
+) -> None:
+    store.create(JOBS, {"metadata": {"name": "odd"}, "spec": {"parallelism": "four", "template": {}}}, "team")
+
+    assert doctor([asked, "--kubeconfig", kubeconfig]) == 3
+
+    assert "jobs team/odd exists and cannot be read: Expected `int" in capsys.readouterr().err
+
+
 def test_a_job_that_cannot_be_decoded_is_not_told_as_gone(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
