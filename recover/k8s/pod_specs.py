@@ -1,4 +1,10 @@
-"""What is read of pod templates, owners and conditions, as the API gives them. Pure."""
+"""What is read of pods, pod templates, owners and conditions, as the API gives them. Pure.
+
+A struct says what must be well-formed for its reader: one field that is not what was expected makes the whole
+object unreadable. So what people write themselves, and what the API server keeps as it is, is read by
+structs with no more fields than the reader needs: `Mounts` here, `TrainingContainer` in model/containers.py,
+and those of manifests in workloads/ and cli/. The API server checks pods: one `Container` reads theirs.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +20,8 @@ __all__ = [
     "HOSTNAME",
     "Affinity",
     "ConditionView",
+    "Container",
+    "EnvSource",
     "FieldManager",
     "Mounts",
     "NodeAffinity",
@@ -21,10 +29,12 @@ __all__ = [
     "Owner",
     "PodSpec",
     "PodTemplate",
-    "PullSecret",
+    "Reference",
     "RequiredTerms",
     "Requirement",
+    "Resources",
     "Term",
+    "Variable",
     "VolumeMount",
 ]
 
@@ -84,9 +94,44 @@ class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Mounts(msgspec.Struct, rename="camel", frozen=True):
-    """What we read of a container; the whole is kept raw, since lists are patched whole."""
+    """What we read of a container in a template; the whole is kept raw, since lists are patched whole."""
 
     volume_mounts: list[VolumeMount] = []
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """One that takes its value from elsewhere has none here."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Reference(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class EnvSource(msgspec.Struct, rename="camel", frozen=True):
+    config_map_ref: Reference = Reference()
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """As the API server keeps quantities: texts, or whole numbers."""
+
+    requests: dict[str, str | int] = {}
+    limits: dict[str, str | int] = {}
+
+
+class Container(Mounts, rename="camel", frozen=True):
+    """Of a pod."""
+
+    name: str = ""
+    resources: Resources = Resources()
+    env_from: list[EnvSource] = []
+
+    @property
+    def environments(self) -> set[str]:
+        """Names of the ConfigMaps from which it takes variables."""
+        return {source.config_map_ref.name for source in self.env_from} - {""}
 
 
 class Requirement(msgspec.Struct, frozen=True):
@@ -115,17 +160,13 @@ class Affinity(msgspec.Struct, rename="camel", frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
-class PullSecret(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     containers: list[dict[str, Any]] = []
     volumes: list[dict[str, Any]] = []
     security_context: dict[str, Any] = {}
     tolerations: list[dict[str, Any]] = []
     affinity: dict[str, Any] = {}
-    image_pull_secrets: list[PullSecret] = []
+    image_pull_secrets: list[Reference] = []
     node_selector: dict[str, str] = {}
     priority_class_name: str = ""
 
@@ -135,6 +176,8 @@ class PodTemplate(msgspec.Struct, frozen=True):
 
 
 class ConditionView(msgspec.Struct, frozen=True):
+    """Of an object of Kubernetes or of a framework; `api.Condition` is what we write."""
+
     type: str
     status: str
     reason: str = ""

@@ -37,6 +37,7 @@ import structlog
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
+from recover.k8s.identities import Versioned
 from recover.k8s.kinds import LEASES
 from recover.kube.clock import Clock
 from recover.kube.errors import NotLeaderError
@@ -74,12 +75,7 @@ class Record(msgspec.Struct, frozen=True):
     """What could not be understood, for the log."""
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
-class _Lease(msgspec.Struct):
-    metadata: _Meta
+class _Lease(Versioned, frozen=True):
     spec: Any = None
 
 

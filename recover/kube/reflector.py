@@ -20,6 +20,7 @@ import tenacity
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.contract import GROUP
 from detectors.wire.resource import Resource
+from recover.k8s.identities import Version, Versioned
 from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
 
 __all__ = ["INITIAL_S_MAX", "MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
@@ -44,15 +45,6 @@ YIELD_EVERY = 200
 """Objects between two looks at the rest of the loop."""
 
 log = structlog.get_logger(__name__)
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str
-    annotations: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct):
-    metadata: _Meta
 
 
 class Sink(Protocol):
@@ -234,9 +226,9 @@ class Reflector:
             self._sink.listed(event.object)
         return False
 
-    def _meta(self, event: WatchEvent) -> _Meta:
+    def _meta(self, event: WatchEvent) -> Version:
         try:
-            return msgspec.json.decode(event.object, type=_Object).metadata
+            return msgspec.json.decode(event.object, type=Versioned).metadata
         except msgspec.MsgspecError as error:
             raise _Unusable(f"{event.type} event of {self._resource.plural}: {error}") from error
 

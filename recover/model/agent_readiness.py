@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from recover.k8s.pod_specs import ConditionView
 from recover.model import AgentPod, Pod
 
 __all__ = ["AGENT_LABELS", "AgentPods", "agent_pod", "is_agent"]
@@ -19,24 +20,11 @@ _STARTING = timedelta(seconds=10)
 """The kubelet's first report of a pod comes this soon after its creation."""
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    deletion_grace_period_seconds: int = 0
-
-
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str
-    status: str
-    last_transition_time: datetime | None = None
-
-
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
+    conditions: list[ConditionView] = []
 
 
 class _Pod(msgspec.Struct):
-    metadata: _Meta
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -50,21 +38,19 @@ def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
     """Returns None for a pod that has no node yet, or that has ended."""
     if not pod.node or pod.ended:
         return None
-    wire = msgspec.json.decode(raw, type=_Pod)
-    meta = wire.metadata
-    if meta.deletion_timestamp is not None:
-        grace = timedelta(seconds=meta.deletion_grace_period_seconds)
-        return AgentPod(pod.node, pod.uid, ready=False, since=meta.deletion_timestamp - grace)
-    said = next((c for c in wire.status.conditions if c.type == "Ready"), None)
+    if pod.deleting_since is not None:
+        return AgentPod(pod.node, pod.uid, ready=False, since=pod.deleting_since)
+    conditions = msgspec.json.decode(raw, type=_Pod).status.conditions
+    said = next((c for c in conditions if c.type == "Ready"), None)
     if said is None:
         return AgentPod(pod.node, pod.uid, ready=False)
-    return AgentPod(pod.node, pod.uid, ready=said.status == "True", since=_after_start(said, meta))
+    return AgentPod(pod.node, pod.uid, ready=said.status == "True", since=_after_start(said, pod))
 
 
-def _after_start(said: _Condition, meta: _Meta) -> datetime | None:
+def _after_start(said: ConditionView, pod: Pod) -> datetime | None:
     """Since when the agent is ready, or not. A pod is not ready at its start, so only a later change says
     until when it was ready."""
-    at, created = said.last_transition_time, meta.creation_timestamp
+    at, created = said.changed_at, pod.created
     return None if at is None or created is None or at - created <= _STARTING else at
 
 

@@ -6,27 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from recover.k8s.pod_specs import Resources, Variable
 from recover.k8s.quantities import parse_count
 
 __all__ = ["FIELDS", "TrainingContainer", "read_container", "requests_of", "training"]
-
-
-class _Variable(msgspec.Struct, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    requests: dict[str, str | int] = {}
-    limits: dict[str, str | int] = {}
 
 
 class TrainingContainer(msgspec.Struct, frozen=True):
     image: str = ""
     command: list[str] = []
     args: list[str] = []
-    env: list[_Variable] = []
-    resources: _Resources = _Resources()
+    env: list[Variable] = []
+    resources: Resources = Resources()
 
 
 FIELDS = frozenset(TrainingContainer.__struct_fields__)

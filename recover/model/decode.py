@@ -21,8 +21,9 @@ from detectors.wire.fitting import limit
 from detectors.wire.sane import NotSaneError, demand_sane, sane
 from recover.api import Answered, GangRef, Toleration
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
+from recover.k8s import pod_specs
 from recover.k8s.kinds import JOBS
-from recover.k8s.pod_specs import OwnedMeta, Owner, PodSpec
+from recover.k8s.pod_specs import ConditionView, OwnedMeta, Owner, PodSpec
 from recover.model import (
     Container,
     NamespaceView,
@@ -51,14 +52,6 @@ the share of a card in per cent."""
 _OF_EVERY_POD = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-
-
 class _NodeSpec(msgspec.Struct):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -69,7 +62,7 @@ class _NodeInfo(msgspec.Struct):
 
 
 class _NodeStatus(msgspec.Struct, rename="camel"):
-    conditions: list[_Condition] = []
+    conditions: list[ConditionView] = []
     allocatable: dict[str, str | int] = {}
     capacity: dict[str, str | int] = {}
     node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
@@ -96,7 +89,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         unschedulable=wire.spec.unschedulable,
         taints=wire.spec.taints,
         ready=ready is not None and ready.status == "True",
-        ready_since=sane(ready.last_transition_time) if ready else None,
+        ready_since=sane(ready.changed_at) if ready else None,
         boot_id=wire.status.node_info.boot_id,
         is_accelerated=any(
             _is_accelerator(name, accelerators)
@@ -188,31 +181,8 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     phase: PodPhase = PodPhase.PENDING
     reason: str = ""
     message: str = ""
-    conditions: list[_Condition] = []
+    conditions: list[ConditionView] = []
     container_statuses: list[_ContainerStatus] = []
-
-
-class _Resources(msgspec.Struct):
-    requests: dict[str, str | int] = {}
-    limits: dict[str, str | int] = {}
-
-
-class _Reference(msgspec.Struct):
-    name: str = ""
-
-
-class _Source(msgspec.Struct, rename="camel"):
-    config_map_ref: _Reference = msgspec.field(default_factory=_Reference)
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: str = ""
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-    env_from: list[_Source] = []
-
-    @property
-    def environments(self) -> set[str]:
-        return {source.config_map_ref.name for source in self.env_from} - {""}
 
 
 class _PodSpec(PodSpec, rename="camel", frozen=True):
@@ -231,7 +201,7 @@ class _Pod(msgspec.Struct):
 def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
     wire = msgspec.json.decode(raw, type=_Pod)
     meta = wire.metadata
-    containers = msgspec.convert(wire.spec.containers, list[_Container])
+    containers = msgspec.convert(wire.spec.containers, list[pod_specs.Container])
     beside = {c.name for c in containers} - {c.name for c in _training(containers, accelerators)}
     unplaced = next(
         (
@@ -265,12 +235,12 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=unplaced,
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
-        volumes=volumes_of(wire.spec),
+        volumes=volumes_of(wire.spec.volumes, containers),
         environments=_environments(containers, accelerators),
     )
 
 
-def _requested(containers: list[_Container], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+def _requested(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     total: Counter[str] = Counter()
     for container in containers:
         total.update(_counts({**container.resources.requests, **container.resources.limits}, names))
@@ -321,13 +291,13 @@ def _may_exist(owner: Owner) -> bool:
     return is_short and _NAME.fullmatch(owner.name) is not None
 
 
-def _environments(containers: list[_Container], names: tuple[str, ...]) -> tuple[str, ...]:
+def _environments(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[str, ...]:
     """What every training container reads; a container beside them need not."""
     read = [container.environments for container in _training(containers, names)]
     return tuple(sorted(set.intersection(*read))) if read else ()
 
 
-def _training(containers: list[_Container], names: tuple[str, ...]) -> list[_Container]:
+def _training(containers: list[pod_specs.Container], names: tuple[str, ...]) -> list[pod_specs.Container]:
     """Those that ask for accelerators; where none does, all."""
     found = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
     return found or containers

@@ -5,7 +5,8 @@ Only what a decision or a patch needs is read. workloads/base.py makes a Gang of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ def queue_words(parallelism: int, completions: int | None) -> str:
 
 def template_of(spec: PodSpec, count: int = 0) -> Template:
     return Template(
-        volumes=volumes_of(spec),
+        volumes=volumes_of(spec.volumes, msgspec.convert(spec.containers, list[Mounts])),
         security_context=spec.security_context,
         tolerations=tuple(spec.tolerations),
         image_pull_secrets=tuple(secret.name for secret in spec.image_pull_secrets),
@@ -37,11 +38,11 @@ def template_of(spec: PodSpec, count: int = 0) -> Template:
     )
 
 
-def volumes_of(spec: PodSpec) -> tuple[Volume, ...]:
+def volumes_of(volumes: Sequence[Mapping[str, Any]], containers: Sequence[Mounts]) -> tuple[Volume, ...]:
     """The volumes with where the containers mount them."""
     found = []
-    mounts = [m for c in msgspec.convert(spec.containers, list[Mounts]) for m in c.volume_mounts]
-    for volume in spec.volumes:
+    mounts = [m for c in containers for m in c.volume_mounts]
+    for volume in volumes:
         name = str(volume.get("name", ""))
         kind = next((k for k in VolumeKind if k.value in volume), VolumeKind.OTHER)
         source = volume.get(kind.value)

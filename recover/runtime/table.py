@@ -13,6 +13,7 @@ import structlog
 
 from detectors.client.kubeapi import WatchEvent
 from detectors.wire.resource import Resource
+from recover.k8s.identities import Identified, Identity
 from recover.runtime.bounds import Room, too_large
 
 __all__ = ["Table"]
@@ -28,18 +29,6 @@ UNREADABLE = (
 )
 """What decoding other people's objects may raise; the second row where a part that is read raw, as a
 template, is not what its API server should have let pass."""
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    resource_version: str
-    namespace: str = ""
-
-
-class _Identity(msgspec.Struct):
-    """Which object, in which version: read apart, so that a malformed rest hides neither."""
-
-    metadata: _Meta
 
 
 class Table(Generic[T]):
@@ -175,7 +164,7 @@ class Table(Generic[T]):
 
     def _identify(self, raw: bytes) -> tuple[str, int] | None:
         try:
-            meta = msgspec.json.decode(raw, type=_Identity).metadata
+            meta = msgspec.json.decode(raw, type=Identified).metadata
             return _key(meta), int(meta.resource_version)
         except UNREADABLE as error:
             self._skip("(without name or version)", str(error))
@@ -211,5 +200,5 @@ def _namespace(key: str) -> str:
     return namespace if slash else ""
 
 
-def _key(meta: _Meta) -> str:
+def _key(meta: Identity) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

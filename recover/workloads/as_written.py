@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from recover.k8s.pod_specs import EnvSource, Reference, Variable
+
 __all__ = ["Camel", "Hazard", "Limit", "PodTemplate", "Severity", "Written"]
 
 
@@ -54,29 +56,14 @@ class Toleration(Camel, frozen=True):
     operator: str = "Equal"
 
 
-class Gate(Camel, frozen=True):
-    name: str = ""
-
-
 class TemplateMeta(Camel, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
 
-class Variable(Camel, frozen=True):
-    name: str = ""
-    value: str = ""
-
-
-class ConfigMapRef(Camel, frozen=True):
-    name: str = ""
-
-
-class Source(Camel, frozen=True):
-    config_map_ref: ConfigMapRef = ConfigMapRef()
-
-
 class Resources(Camel, frozen=True):
+    """As people write quantities: the API server makes texts of them."""
+
     requests: dict[str, int | float | str] = {}
     limits: dict[str, int | float | str] = {}
     claims: list[Any] = []
@@ -87,14 +74,14 @@ class Container(Camel, frozen=True):
 
     name: str = ""
     env: list[Variable] = []
-    env_from: list[Source] = []
+    env_from: list[EnvSource] = []
     resources: Resources = Resources()
 
 
 class PodSpec(Camel, frozen=True):
     containers: list[Container] = []
     termination_grace_period_seconds: int = 30
-    scheduling_gates: list[Gate] = []
+    scheduling_gates: list[Reference] = []
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from recover.api import Requirement
+from recover.k8s.pod_specs import ConditionView
 from recover.recipes.placement import carries
 
 __all__ = [
@@ -71,17 +72,10 @@ class ApiKinds(msgspec.Struct, frozen=True):
     """Of the version that we use."""
 
 
-class Condition(_Camel, frozen=True):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class _Replicas(_Camel, frozen=True):
     replicas: int = 0
     ready_replicas: int = 0
-    conditions: list[Condition] = []
+    conditions: list[ConditionView] = []
 
 
 class _Container(_Camel, frozen=True):
@@ -201,7 +195,7 @@ class _PodStatus(_Camel, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: list[Condition] = []
+    conditions: list[ConditionView] = []
     container_statuses: list[_ContainerStatus] = []
 
 
