@@ -405,7 +405,9 @@ def test_a_job_that_is_not_listed_is_told_as_gone_only_where_it_is(
 def test_a_job_of_which_nothing_is_known_but_that_it_cannot_be_read_is_told_with_the_reason(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str], asked: str
 ) -> None:
-    store.create(JOBS, {"metadata": {"name": "odd"}, "spec": {"parallelism": "four", "template": {}}}, "team")
+    template = {"spec": {"restartPolicy": "Never", "containers": []}}
+    store.create(JOBS, {"metadata": {"name": "odd"}, "spec": {"template": template}}, "team")
+    store.patch(JOBS, "odd", {"spec": {"parallelism": "four"}}, namespace="team")
 
     assert doctor([asked, "--kubeconfig", kubeconfig]) == 3
 
