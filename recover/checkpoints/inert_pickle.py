@@ -3,8 +3,9 @@
 Every class becomes an `Inert` stand-in that keeps its state and does nothing. A pickle that names a function
 or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused outright.
 
-What is left to a hostile file is to waste memory, which is capped here, and time, which the scan pod's
-deadline caps: it runs with the rights of the job whose file it reads, so it can harm nobody else.
+What is left to a hostile file is to waste memory, which is capped here, and time, which apart.py caps, since
+nothing within the process can: what a key is, and how long its hash takes, the file says. So a pickle of a
+tenant is loaded in a process of its own only, and what is asked of it leaves that process as plain data.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, ClassVar
 
-__all__ = ["Inert", "load_inert", "load_next_inert"]
+__all__ = ["Inert", "Scalar", "is_scalar", "load_inert", "load_next_inert", "scalars"]
+
+Scalar = bool | int | float | str | None
+"""Numbers of at most 64 bits, and texts of at most TEXT_CHARS_MAX characters."""
+
+TEXT_CHARS_MAX = 256
 
 MEMORY_BYTES_MIN = 256 * 2**20
 MEMORY_PER_BYTE = 32
@@ -140,6 +146,19 @@ def load_next_inert(
     finally:
         if collecting:
             gc.enable()
+
+
+def scalars(state: dict[Any, Any]) -> dict[str, Scalar]:
+    """The plain items of a dictionary that was loaded."""
+    return {key: value for key, value in state.items() if isinstance(key, str) and is_scalar(value)}
+
+
+def is_scalar(value: object) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is str:
+        return len(value) <= TEXT_CHARS_MAX
+    return value is None or type(value) in (bool, float)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ Source: lightning/pytorch/callbacks/model_checkpoint.py and strategies/model_par
 from __future__ import annotations
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.scan_result import Verdict
+from recover.checkpoints.scan_result import STEP_END, Verdict
 from recover.checkpoints.torch_archive import archive_bytes, outline
 from recover.checkpoints.torch_dcp import TorchDcp
 
@@ -40,7 +40,7 @@ class Lightning:
         """Of a file that does not tell it by its name."""
         (name,) = folder.files
         step = outline(folder, name).get("global_step")
-        if not isinstance(step, int) or step < 0:
+        if type(step) is not int or not 0 <= step < STEP_END:
             raise DamagedError(f"{name!a:.80} tells no global_step")
         return step
 
@@ -59,8 +59,10 @@ def _files(folder: Folder) -> list[str]:
 def _file_bytes(folder: Folder, name: str, step: int) -> int:
     size_bytes = archive_bytes(folder, name)
     state = outline(folder, name)
-    if state.get("global_step", step) != step:
-        raise DamagedError(f"{name!a:.80} says step {state['global_step']!a:.20}, its name step {step}")
+    said = state.get("global_step", step)
+    if said != step:
+        told = f"step {said}" if isinstance(said, int) else "no step"
+        raise DamagedError(f"{name!a:.80} says {told}, its name step {step}")
     if "pytorch-lightning_version" in state and "optimizer_states" not in state:
         raise DamagedError(f"{name!a:.80} holds weights only: nothing to resume from")
     return size_bytes

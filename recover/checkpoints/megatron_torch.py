@@ -19,10 +19,10 @@ import re
 from itertools import product
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.inert_pickle import Inert
+from recover.checkpoints.inert_pickle import Scalar
 from recover.checkpoints.megatron import check_tracker
 from recover.checkpoints.scan_result import Verdict
-from recover.checkpoints.torch_archive import archive_bytes, outline
+from recover.checkpoints.torch_archive import Outline, archive_bytes, outline
 
 __all__ = ["MegatronTorch"]
 
@@ -61,14 +61,14 @@ class MegatronTorch:
         return Verdict(complete=True, bytes=total_bytes)
 
 
-def _arguments(state: dict[object, object]) -> dict[str, object]:
+def _arguments(state: Outline) -> dict[str, Scalar]:
     arguments = state.get("args")
-    if not isinstance(arguments, Inert) or not arguments.state:
+    if not isinstance(arguments, dict) or not arguments:
         raise DamagedError(f"{STATE} holds no arguments, so the number of ranks is not known")
-    return arguments.state
+    return arguments
 
 
-def _rank_names(arguments: dict[str, object]) -> list[str]:
+def _rank_names(arguments: dict[str, Scalar]) -> list[str]:
     kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
     tensor, pipeline, expert = (_count(arguments, kind) for kind in kinds)
     if tensor * pipeline * expert > RANKS_MAX:
@@ -79,7 +79,7 @@ def _rank_names(arguments: dict[str, object]) -> list[str]:
     ]
 
 
-def _count(arguments: dict[str, object], kind: str) -> int:
+def _count(arguments: dict[str, Scalar], kind: str) -> int:
     count = arguments.get(kind, 1 if kind.startswith("expert") else None)
     if not isinstance(count, int) or count < 1:
         raise DamagedError(f"{STATE} does not say {kind}, so the number of ranks is not known")

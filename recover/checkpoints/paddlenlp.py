@@ -18,8 +18,9 @@ import re
 
 import msgspec
 
+from recover.checkpoints.apart import apart, cpu_s_for
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, scalars
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.safetensors import check_safetensors
@@ -144,18 +145,30 @@ def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
 
 def _degrees(folder: Folder) -> dict[str, int]:
     """Of each axis that shows in the names, in their order; 0 where it does not show."""
+    data = folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX)
+    arguments = apart(
+        ARGUMENTS,
+        lambda: _arguments_in(data),
+        dict[str, Scalar],
+        cpu_s=cpu_s_for(len(data)),
+        check_time=folder.check_time,
+    )
+    found = {}
+    for axis, field in (("tp", "tensor"), ("pp", "pipeline"), ("shard", "sharding")):
+        degree = arguments.get(f"{field}_parallel_degree")
+        found[axis] = degree if isinstance(degree, int) and 1 < degree <= DEGREE_MAX else 0
+    ranks = _ranks(folder) // math.prod(degree or 1 for degree in found.values())
+    return {**found, "moe": ranks if arguments.get("use_expert_parallel") is True else 0}
+
+
+def _arguments_in(data: bytes) -> dict[str, Scalar]:
     try:
-        arguments = load_inert(folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX))
+        arguments = load_inert(data)
     except ValueError as error:
         raise DamagedError(f"{ARGUMENTS} is damaged: {str(error)!a:.120}") from error
     if not isinstance(arguments, Inert):
         raise DamagedError(f"{ARGUMENTS} does not hold the arguments of a trainer")
-    found = {}
-    for axis, field in (("tp", "tensor"), ("pp", "pipeline"), ("shard", "sharding")):
-        degree = arguments.state.get(f"{field}_parallel_degree")
-        found[axis] = degree if isinstance(degree, int) and 1 < degree <= DEGREE_MAX else 0
-    ranks = _ranks(folder) // math.prod(degree or 1 for degree in found.values())
-    return {**found, "moe": ranks if arguments.state.get("use_expert_parallel") is True else 0}
+    return scalars(arguments.state)
 
 
 def _size_of_whole(folder: Folder, name: str) -> int:

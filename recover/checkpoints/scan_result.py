@@ -13,6 +13,7 @@ import msgspec
 
 __all__ = [
     "MESSAGE_BYTES_MAX",
+    "STEP_END",
     "Checkpoint",
     "Repair",
     "ScanMessage",
@@ -25,6 +26,9 @@ __all__ = [
 
 MESSAGE_BYTES_MAX = 4096
 """Kubernetes keeps no more of a container's termination message."""
+
+STEP_END = 2**53
+"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
 REJECTED_MAX = 8
 REASON_CHARS_MAX = 200

@@ -15,17 +15,27 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from recover.checkpoints.apart import apart, cpu_s_for, more_cpu_for
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile
-from recover.checkpoints.inert_pickle import Inert, load_inert, load_next_inert
+from recover.checkpoints.inert_pickle import (
+    Inert,
+    Scalar,
+    is_scalar,
+    load_inert,
+    load_next_inert,
+    scalars,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["archive_bytes", "outline"]
+__all__ = ["Outline", "archive_bytes", "outline"]
+
+Outline = dict[str, Scalar | dict[str, Scalar]]
 
 DIRECTORY_BYTES_MAX = 64 * 2**20
 """About 100 bytes a tensor: more than half a million tensors."""
@@ -66,25 +76,49 @@ def archive_bytes(folder: Folder, name: str) -> int:
         if _begins_as_zip(file):
             _pickle_record(file)
         else:
-            _check_legacy(file)
+            apart(
+                file.name,
+                lambda: _check_legacy(file),
+                type(None),
+                cpu_s=cpu_s_for(0),
+                check_time=folder.check_time,
+            )
         return file.size_bytes
 
 
-def outline(folder: Folder, name: str) -> dict[object, object]:
-    """The outermost dictionary of a whole file in the zip format: numbers, texts and plain containers as they
-    are, all else inert. Raises DamagedError when it is damaged, legacy, or holds no dictionary.
+def outline(folder: Folder, name: str) -> Outline:
+    """The outermost dictionary of a whole file in the zip format: what is plain as it is, of an object its
+    plain attributes, and of all else that it is there, as an empty dictionary. Raises DamagedError when the
+    file is damaged, legacy, or holds no dictionary.
     """
     with folder.open_file(name) as file:
         if not _begins_as_zip(file):
             raise DamagedError(f"{file.name} is not in the zip format of torch.save")
         data = _stored(file, _pickle_record(file))
+    return apart(
+        file.name,
+        lambda: _outline_of(file.name, data),
+        Outline,
+        cpu_s=cpu_s_for(len(data)),
+        check_time=folder.check_time,
+    )
+
+
+def _outline_of(name: str, data: bytes) -> Outline:
     try:
         root = load_inert(data, elsewhere=lambda _: Inert())
     except ValueError as error:
-        raise DamagedError(f"{file.name}: its pickle is damaged: {str(error)!a:.120}") from error
+        raise DamagedError(f"{name}: its pickle is damaged: {str(error)!a:.120}") from error
     if not isinstance(root, dict):
-        raise DamagedError(f"{file.name} does not hold a dictionary")
-    return root
+        raise DamagedError(f"{name} does not hold a dictionary")
+    return {key: _plain(value) for key, value in root.items() if isinstance(key, str)}
+
+
+def _plain(value: Any) -> Scalar | dict[str, Scalar]:
+    if is_scalar(value):
+        plain: Scalar = value
+        return plain
+    return scalars(value.state) if isinstance(value, Inert) else {}
 
 
 def _begins_as_zip(file: OpenFile) -> bool:
@@ -206,6 +240,7 @@ class _Stream(io.RawIOBase):
         count = min(len(view), min(self._file.size_bytes, PICKLE_BYTES_MAX) - self._at_bytes)
         view[:count] = self._file.read_at(self._at_bytes, count)
         self._at_bytes += count
+        more_cpu_for(count)
         return count
 
     def tell(self) -> int:

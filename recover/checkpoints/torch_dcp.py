@@ -8,14 +8,19 @@ furthest piece. Source: torch/distributed/checkpoint/filesystem.py and metadata.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import msgspec
 
+from recover.checkpoints.apart import apart, cpu_s_for
 from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.scan_result import Verdict
 
-__all__ = ["INDEX", "Piece", "TorchDcp", "pieces"]
+__all__ = ["INDEX", "Piece", "TorchDcp", "pieces", "pieces_in"]
+
+T = TypeVar("T")
 
 INDEX = ".metadata"
 INDEX_BYTES_MAX = 256 * 2**20
@@ -26,7 +31,7 @@ _DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
 _RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, array_like=True):
     """A part of a tensor, or a pickled object, within a data file."""
 
     file: str
@@ -65,26 +70,44 @@ class TorchDcp:
 
 def _needed_bytes(folder: Folder) -> dict[str, int]:
     """For every file that the index names, the end of its furthest piece."""
-    needed: dict[str, int] = {}
-    for piece in pieces(folder):
-        needed[piece.file] = max(needed.get(piece.file, 0), piece.offset_bytes + piece.length_bytes)
-    return needed
+    data = _index(folder)
+    return _apart(folder, data, lambda: _needed_in(data), dict[str, int])
 
 
 def pieces(folder: Folder) -> list[Piece]:
     """All that the index names. Raises DamagedError where it is none."""
-    size_bytes = folder.size_bytes(INDEX)
-    if size_bytes > INDEX_BYTES_MAX:
-        raise DamagedError(f"{INDEX} is {TOO_LARGE}: {size_bytes} bytes, {INDEX_BYTES_MAX} are read at most")
+    data = _index(folder)
+    return _apart(folder, data, lambda: list(pieces_in(data)), list[Piece])
+
+
+def pieces_in(data: bytes) -> Iterator[Piece]:
+    """The same of an index' bytes. A hostile one may keep this busy for ever."""
     try:
-        root = load_inert(folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX))
+        root = load_inert(data)
     except ValueError as error:
         raise DamagedError(f"{INDEX} is damaged: {str(error)!a:.120}") from error
     stored = root.state.get("storage_data") if isinstance(root, Inert) else None
     if not isinstance(stored, dict) or not stored:
         raise DamagedError(f"{INDEX} is not the index of a distributed checkpoint: it has no storage_data")
+    yield from map(_piece, stored.values())
 
-    return [_piece(entry) for entry in stored.values()]
+
+def _index(folder: Folder) -> bytes:
+    size_bytes = folder.size_bytes(INDEX)
+    if size_bytes > INDEX_BYTES_MAX:
+        raise DamagedError(f"{INDEX} is {TOO_LARGE}: {size_bytes} bytes, {INDEX_BYTES_MAX} are read at most")
+    return folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX)
+
+
+def _apart(folder: Folder, data: bytes, work: Callable[[], T], type_: type[T]) -> T:
+    return apart(INDEX, work, type_, cpu_s=cpu_s_for(len(data)), check_time=folder.check_time)
+
+
+def _needed_in(data: bytes) -> dict[str, int]:
+    needed: dict[str, int] = {}
+    for piece in pieces_in(data):
+        needed[piece.file] = max(needed.get(piece.file, 0), piece.offset_bytes + piece.length_bytes)
+    return needed
 
 
 def _piece(piece: object) -> Piece:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from detectors.wire.fitting import fit, fitted, refitted
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
 from recover.checkpoints.annotation import REPAIR
-from recover.checkpoints.scan_result import Checkpoint, ScanMessage, decode_message
+from recover.checkpoints.scan_result import STEP_END, Checkpoint, ScanMessage, decode_message
 from recover.model import Pod
 from recover.recovery import scan_trouble
 from recover.recovery.accounting import last_save
@@ -20,9 +20,6 @@ from recover.recovery.loading import unloadable
 from recover.recovery.scan_spec import CONTAINER
 
 __all__ = ["begins_from", "choice_of", "entered", "unverified", "waited_s"]
-
-STEP_END = 2**53
-"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
 _NUMBERED_APART = 1
 

@@ -1,0 +1,119 @@
+"""Does work that may never end in a process of its own, and ends that process. For the readers of pickles.
+
+The unpickler is C code that looks at no clock: a few bytes keep it busy for ever, by tuples nested in each
+other or by keys that collide, and nothing within its process can interrupt it. So a child does the work, the
+kernel ends the child once its CPU time is used up, and the scan goes on with the next older checkpoint. CPU
+time and not time by the clock, because a slow file system is no sign of a hostile file. The scan has one
+thread, so a fork is safe; it costs a millisecond or two and needs no right.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError
+
+__all__ = ["CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
+
+CPU_S_MIN = 2.0
+CPU_S_PER_BYTE = 0.5 / 2**20
+"""Ten times what an index of 45 MB takes on the machine of the tests, and the sum over its pieces."""
+
+POLL_MS = 100
+_CHUNK_BYTES = 2**20
+_GOOD, _DAMAGED = b"+", b"-"
+
+T = TypeVar("T")
+
+
+def cpu_s_for(size_bytes: int) -> float:
+    """How long one may think about so many bytes."""
+    return CPU_S_MIN + size_bytes * CPU_S_PER_BYTE
+
+
+def more_cpu_for(size_bytes: int) -> None:
+    """Within `apart`: so many bytes more were read. Elsewhere nothing."""
+    left_s, _ = signal.getitimer(signal.ITIMER_PROF)
+    if left_s:
+        signal.setitimer(signal.ITIMER_PROF, left_s + size_bytes * CPU_S_PER_BYTE)
+
+
+def apart(
+    what: str, work: Callable[[], T], type_: type[T], *, cpu_s: float, check_time: Callable[[], None]
+) -> T:
+    """What `work` answers, decoded as `type_`; `what` names for people what it reads.
+
+    Raises DamagedError where `work` does, where it needs more than `cpu_s` of CPU time, and where it ends in
+    another way; and what `check_time` raises, which is asked while there is no answer.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        _work_and_end(work, writing, cpu_s)
+    os.close(writing)
+    try:
+        answer = _received(reading, check_time)
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)  # it has answered, ended, or must end now
+        _, status = os.waitpid(child, 0)
+    if answer.startswith(_GOOD):
+        return msgspec.msgpack.decode(answer[1:], type=type_)
+    if answer:
+        raise DamagedError(answer[1:].decode())
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
+        told = f"it keeps a CPU busy for more than {cpu_s:.0f} s, as nothing does that a trainer writes"
+        raise DamagedError(f"{what} {UNREADABLE}: {told}")
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the kernel, for memory
+        raise DamagedError(f"{what} is {TOO_LARGE}: the process that read it was killed")
+    raise DamagedError(f"{what} {UNREADABLE}: the process that read it ended with status {status}")
+
+
+def _received(reading: int, check_time: Callable[[], None]) -> bytes:
+    """All of the answer, nothing where it was not written to its end."""
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    parts: list[bytes] = []
+    while True:
+        if not poll.poll(POLL_MS):
+            check_time()
+        elif part := os.read(reading, _CHUNK_BYTES):
+            parts.append(part)
+        else:
+            break
+    answer = b"".join(parts)
+    length_bytes, answer = int.from_bytes(answer[:8], "big"), answer[8:]
+    return answer if len(answer) == length_bytes else b""
+
+
+def _work_and_end(work: Callable[[], object], writing: int, cpu_s: float) -> NoReturn:
+    """In the child: nothing of the parent's is flushed, closed or ended twice."""
+    status = 1
+    try:
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        answer = _answer(work)
+        with open(writing, "wb") as pipe:
+            pipe.write(len(answer).to_bytes(8, "big") + answer)
+        status = 0
+    except BaseException:  # noqa: BLE001  the outermost loop of this process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def _answer(work: Callable[[], object]) -> bytes:
+    try:
+        return _GOOD + msgspec.msgpack.encode(work())
+    except DamagedError as error:
+        told = str(error)
+    except (ArithmeticError, MemoryError, RecursionError, ValueError) as error:
+        told = f"it holds what no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
+    return _DAMAGED + told.encode("ascii", "backslashreplace")

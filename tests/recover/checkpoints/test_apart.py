@@ -1,0 +1,211 @@
+"""Files that keep their reader busy for ever, or break it: the older checkpoint is chosen all the same."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import struct
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recover.checkpoints import apart as apart_module
+from recover.checkpoints.apart import apart, cpu_s_for
+from recover.checkpoints.folder import DamagedError, OutOfTimeError
+from recover.checkpoints.scan import ScanError, scan
+
+FIXTURES = Path(__file__).parent / "fixtures"
+LEGACY = FIXTURES / "torch-save-2.15.0/legacy/step-40.pt"
+ANSWER_S = 20.0
+
+NESTED = b")" + b"2\x86" * 40
+"""A tuple of two tuples of two tuples and so on: its hash, and its text, take 2**40 steps."""
+HASHED = b"\x80\x02}" + NESTED + b"K\x01s."
+COLLIDING = (
+    b"\x80\x02}("
+    + b"".join(b"\x8a\x0c" + ((2**61 - 1) * n).to_bytes(12, "little") + b"K\x00" for n in range(9, 100_000))
+    + b"u."
+)
+"""Keys of one hash: each is compared with all before it."""
+
+
+@pytest.fixture(autouse=True)
+def little_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart_module, "CPU_S_MIN", 0.3)
+
+
+def zipped(path: Path, pickled: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+
+
+def lightning(path: Path, step: object) -> None:
+    zipped(path, pickle.dumps({"global_step": step, "optimizer_states": []}, protocol=2))
+
+
+def global_step(value: bytes) -> bytes:
+    return b"\x80\x02}X\x0b\x00\x00\x00global_step" + value + b"s."
+
+
+def as_ckpt(root: Path, content: bytes) -> None:
+    zipped(root / "epoch=3-step=60.ckpt", content)
+
+
+def as_last_ckpt(root: Path, content: bytes) -> None:
+    zipped(root / "last.ckpt", content)
+
+
+def as_legacy(root: Path, content: bytes) -> None:
+    (root / "step-60.pt").write_bytes(LEGACY.read_bytes()[:15] + content)
+
+
+def as_index(root: Path, content: bytes) -> None:
+    shutil.copytree(FIXTURES / "torch-dcp-2.15.0" / "step-40", root / "step-60")
+    (root / "step-60" / ".metadata").write_bytes(content)
+
+
+@pytest.mark.parametrize("pickled", [HASHED, COLLIDING], ids=["hashed", "colliding"])
+@pytest.mark.parametrize("place", [as_ckpt, as_last_ckpt, as_legacy, as_index])
+def test_a_pickle_without_end_is_passed_over(
+    place: Callable[[Path, bytes], None], pickled: bytes, tmp_path: Path
+) -> None:
+    lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
+    place(tmp_path, pickled)
+    began_s = time.monotonic()
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 40
+    assert time.monotonic() - began_s < ANSWER_S
+    if place is not as_last_ckpt:  # which tells no step, so it is the oldest
+        assert "cannot be read: it keeps a CPU busy for more than" in result.checkpoints[0].reason
+
+
+HUGE = (10**5000).to_bytes(2077, "little")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        NESTED,
+        b")" + b"\x85" * 200_000,  # one within the other, deeper than a text of it can be made
+        b"\x8b" + struct.pack("<i", len(HUGE)) + HUGE,  # more digits than Python prints
+        b"G\x7f\xf8\x00\x00\x00\x00\x00\x00",  # nan
+        b"X\x03\x00\x00\x00\xed\xa0\x80",  # a text that is no UTF-8
+        b"cos\nsystem\n",
+    ],
+    ids=["nested", "deep", "digits", "nan", "surrogate", "system"],
+)
+@pytest.mark.parametrize("place", [as_ckpt, as_last_ckpt])
+def test_a_step_that_is_none_takes_the_older_checkpoint_from_nobody(
+    place: Callable[[Path, bytes], None], value: bytes, tmp_path: Path
+) -> None:
+    lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
+    place(tmp_path, global_step(value))
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 40
+    assert [found.complete for found in result.checkpoints if found.step != 40] == [False]
+
+
+@pytest.mark.parametrize("step", [2**53, 2**60, 2**80, -1, True, 1e300, "60"])
+def test_a_step_that_the_controller_would_refuse_is_none(step: object, tmp_path: Path) -> None:
+    """It would be the newest, and nothing older would be used."""
+    lightning(tmp_path / "last.ckpt", step)
+    lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
+
+    chosen = scan(tmp_path).chosen
+
+    assert chosen is not None
+    assert chosen.step == 40
+
+
+# --- the process itself -----------------------------------------------------------------------------------
+
+
+def busy() -> None:
+    while True:
+        pass
+
+
+def sleep() -> None:
+    time.sleep(60)
+
+
+def never() -> None:
+    """The time is not over."""
+
+
+def test_what_is_answered_comes_back_whatever_its_size() -> None:
+    """A pipe holds 64 KiB."""
+    answer = apart("x", lambda: list(range(10**6)), list[int], cpu_s=20.0, check_time=never)
+
+    assert answer == list(range(10**6))
+
+
+def test_the_time_of_the_scan_ends_a_process_that_waits() -> None:
+    """For a file system that does not answer, as far as the kernel lets it end."""
+    began_s = time.monotonic()
+
+    def over() -> None:
+        raise OutOfTimeError
+
+    with pytest.raises(OutOfTimeError):
+        apart("x", sleep, type(None), cpu_s=20.0, check_time=over)
+    assert time.monotonic() - began_s < ANSWER_S
+
+
+def test_a_process_that_is_ended_says_how(capfd: pytest.CaptureFixture[str]) -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def broken() -> None:
+        raise AssertionError("a bug")
+
+    def damaged() -> None:
+        raise DamagedError("'x' is cut")
+
+    def huge() -> None:
+        raise MemoryError
+
+    for work, why in (
+        (busy, "'x' cannot be read: it keeps a CPU busy for more than 0 s"),
+        (killed, "'x' is too large to be judged: the process that read it was killed"),
+        (broken, "'x' cannot be read: the process that read it ended with status 256"),
+        (damaged, "'x' is cut"),
+        (huge, "it holds what no trainer writes: MemoryError"),
+    ):
+        with pytest.raises(DamagedError, match=why):
+            apart("'x'", work, type(None), cpu_s=0.2, check_time=never)
+    assert "a bug" in capfd.readouterr().err
+
+
+def test_a_large_index_may_take_its_time() -> None:
+    """45 MB of an index take 1.7 s, and the sum over its pieces less than 1 s."""
+    assert cpu_s_for(45 * 2**20) > 20
+
+
+def test_time_that_is_over_in_an_unpickler_is_told_and_nothing_older_is_chosen(tmp_path: Path) -> None:
+    """A pickle that is large enough may take all of the time; then nobody knows whether it is complete."""
+    lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
+    as_index(tmp_path, HASHED)
+
+    result = scan(tmp_path, time_s=0.1)
+
+    assert result.chosen is None
+    assert result.checkpoints[0].reason == "not examined: the scan's 0.1 s were over"
+
+
+def test_a_root_whose_undated_file_takes_all_of_the_time_is_an_error(tmp_path: Path) -> None:
+    as_last_ckpt(tmp_path, HASHED)
+
+    with pytest.raises(ScanError, match="the time was over before its names were read"):
+        scan(tmp_path, time_s=0.1)
