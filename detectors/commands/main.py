@@ -86,17 +86,17 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
     if not _is_here(commands[name]):
         print(_left_out(name), file=sys.stderr)
         return 2
-    if told := not_installed(name):
-        print(told, file=sys.stderr)
-        return 2
     try:
+        if told := not_installed(name):
+            print(told, file=sys.stderr)
+            return 2
         return int(commands[name].load()(args) or 0)
     except ModuleNotFoundError as error:
         if not (told := not_installed(name, error)):
             raise
         print(told, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # while the command's modules were still being loaded
+    except KeyboardInterrupt:  # while the command's modules were still being looked for or loaded
         return EXIT_INTERRUPTED
 
 
