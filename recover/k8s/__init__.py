@@ -1,4 +1,4 @@
-"""What we read and write of Kubernetes itself: kinds, bodies, patches, pod templates, quantities, durations.
+"""What we read and write of Kubernetes: kinds, bodies, pods, identities, quantities, durations, limits.
 
 In: plain data and structs.
 Out: structs, and bodies as dicts.

@@ -1,7 +1,7 @@
 """What Kubernetes itself limits, whatever our structs say. Pure.
 
-Sources: Kubernetes, "Object Names and IDs" (names), "Labels and Selectors" (keys and values of labels), and
-pkg/apis/core/validation/events.go (Events: the note counts bytes).
+Sources: Kubernetes, "Object Names and IDs" (names), "Labels and Selectors" (keys and values of labels),
+pkg/apis/core/validation/events.go (Events) and apimachinery's pkg/api/validation/objectmeta.go (annotations).
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "ANNOTATIONS_BYTES_MAX",
     "KEY_NAME_CHARS_MAX",
     "LABEL_VALUE_CHARS_MAX",
     "NAME_CHARS_MAX",
     "NOTE_BYTES_MAX",
+    "REASON_CHARS_MAX",
 ]
 
 NAME_CHARS_MAX: Final = 253
@@ -20,5 +22,9 @@ NAME_CHARS_MAX: Final = 253
 KEY_NAME_CHARS_MAX: Final = 63
 """Of the key of a label or annotation, behind its prefix."""
 LABEL_VALUE_CHARS_MAX: Final = 63
+ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+"""Of all annotations of one object together, keys and values. Those of people take their share."""
+REASON_CHARS_MAX: Final = 128
+"""Of an Event."""
 NOTE_BYTES_MAX: Final = 1024
 """Of an Event. The API server refuses an Event with more; people's advice need not be in English."""
