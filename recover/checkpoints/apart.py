@@ -18,7 +18,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError
+from recover.checkpoints.folder import ODD, TOO_LARGE, UNREADABLE, DamagedError, odd
 
 __all__ = ["CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
 
@@ -114,6 +114,6 @@ def _answer(work: Callable[[], object]) -> bytes:
         return _GOOD + msgspec.msgpack.encode(work())
     except DamagedError as error:
         told = str(error)
-    except (ArithmeticError, MemoryError, RecursionError, ValueError) as error:
-        told = f"it holds what no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
+    except ODD as error:
+        told = odd(error)
     return _DAMAGED + told.encode("ascii", "backslashreplace")

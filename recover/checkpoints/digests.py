@@ -22,6 +22,7 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile, OutOfTimeError
 from recover.checkpoints.rekindle_sharded import MARKER, sha256_of_files
+from recover.checkpoints.torch_archive import DIRECTORY_BYTES_MAX
 from recover.checkpoints.torch_dcp import INDEX, Piece, pieces
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _OF_ZIP = (
     EOFError,
     ValueError,
     OverflowError,
+    MemoryError,
 )
 """What zipfile raises of an archive that is damaged, or is none that torch writes."""
 
@@ -163,6 +165,12 @@ class _Window(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        """zipfile asks for a zip's whole directory at once, however large that says to be."""
+        if size > DIRECTORY_BYTES_MAX:
+            raise zipfile.BadZipFile(f"it asks for {size} bytes at once, more than {DIRECTORY_BYTES_MAX}")
+        return super().read(size) or b""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._piece.length_bytes}[whence]

@@ -18,6 +18,7 @@ from recover.checkpoints.volume import MountedVolume, Spot
 
 __all__ = [
     "FORBIDDEN",
+    "ODD",
     "TOO_LARGE",
     "UNREADABLE",
     "DamagedError",
@@ -25,6 +26,7 @@ __all__ = [
     "ForbiddenError",
     "OpenFile",
     "OutOfTimeError",
+    "odd",
     "why",
 ]
 
@@ -42,6 +44,10 @@ NAMES_MAX = 200_000
 
 
 NAMES_PER_LOOK_AT_THE_CLOCK = 1000
+
+ODD = (ArithmeticError, MemoryError, RecursionError, ValueError)
+"""What Python raises of numbers, depths and lengths that no reader has thought of, as of an integer that has
+more digits than are printed. Such a file is damaged: it must not take the checkpoint before from its job."""
 
 
 class DamagedError(Exception):
@@ -221,6 +227,11 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
     if file.size_bytes > limit_bytes:
         raise DamagedError(f"{file.name} has {file.size_bytes} bytes; at most {limit_bytes} are read")
     return file.read_at(0, file.size_bytes)
+
+
+def odd(error: BaseException) -> str:
+    """One of ODD as a reason."""
+    return f"it holds what no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
 
 
 def why(error: OSError) -> str:

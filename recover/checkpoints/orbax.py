@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.json_file import read_json
@@ -32,6 +34,8 @@ METADATA_BYTES_MAX = 64 * 2**20
 TEMPORARY = ".orbax-checkpoint-tmp"
 TREE_HANDLERS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler", "PyTreeHandler")
 ITEMS_MAX = 64
+DIMENSIONS_MAX = 64
+"""As many as numpy allows."""
 ARRAYS, SHARDING, ZARR, V1_MARKER = "array_metadatas", "_sharding", ".zarray", "orbax.checkpoint"
 
 _JSON = re.compile(r"metadata|_METADATA|_sharding|_CHECKPOINT_METADATA|process_\d+", re.ASCII)
@@ -52,8 +56,8 @@ class _Tree(msgspec.Struct, frozen=True):
 
 
 class _Zarr(msgspec.Struct, frozen=True):
-    shape: tuple[int, ...]
-    chunks: tuple[int, ...]
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=DIMENSIONS_MAX)]
+    chunks: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=DIMENSIONS_MAX)]
 
 
 class Orbax:
@@ -151,7 +155,7 @@ def _array_bytes(array: Folder, zarr3: bool) -> int:
     if zarr3:
         return array.size_bytes("zarr.json")
     header = read_json(array, ZARR, _Zarr, limit_bytes=METADATA_BYTES_MAX)
-    if len(header.shape) != len(header.chunks) or 0 in header.chunks:
+    if len(header.shape) != len(header.chunks):
         raise DamagedError(f"{array.path.name!a:.80}: {ZARR} has no whole shape")
     chunks = sorted(name for name in array.files if _CHUNK.fullmatch(name))
     needed = math.prod(-(-length // chunk) for length, chunk in zip(header.shape, header.chunks, strict=True))

@@ -33,6 +33,7 @@ SCHEDULER, ARGUMENTS = "scheduler.pdparams", "training_args.bin"
 ARGUMENTS_BYTES_MAX = 2**20
 DEGREE_MAX = 99
 """The trainer's own limit: two digits in the names."""
+RANKS_MAX = 100_000
 STATE_BYTES_MAX = 256 * 2**20
 """It keeps the whole history of the log."""
 INDEX_BYTES_MAX = 256 * 2**20
@@ -158,6 +159,8 @@ def _degrees(folder: Folder) -> dict[str, int]:
         degree = arguments.get(f"{field}_parallel_degree")
         found[axis] = degree if isinstance(degree, int) and 1 < degree <= DEGREE_MAX else 0
     ranks = _ranks(folder) // math.prod(degree or 1 for degree in found.values())
+    if ranks > RANKS_MAX:
+        raise DamagedError(f"{ARGUMENTS!a} says that there were more than {RANKS_MAX} ranks")
     return {**found, "moe": ranks if arguments.get("use_expert_parallel") is True else 0}
 
 

@@ -1,7 +1,7 @@
 """Looks through a directory of checkpoints, newest first, and chooses; `rekindle checkpoints` prints that.
 
-Bounded in names and time, and total: an odd entry is an incomplete checkpoint with its reason. The one error
-is a root that cannot be listed.
+Bounded in names and time, and total: an odd entry is an incomplete checkpoint with its reason, whatever its
+reader raises of a file's content (ODD of folder.py). The one error is a root that cannot be listed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from recover.checkpoints.digests import check_digests, not_checked
 from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, step_of
 from recover.checkpoints.folder import (
     FORBIDDEN,
+    ODD,
     TOO_LARGE,
     UNREADABLE,
     DamagedError,
     Folder,
     OutOfTimeError,
+    odd,
     why,
 )
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import Template
-from recover.checkpoints.scan_result import Checkpoint, ScanResult, Verdict
+from recover.checkpoints.scan_result import STEP_END, Checkpoint, ScanResult, Verdict
 from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
 __all__ = ["TIME_S", "ScanError", "scan"]
@@ -36,6 +38,8 @@ TIME_S = 25.0
 """A person may wait so long; a scan pod is told how long by its command."""
 
 EXAMINED_MAX = 1000
+BYTES_MAX = STEP_END - 1
+"""More than JSON tells exactly. Files with holes may be of any size."""
 NESTED_MAX = 32
 
 _OUT_OF_TIME = "the time was over before its names were read"
@@ -115,7 +119,8 @@ def scan(
             reason = "excluded: it failed to load before"
         elif verdict.complete and verdict.unread:
             reason = f"{verdict.unread!a:.80} {_BY_NAME}"
-        checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, verdict.bytes)
+        size_bytes = min(verdict.bytes, BYTES_MAX)
+        checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, size_bytes)
         found.append(checkpoint)
         if may_be_chosen and verdict.complete:
             chosen = checkpoint
@@ -180,8 +185,8 @@ def _examine(
         return "", Verdict(complete=False, reason="a file, not a directory")
     except OSError as error:
         return "", Verdict(complete=False, reason=f"{UNREADABLE}: {why(error)}")
-    except DamagedError as error:
-        return "", Verdict(complete=False, reason=str(error))
+    except (DamagedError, *ODD) as error:
+        return "", Verdict(complete=False, reason=_told(error))
 
 
 def _compared(folder: Folder, entry: Entry, verdict: Verdict) -> tuple[Verdict, str]:
@@ -191,9 +196,10 @@ def _compared(folder: Folder, entry: Entry, verdict: Verdict) -> tuple[Verdict, 
         return verdict, check_digests(inside, verdict.bytes)
     except OutOfTimeError:
         return verdict, not_checked(0, verdict.bytes)
-    except (OSError, DamagedError) as error:
-        reason = str(error) if isinstance(error, DamagedError) else f"{UNREADABLE}: {why(error)}"
-        return msgspec.structs.replace(verdict, complete=False, reason=reason), ""
+    except OSError as error:
+        return msgspec.structs.replace(verdict, complete=False, reason=f"{UNREADABLE}: {why(error)}"), ""
+    except (DamagedError, *ODD) as error:
+        return msgspec.structs.replace(verdict, complete=False, reason=_told(error)), ""
 
 
 def _examine_files(files: Folder, entry: Entry, readers: Sequence[Reader]) -> tuple[str, Verdict]:
@@ -258,8 +264,12 @@ def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> No
 def _read(reader: Reader, folder: Folder, step: int) -> Verdict:
     try:
         return reader.read(folder, step)
-    except DamagedError as error:
-        return Verdict(complete=False, reason=str(error))
+    except (DamagedError, *ODD) as error:
+        return Verdict(complete=False, reason=_told(error))
+
+
+def _told(error: BaseException) -> str:
+    return str(error) if isinstance(error, DamagedError) else odd(error)
 
 
 def _nothing_known(folder: Folder, readers: Sequence[Reader]) -> str:

@@ -33,7 +33,7 @@ from recover.checkpoints.inert_pickle import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["Outline", "archive_bytes", "outline"]
+__all__ = ["DIRECTORY_BYTES_MAX", "Outline", "archive_bytes", "outline"]
 
 Outline = dict[str, Scalar | dict[str, Scalar]]
 
@@ -41,6 +41,8 @@ DIRECTORY_BYTES_MAX = 64 * 2**20
 """About 100 bytes a tensor: more than half a million tensors."""
 
 PICKLE_BYTES_MAX = 64 * 2**20
+EXTRA_FIELDS_MAX = 32
+"""torch writes one at most."""
 
 _ZIP_BEGIN = b"PK\x03\x04"
 _LEGACY_BEGIN = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
@@ -204,15 +206,18 @@ def _wide(file_name: str, extra: bytes, *narrow: int) -> list[int]:
     """The same numbers; those that did not fit are in the zip64 extra field, in the same order."""
     if _NOT_HERE_32 not in narrow:
         return list(narrow)
-    while len(extra) >= 4:
-        kind, size = struct.unpack_from("<2H", extra)
+    at = 0
+    for _ in range(EXTRA_FIELDS_MAX):
+        if len(extra) - at < 4:
+            break
+        kind, size = struct.unpack_from("<2H", extra, at)
         if kind == 1:
             count = sum(number == _NOT_HERE_32 for number in narrow)
-            if min(size, len(extra) - 4) < 8 * count:
+            if min(size, len(extra) - at - 4) < 8 * count:
                 break
-            wide = iter(struct.unpack_from(f"<{count}Q", extra, 4))
+            wide = iter(struct.unpack_from(f"<{count}Q", extra, at + 4))
             return [next(wide) if number == _NOT_HERE_32 else number for number in narrow]
-        extra = extra[4 + size :]
+        at += 4 + size
     raise DamagedError(f"{file_name}: its zip directory is damaged")
 
 

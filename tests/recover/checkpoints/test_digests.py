@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from recover.checkpoints.marker_template import parse_marker
 from recover.checkpoints.scan import scan
 from recover.checkpoints.scan_result import ScanResult, decode_message
 from recover.cli.checkpoints_command import run
@@ -160,3 +161,26 @@ def test_the_scan_pod_tells_what_was_compared(
     assert run(["scan", str(sharded), "--digests", "--message-file", str(message)]) == 0
 
     assert decode_message(message.read_bytes()).digests.startswith("digests of 2 kB are right; ")
+
+
+def test_a_zip_whose_directory_would_fill_the_memory_is_damaged(tmp_path: Path) -> None:
+    """100 GB of a directory cost nobody anything, since the file has holes."""
+    for step in (20, 40):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "DONE").write_text("x")
+    directory_at, end = 4, 100 * 2**30
+    with open(tmp_path / "step-40" / "x.bin", "wb") as file:
+        file.write(b"PK\x03\x04")
+        file.seek(end)
+        size = end - directory_at
+        file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, directory_at))
+        file.write(struct.pack("<4sIQI", b"PK\6\7", 0, end, 1))
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 65535, 65535, 2**32 - 1, 2**32 - 1, 0))
+
+    result = scan(tmp_path, template=parse_marker("DONE"), digests=True)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+    assert result.checkpoints[0].reason == (
+        "'x.bin' is damaged: 'it asks for 107374182396 bytes at once, more than 67108864'"
+    )

@@ -4,6 +4,7 @@ REKINDLE_MANY_FILES=1000000 makes so many files for the tests of full folders, i
 lowered to match; with it they take some minutes.
 """
 
+import io
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,9 @@ import msgspec
 import pytest
 
 from recover.checkpoints import folder as folder_module
+from recover.checkpoints import scan as scan_module
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.scan_result import Verdict, encode_message, message_of
 from tests.recover.checkpoints.test_other_frameworks import CASES, FIXTURES, Case, newest_files
 from tests.recover.checkpoints.test_scan import sharded
 
@@ -265,6 +269,28 @@ def test_steps_of_absurd_size_are_no_checkpoints_and_large_ones_are_compared_as_
 HUGE = 2**63 - 1
 
 
+def zarray(shape: list[int], chunks: list[int]) -> bytes:
+    return json.dumps({"shape": shape, "chunks": chunks}).encode()
+
+
+def fields_of_a_zip(count: int) -> bytes:
+    """An archive whose directory has so many entries, each with 16,000 fields, none of which is the one that
+    its length asks for."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}.")
+    whole = made.getvalue()
+    begin, name = whole.index(b"PK\x01\x02"), b"archive/data.pkl"
+    entry = bytearray(whole[begin : begin + 46])
+    entry[20:24], entry[30:32] = b"\xff" * 4, struct.pack("<H", 65_532)
+    directory = (bytes(entry) + name + b"\x02\0\0\0" * 16_383) * count
+    return (
+        whole[:begin]
+        + directory
+        + struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(directory), begin, 0)
+    )
+
+
 @pytest.mark.parametrize(
     ("folder", "name", "content"),
     [
@@ -285,6 +311,10 @@ HUGE = 2**63 - 1
             b'{"shape": [1e300, 9223372036854775807], "chunks": [1, 1]}',
         ),
         ("orbax-0.12.8/noocdbt", "40/w/.zarray", b'{"shape": [9223372036854775807], "chunks": [0]}'),
+        ("orbax-0.12.8/noocdbt", "40/w/.zarray", zarray([HUGE] * 10**6, [1] * 10**6)),
+        ("orbax-0.12.8/noocdbt", "40/w/.zarray", zarray([10**4000] * 2, [1, 1])),
+        ("orbax-0.12.8/noocdbt", "40/w/.zarray", zarray([100], [-1])),
+        ("orbax-0.12.8/noocdbt", "40/w/.zarray", zarray([-100], [1])),
         (
             "orbax-0.12.8/manager",
             "40/_CHECKPOINT_METADATA",
@@ -298,6 +328,7 @@ HUGE = 2**63 - 1
         ("paddlenlp-2.8.1/classic", "checkpoint-4/rng_state.pth", pickle.dumps([1])[:-1]),
         ("paddlenlp-2.8.1/unified", "checkpoint-4/model-00001-of-99999.safetensors", b""),
         ("paddlenlp-2.8.1/unified", "checkpoint-4/model-00001-of-00001.safetensors", b"\xff" * 64),
+        ("lightning-2.6.6/undated", "model-epoch=01.ckpt", fields_of_a_zip(300)),
         (
             "lightning-2.6.6/undated",
             "model-epoch=01.ckpt",
@@ -317,3 +348,64 @@ def test_numbers_of_absurd_size_inside_a_file_cost_nothing(
 
     assert result.chosen != before
     assert time.monotonic() - began_s < ANSWER_S
+
+
+def test_ranks_of_absurd_number_cost_nothing(tmp_path: Path) -> None:
+    """With parallel experts each rank has a part, and the name of one file tells how many ranks there are."""
+    root = Path(shutil.copytree(FIXTURES / "paddlenlp-2.8.1" / "classic", tmp_path / "run"))
+    newest = root / "checkpoint-4"
+    (newest / "rng_state.pth").rename(newest / "rng_state_999999999.pth")
+    (newest / "model_state.pdparams").rename(newest / "model_state.moe00.pdparams")
+    arguments = b"cpaddlenlp\nArguments\n)\x81}X\x13\x00\x00\x00use_expert_parallel\x88sb."
+    (newest / "training_args.bin").write_bytes(b"\x80\x02" + arguments)
+
+    (found,) = [found for found in scan(root).checkpoints if found.step == 4]
+
+    assert found.reason == "'training_args.bin' says that there were more than 100000 ranks"
+
+
+class Odd:
+    """A reader that meets what nobody has thought of."""
+
+    name = "odd"
+
+    def __init__(self, error: type[Exception], size_bytes: int = 0) -> None:
+        self.error = error
+        self.size_bytes = size_bytes
+
+    def recognises(self, folder: folder_module.Folder) -> bool:
+        return "odd" in folder.files
+
+    def read(self, folder: folder_module.Folder, step: int) -> Verdict:
+        if self.size_bytes:
+            return Verdict(complete=True, bytes=self.size_bytes)
+        raise self.error("x" * 500)
+
+
+@pytest.mark.parametrize("error", [ValueError, OverflowError, RecursionError, MemoryError, UnicodeError])
+def test_an_entry_that_breaks_its_reader_takes_the_older_one_from_nobody(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "READERS", (Odd(error), *scan_module.READERS))
+    sharded(tmp_path, 20)
+    (tmp_path / "step-40").mkdir()
+    (tmp_path / "step-40" / "odd").touch()
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.step == 20
+    assert result.checkpoints[0].reason.startswith(f"it holds what no trainer writes: {error.__name__}: ")
+    assert len(result.checkpoints[0].reason) < 200
+
+
+def test_sparse_files_of_absurd_size_can_be_told_in_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan_module, "READERS", (Odd(ValueError, 3 * HUGE),))
+    (tmp_path / "step-40").mkdir()
+    (tmp_path / "step-40" / "odd").touch()
+
+    result = scan(tmp_path)
+
+    assert b'"step":40' in encode_message(message_of(result))

@@ -101,7 +101,16 @@ def test_unread_shards_that_are_smaller_than_their_index_says_are_damaged(root: 
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"total_size": 10**9}, {"total_size": "1392"}, {"total_size": None}, "by hand", [1], None]
+    "metadata",
+    [
+        {"total_size": 10**9},
+        {"total_size": 10**400},
+        {"total_size": "1392"},
+        {"total_size": None},
+        "by hand",
+        [1],
+        None,
+    ],
 )
 def test_what_an_index_says_of_the_size_is_nothing_to_shards_that_were_read(
     root: Path, metadata: object
@@ -115,6 +124,17 @@ def test_what_an_index_says_of_the_size_is_nothing_to_shards_that_were_read(
     chosen = scanned(root).chosen
     assert chosen is not None
     assert (chosen.step, chosen.reason) == (40, "")
+
+
+@pytest.mark.parametrize("total_size", [10**400, 1e300])
+def test_a_size_of_absurd_length_is_told_shortly(root: Path, total_size: float) -> None:
+    laid(root, "sharded")
+    index = root / "checkpoint-40" / "model.safetensors.index.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"metadata": {"total_size": total_size}}))
+    (found,) = scanned(root).checkpoints
+    assert not found.complete
+    assert "'model.safetensors.index.json' says 1" in found.reason
+    assert len(found.reason) < 250
 
 
 def test_weights_with_another_mode_were_not_written_under_another_name_first(root: Path) -> None:
