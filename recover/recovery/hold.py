@@ -3,13 +3,14 @@
 Ranks that did start would hold accelerators and exit at their rendezvous' timeout, which looks like a failure
 of theirs. An autoscaler adds nodes only for pods that wait, and takes away those that a stopped gang leaves
 idle: where one shows, the gang is started all the same. An elastic gang needs room for its fewest ranks only.
+Places that are reserved for gangs which were started a moment ago are waited for, but not for long.
 Sources: github.com/kubernetes/autoscaler (cluster-autoscaler FAQ), karpenter.sh/docs/concepts/nodepools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from detectors.wire.fitting import refitted
 from recover.api import Phase
@@ -18,10 +19,15 @@ from recover.model import World
 from recover.recovery import known_issues
 from recover.recovery.again import pause_s
 from recover.recovery.context import Context, Step, moved
-from recover.triage.capacity import RESERVED_S, Room, room
+from recover.triage.capacity import Room, room
+from recover.triage.reserved import CREATED_S, RESERVED_S
 
 __all__ = ["is_autoscaled", "without_room"]
 
+KEPT_S_MAX = 5 * RESERVED_S
+"""No gang waits longer for places that are free. After `RESERVED_S` only those count that are kept for gangs
+which were started within the last seconds: whoever starts one gang after the other keeps no other from it."""
+_NAMED_MAX = 4
 SETTLES_S = 3.0
 """Gangs that start together are bound to their nodes within this time. A wait for that alone is no news."""
 _KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
@@ -42,37 +48,72 @@ def is_autoscaled(world: World) -> bool:
 
 def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     """The wait for places, off the nodes that it is kept `without`; None once all ranks fit."""
-    gang, status = ctx.gang, ctx.status
-    waits = (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
-    found, ended = Room(), status.attempt - 1
+    status, ended = ctx.status, ctx.status.attempt - 1
+    waits = status.reason == Reason.NO_CAPACITY and status.phase in (Phase.BLOCKED, Phase.RESUMING)
     # At the last start some ranks found no place, and the others gave up waiting for them.
     wait_s = pause_s(ctx, ended) if ended in status.uncounted else 0.0
-    if ctx.settings.placement.hold_without_room and not is_autoscaled(ctx.world):
-        found = room(
-            ctx.world,
-            gang,
-            ctx.now,
-            without=without,
-            placed=known_issues.placed(ctx),
-            priority=status.priority,
-            tolerations=status.tolerations,
-        )
-        found = Room() if found.missing <= gang.may_lack else found
-    if found.fits and wait_s <= 0:
+    found = _found(ctx, without)
+    is_short = found.lacking > ctx.gang.may_lack
+    if wait_s <= 0 and not is_short:
+        if found.missing > ctx.gang.may_lack:
+            return _beside_others(ctx, found)
         return _released(ctx) if waits else None
-    settles_s = SETTLES_S - (ctx.now - status.phases[-1].at).total_seconds()
-    if found.reserved and not waits and settles_s > 0 >= wait_s:
-        return Step(look_again_s=settles_s)
-    look_again_s = wait_s if wait_s > 0 else RESERVED_S if found.reserved else None
-    head, rest = _words(ctx, found, wait_s)
-    if waits and status.message.startswith(head):
+    head, rest = _words(ctx, found if is_short else Room(), wait_s)
+    look_again_s = wait_s if wait_s > 0 else None
+    if status.phase is Phase.RESUMING or not waits:
+        return Step(
+            status=moved(ctx, Phase.BLOCKED, head + rest, reason=Reason.NO_CAPACITY),
+            writes=(ctx.event(EventReason.RECOVERY_BLOCKED, head + rest, warning=True),),
+        )
+    if status.message.startswith(head):
         return Step(look_again_s=look_again_s)
-    if waits:
-        return Step(status=refitted(status, message=head + rest))
-    return Step(
-        status=moved(ctx, Phase.BLOCKED, head + rest, reason=Reason.NO_CAPACITY),
-        writes=(ctx.event(EventReason.RECOVERY_BLOCKED, head + rest, warning=True),),
+    return Step(status=refitted(status, message=head + rest))
+
+
+def _found(ctx: Context, without: Mapping[str, str]) -> Room:
+    if not ctx.settings.placement.hold_without_room or is_autoscaled(ctx.world):
+        return Room()
+    waited_s = (ctx.now - _begins(ctx)).total_seconds()
+    return room(
+        ctx.world,
+        ctx.gang,
+        ctx.now,
+        without=without,
+        placed=known_issues.placed(ctx),
+        priority=ctx.status.priority,
+        tolerations=ctx.status.tolerations,
+        kept_s=RESERVED_S if waited_s < RESERVED_S else CREATED_S if waited_s < KEPT_S_MAX else 0.0,
     )
+
+
+def _begins(ctx: Context) -> datetime:
+    """When this start began. It begins anew once the places that were kept for others are free, so that its
+    own time runs from there; the wait does not."""
+    begun = ctx.now
+    for entered in reversed(ctx.status.phases):
+        if entered.phase is not Phase.RESUMING or entered.attempt != ctx.status.attempt:
+            break
+        begun = entered.at
+    return begun
+
+
+def _beside_others(ctx: Context, found: Room) -> Step:
+    """It fits, and so does a gang that was started a moment ago, and both do not. Within seconds the pods of
+    that one have places, or give them up."""
+    status = ctx.status
+    kept = ", ".join(f"{ranks} for {name}" for name, ranks in found.kept_for[:_NAMED_MAX])
+    more = len(found.kept_for) - _NAMED_MAX
+    kept += f" and others for {more} more" if more > 0 else ""
+    message = f"{ctx.gang.ref} is not started yet: places are reserved for what was just started ({kept})"
+    if status.phase is not Phase.RESUMING:
+        within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
+        return Step(status=moved(ctx, Phase.RESUMING, message, reason=Reason.NO_CAPACITY, within_s=within_s))
+    waited_s = (ctx.now - _begins(ctx)).total_seconds()
+    if waited_s < SETTLES_S:
+        return Step(look_again_s=SETTLES_S - waited_s)
+    if status.reason != Reason.NO_CAPACITY:
+        return Step(status=refitted(status, reason=Reason.NO_CAPACITY, message=message))
+    return Step(look_again_s=SETTLES_S)
 
 
 def _released(ctx: Context) -> Step:
@@ -83,7 +124,7 @@ def _released(ctx: Context) -> Step:
 
 def _words(ctx: Context, found: Room, wait_s: float) -> tuple[str, str]:
     """The message, in the part that tells whether it is news, and the rest."""
-    if not found.fits:
+    if found.lacking:
         in_use = f"; {found.in_use} other node(s) are in use" if found.in_use else ""
         head = f"{ctx.gang.ref} is not started yet: {found.words}"[:900]
         return head, f"{in_use}. It starts by itself as soon as it fits"

@@ -10,34 +10,35 @@ Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintTo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from recover.api import Phase, Recovery, Requirement, Toleration
+from recover.api import Requirement, Toleration
 from recover.api.marks import UNHEALTHY
-from recover.model import Gang, Mark, Node, Pod, PodPhase, Taint, Template, World
+from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
 from recover.model.tolerations import of_pods, of_resources, tolerates, written
 from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
+from recover.triage.reserved import RESERVED_S, Request, asked, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import avoiding
 
-__all__ = ["RESERVED_S", "Room", "priority_of", "room"]
+__all__ = ["Room", "priority_of", "room"]
 
-RESERVED_S = 60.0
-"""A gang that was just started keeps its places for this long: its pods are not bound at once."""
 _NAMED_MAX = 8
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-
-_Request = tuple[tuple[str, int], ...]
 
 
 class Room(msgspec.Struct, frozen=True):
     """The places for a gang's ranks: how many are missing, and the nodes that would have had them."""
 
     missing: int = 0
-    """Ranks without a place."""
+    """Ranks without a place, if those that are kept for other gangs are not free."""
+    lacking: int = 0
+    """Of them those that would lack one even if no place were kept for other gangs."""
+    places: int = 0
+    """Places for a rank with that request."""
     size: int = 0
     """All ranks of the gang with that request."""
     request: str = ""
@@ -46,8 +47,8 @@ class Room(msgspec.Struct, frozen=True):
     """Nodes that have what a rank asks for and cannot take the rank, each with the reason."""
     in_use: int = 0
     """Nodes that could take a rank if other pods had not taken their accelerators."""
-    reserved: int = 0
-    """Places that are kept for other gangs, which were started a moment ago."""
+    kept_for: tuple[tuple[str, int], ...] = ()
+    """Gangs that were started a moment ago, each with the places that are kept for it."""
 
     @property
     def fits(self) -> bool:
@@ -55,10 +56,10 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The missing places in words, which change only with the number of ranks and the nodes that are
+        """The lacking places in words, which change only with the number of ranks and the nodes that are
         out."""
-        ranks = f"{self.missing} of {self.size} ranks" if self.size > 1 else "the rank"
-        verb = "have" if self.missing > 1 else "has"
+        ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
+        verb = "have" if self.lacking > 1 else "has"
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
         more = len(self.out) - _NAMED_MAX
         named += f"; and {more} more" if more > 0 else ""
@@ -74,18 +75,20 @@ def room(
     placed: Sequence[Requirement] = (),
     priority: int | None = None,
     tolerations: Sequence[Toleration] = (),
+    kept_s: float = RESERVED_S,
 ) -> Room:
     """The estimate for all ranks of the gang at once. The places that its own pods have now count as free for
     it.
 
     `without`: nodes that the gang must not use, each with the reason. `placed`: what recipes ask of its
-    nodes. `priority`: that of its pods, for a time when they are gone.
+    nodes. `priority`: that of its pods, for a time when they are gone. `kept_s`: how long after its start
+    another gang keeps its places.
     """
     reported = {name for node in world.nodes.values() for name in node.capacity}
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
-    groups: dict[_Request, list[tuple[Template, int]]] = {}
+    groups: dict[Request, list[tuple[Template, int]]] = {}
     for template in gang.templates.values():
-        request = tuple((name, n) for name, n in _asked(template) if name in reported)
+        request = asked(template, reported)
         count = template.count or (gang.size if len(gang.templates) == 1 else 0)
         if request and count:
             groups.setdefault(request, []).append((template, count))
@@ -93,22 +96,30 @@ def room(
     used = _used(world, gang, first) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
     found = [
-        _room_of(world, gang, request, ranks, without, start, used, added, now)
+        _less_kept(
+            _room_of(world, gang, request, ranks, without, start, used, added),
+            reserved(world, gang, request, reported, now, kept_s),
+        )
         for request, ranks in groups.items()
     ]
-    return max(found, key=lambda one: one.missing, default=Room())
+    return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
+
+
+def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
+    """The room that is left beside the places which are kept for others."""
+    missing = min(found.size, max(0, found.size + sum(kept.values()) - found.places))
+    return msgspec.structs.replace(found, missing=missing, kept_for=tuple(kept.items()) if missing else ())
 
 
 def _room_of(
     world: World,
     gang: Gang,
-    request: _Request,
+    request: Request,
     ranks: Sequence[tuple[Template, int]],
     without: Mapping[str, str],
     start: Mark,
     used: Mapping[str, Mapping[str, int]],
     added: Sequence[Mapping[str, object]],
-    now: datetime,
 ) -> Room:
     """Ranks of several templates with the same request: neither one template nor all together may lack
     places."""
@@ -130,14 +141,15 @@ def _room_of(
         places += slots
         short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
     wanted = sum(count for _, count in ranks)
-    reserved = _reserved(world, gang, request, now) if places >= wanted else 0
+    lacking = min(wanted, max(0, wanted - places, *short))
     return Room(
-        missing=min(wanted, max(0, wanted + reserved - places, *short)),
+        missing=lacking,
+        lacking=lacking,
+        places=places,
         size=wanted,
         request=", ".join(f"{name}: {n}" for name, n in request),
         out=tuple(sorted(out)),
         in_use=in_use,
-        reserved=reserved,
     )
 
 
@@ -149,23 +161,6 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 
 
 # --- what the ranks ask for -------------------------------------------------------------------------------
-
-
-def _asked(template: Template) -> _Request:
-    """Extended resources of one rank. A quantity that is not a whole number is left out."""
-    total: dict[str, int] = {}
-    for container in template.containers:
-        match container.get("resources"):
-            case {**resources}:
-                both = {**_mapping(resources.get("requests")), **_mapping(resources.get("limits"))}
-                for name, quantity in both.items():
-                    if "/" in name and str(quantity).isdecimal():
-                        total[name] = total.get(name, 0) + int(str(quantity))
-    return tuple(sorted((name, n) for name, n in total.items() if n))
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 class _Rules(msgspec.Struct, frozen=True):
@@ -213,7 +208,7 @@ def _requirements(term: Mapping[str, object], part: str) -> list[Requirement]:
 # --- what a node offers -----------------------------------------------------------------------------------
 
 
-def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: _Request) -> str:
+def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Request) -> str:
     """Why the node takes no rank, whatever runs there; empty if it may take one."""
     if node.name in without:
         return without[node.name]
@@ -240,7 +235,7 @@ def _tainted(node: Node, taint: Taint) -> str:
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
 
 
-def _slots(offered: Mapping[str, int], request: _Request) -> int:
+def _slots(offered: Mapping[str, int], request: Request) -> int:
     return min(max(0, offered.get(name, 0)) // n for name, n in request)
 
 
@@ -268,29 +263,3 @@ def priority_of(world: World, gang: Gang) -> int | None:
     if known:
         return max(known)
     return None if any(template.priority_class for template in gang.templates.values()) else 0
-
-
-# --- gangs that were started a moment ago -----------------------------------------------------------------
-
-
-def _reserved(world: World, gang: Gang, request: _Request, now: datetime) -> int:
-    """Ranks of other gangs with the same request that were just started and are not bound to a node yet.
-    Otherwise two gangs that wait for the same places would start together and each take half."""
-    waiting = 0
-    for recovery in world.recoveries.values():
-        other = world.gangs.get(recovery.gang_uid)
-        if other is None or other.ref.uid == gang.ref.uid or not _was_just_started(recovery, other, now):
-            continue
-        asked = [template for template in other.templates.values() if _asked(template) == request]
-        count = sum(template.count for template in asked) or (other.size if asked else 0)
-        bound = sum(1 for pod in world.pods(other.ref.uid) if pod.node and pod.phase is not PodPhase.FAILED)
-        waiting += max(0, count - bound)
-    return waiting
-
-
-def _was_just_started(recovery: Recovery, gang: Gang, now: datetime) -> bool:
-    mark, phases = gang.mark, recovery.status.phases
-    if not recovery.active or mark is None or not phases or phases[-1].phase is not Phase.RESUMING:
-        return False
-    is_ours = (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
-    return is_ours and now - phases[-1].at < timedelta(seconds=RESERVED_S)

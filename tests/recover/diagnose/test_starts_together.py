@@ -46,4 +46,4 @@ def test_a_wait_for_a_gang_that_starts_at_the_same_time_is_no_news_for_some_seco
     assert 0 < first.look_again_s <= 3
 
     world.later(first.look_again_s)
-    assert acts(look_at_mine(world)) == ["recovery-blocked"]
+    assert acts(look_at_mine(world)) == ["recovery-resuming"]

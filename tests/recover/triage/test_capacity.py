@@ -327,34 +327,6 @@ def test_where_an_autoscaler_needs_pending_pods_the_gang_is_started_all_the_same
     assert "start-gang" in step(world)
 
 
-def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None:
-    world = held(struck())
-    other = gang("bert", ranks=3, templates={"Worker": template()})
-    world.gangs[other.ref.uid] = other
-    world.change_node("n1", unschedulable=False, taints=(), quarantine=None)
-    world.health["n1"] = world.health["n0"]
-    assert estimate(world).fits
-
-    recovery = only_recovery(world)
-    ref = msgspec.structs.replace(recovery.spec.gang, name="bert", uid="bert-uid")
-    started = msgspec.structs.replace(
-        recovery,
-        metadata=msgspec.structs.replace(recovery.metadata, name="its"),
-        spec=msgspec.structs.replace(recovery.spec, gang=ref),
-        status=msgspec.structs.replace(
-            recovery.status,
-            phase=Phase.RESUMING,
-            phases=[msgspec.structs.replace(recovery.status.phases[-1], phase=Phase.RESUMING, at=world.now)],
-        ),
-    )
-    world.recoveries["ml/its"] = started
-    mark = Mark(recovery="its", attempt=1, did="resumed")
-    world.change_gang("bert", mark=mark)
-
-    assert estimate(world).missing == 3
-    assert estimate(world.later(61)).fits
-
-
 @pytest.mark.parametrize(
     ("pods", "why"),
     [

@@ -1,0 +1,78 @@
+"""Places that are kept for gangs which were started a moment ago. Pure.
+
+Pods are not there at once, and are not bound at once. Without this, two gangs that wait for the same places
+would start together, and each would take half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+
+from recover.api import Phase, Recovery
+from recover.model import Gang, PodPhase, Template, World
+
+__all__ = ["CREATED_S", "RESERVED_S", "Request", "asked", "reserved"]
+
+RESERVED_S = 60.0
+"""A gang that was just started keeps its places for this long."""
+CREATED_S = 5.0
+"""A framework has created the first pods of a gang by then. Of an elastic gang only they and the fewest ranks
+count afterwards."""
+
+Request = tuple[tuple[str, int], ...]
+
+
+def reserved(
+    world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
+) -> dict[str, int]:
+    """Ranks with that request by the name of their gang: another one, that was started within the last
+    `kept_s`. `known`: the resources that nodes report."""
+    found = {}
+    for recovery in world.recoveries.values():
+        other = world.gangs.get(recovery.gang_uid)
+        if other is None or other.ref.uid == gang.ref.uid:
+            continue
+        age = _started_ago(recovery, other, now)
+        if age is not None and age < timedelta(seconds=kept_s):
+            found[str(other.ref)] = _waiting(world, other, request, known, age)
+    return {name: ranks for name, ranks in sorted(found.items()) if ranks}
+
+
+def asked(template: Template, known: Collection[str]) -> Request:
+    """Accelerators and other extended resources of one rank that nodes report. A quantity that is not a whole
+    number is left out."""
+    total: dict[str, int] = {}
+    for container in template.containers:
+        match container.get("resources"):
+            case {**resources}:
+                both = {**_mapping(resources.get("requests")), **_mapping(resources.get("limits"))}
+                for name, quantity in both.items():
+                    if "/" in name and name in known and str(quantity).isdecimal():
+                        total[name] = total.get(name, 0) + int(str(quantity))
+    return tuple(sorted((name, n) for name, n in total.items() if n))
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
+    """Ranks that the scheduler will bind soon. One behind a scheduling gate is not bound before somebody
+    lifts the gate, and that may be never."""
+    alike = [template for template in gang.templates.values() if asked(template, known) == request]
+    count = sum(template.count for template in alike) or (gang.size if alike else 0)
+    pods = [pod for pod in world.pods(gang.ref.uid) if pod.accelerators and pod.phase is not PodPhase.FAILED]
+    bound = sum(1 for pod in pods if pod.node)
+    gated = sum(1 for pod in pods if pod.gated and not pod.node)
+    if age >= timedelta(seconds=CREATED_S):
+        count = min(count, max(count - gang.may_lack, len(pods)))
+    return max(0, count - bound - gated)
+
+
+def _started_ago(recovery: Recovery, gang: Gang, now: datetime) -> timedelta | None:
+    mark, phases = gang.mark, recovery.status.phases
+    if not recovery.active or mark is None or not phases or phases[-1].phase is not Phase.RESUMING:
+        return None
+    is_ours = (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
+    return now - phases[-1].at if is_ours else None

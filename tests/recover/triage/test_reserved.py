@@ -1,0 +1,164 @@
+"""Places that are kept for gangs which were started a moment ago, and how long others wait for these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from recover.api import Phase, Recovery
+from recover.api.reasons import Reason
+from recover.model import Mark
+from recover.recovery.advance import advance
+from tests.acting import acts, advanced, apply, start_pods
+from tests.builders import Worlds, gang
+from tests.recover.triage.test_capacity import GPU, estimate, struck, template
+
+KEY = "ml/its"
+RDMA = {"name": "train", "resources": {"limits": {GPU: 8, "rdma/hca": 1}}}
+
+
+def waiting() -> Worlds:
+    """A gang of three that has waited for a place, and the node that it lacked is back."""
+    world = struck()
+    advanced(world, Phase.BLOCKED)
+    world.change_node("n1", unschedulable=False, taints=(), quarantine=None)
+    world.health["n1"] = world.health["n0"]
+    assert estimate(world).fits
+    return world
+
+
+def starts(world: Worlds, **changes: Any) -> Worlds:
+    """Another gang, which asks for the same places, is started now."""
+    if "bert-uid" not in world.gangs:
+        other = gang("bert", ranks=3, templates={"Worker": template()})
+        world.gangs["bert-uid"] = other
+    world.change_gang("bert", mark=Mark(recovery="its", attempt=1, did="resumed"), **changes)
+    mine = ours(world)
+    entered = msgspec.structs.replace(mine.status.phases[-1], phase=Phase.RESUMING, at=world.now)
+    world.recoveries[KEY] = msgspec.structs.replace(
+        mine,
+        metadata=msgspec.structs.replace(mine.metadata, name="its"),
+        spec=msgspec.structs.replace(
+            mine.spec, gang=msgspec.structs.replace(mine.spec.gang, name="bert", uid="bert-uid")
+        ),
+        status=msgspec.structs.replace(
+            mine.status, phase=Phase.RESUMING, phases=[*mine.status.phases, entered]
+        ),
+    )
+    return world
+
+
+def ours(world: Worlds) -> Recovery:
+    (found,) = [one for key, one in world.recoveries.items() if key != KEY]
+    return found
+
+
+def step(world: Worlds) -> list[str]:
+    """One look at the gang that waits."""
+    found = advance(ours(world), world.world(), world.settings, world.now)
+    apply(world, found)
+    return acts(found)
+
+
+def is_started_within(world: Worlds, seconds: int, every_s: int, other_every_s: int) -> int | None:
+    """After how many seconds it is started, while the other gang is started again and again."""
+    for at_s in range(0, seconds, every_s):
+        if at_s % other_every_s == 0:
+            starts(world)
+        for _ in range(3):
+            if "start-gang" in step(world):
+                return at_s
+        world.later(every_s)
+    return None
+
+
+def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None:
+    world = starts(waiting())
+
+    assert estimate(world).missing == 3
+    assert estimate(world.later(61)).fits
+
+
+def test_a_gang_that_asks_for_more_than_nodes_report_keeps_its_places_too() -> None:
+    roles = {"Worker": template(containers=(RDMA,))}
+
+    assert estimate(starts(waiting(), templates=roles)).missing == 3
+
+
+def test_of_an_elastic_gang_the_fewest_ranks_count_once_its_pods_had_time_to_come() -> None:
+    world = starts(waiting(), may_lack=2)
+    assert estimate(world).missing == 3
+
+    assert estimate(world.later(5)).missing == 1
+    start_pods(world, "bert", running=False)
+    assert estimate(world).missing == 3, "the scheduler may bind those that are there"
+
+
+def test_a_rank_behind_a_scheduling_gate_keeps_no_place() -> None:
+    """Nobody may ever lift the gate, and such a pod holds nothing."""
+    world = starts(waiting())
+    start_pods(world, "bert", running=False)
+    assert estimate(world).missing == 3
+    pods = world.pods["bert-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, gated=True)
+
+    assert estimate(world).fits
+
+
+def test_who_waits_beside_reserved_places_says_for_whom_and_starts_once_they_are_free() -> None:
+    world = starts(waiting())
+
+    assert step(world) == ["recovery-resuming"]
+    status = ours(world).status
+    assert (status.phase, status.reason) == (Phase.RESUMING, Reason.NO_CAPACITY)
+    assert "reserved for what was just started (3 for PyTorchJob ml/bert)" in status.message
+    assert step(world.later(30)) == []
+
+    del world.recoveries[KEY]
+    assert step(world) == ["recovery-resuming"]
+    assert "fits: starting all 3 ranks" in ours(world).status.message
+    assert ours(world).status.phases[-1].at == world.now, "its own start begins now"
+    assert "start-gang" in step(world)
+
+
+def test_once_the_places_are_taken_it_waits_for_room_as_before() -> None:
+    world = starts(waiting())
+    step(world)
+    start_pods(world.later(2), "bert", first_node=0)
+    for uid, pod in world.pods["bert-uid"].items():
+        world.pods["bert-uid"][uid] = msgspec.structs.replace(pod, requests=((GPU, 8),))
+
+    assert step(world) == ["recovery-blocked"]
+    assert ours(world).status.message.startswith("PyTorchJob ml/llm is not started yet: 3 of 3 ranks have no")
+
+
+@pytest.mark.parametrize(
+    ("other_every_s", "at_most_s"),
+    [(1000, 60), (20, 66), (1, 300)],
+    ids=["once", "again and again", "without end"],
+)
+def test_whoever_starts_again_and_again_keeps_no_other_gang_from_free_places(
+    other_every_s: int, at_most_s: int
+) -> None:
+    took_s = is_started_within(waiting(), 400, 1, other_every_s)
+
+    assert took_s is not None
+    assert 55 <= took_s <= at_most_s
+
+
+def test_of_two_gangs_that_have_waited_it_out_together_one_starts_and_the_other_lets_it_have_its_places() -> (
+    None
+):
+    world = starts(waiting())
+    for _ in range(61):
+        step(world.later(1))
+        starts(world)
+    world.later(6)
+
+    starts(world)
+    assert "start-gang" not in [*step(world), *step(world), *step(world)]
+    world.later(5)
+    assert "start-gang" in [*step(world), *step(world), *step(world)]
