@@ -22,10 +22,16 @@ from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
 from recover.triage.reserved import RESERVED_S, Request, asked, reserved
 from recover.triage.spare_node import SPARE
-from recover.workloads.patches import avoiding
+from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
 __all__ = ["Room", "priority_of", "room"]
 
+RULES_MAX = 5000
+"""Beyond this length of its rules about nodes a gang counts as fitting. Each look compares the rules with
+each node, and no job may hold up the looks of all others."""
+_TEMPLATE, _REQUIREMENT = 30, 10
+"""The length of a template, and of a requirement of its affinity, where that of a value is 1."""
+_PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -84,6 +90,8 @@ def room(
     nodes. `priority`: that of its pods, for a time when they are gone. `kept_s`: how long after its start
     another gang keeps its places.
     """
+    if _length(gang) > RULES_MAX:
+        return Room()
     reported = {name for node in world.nodes.values() for name in node.capacity}
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
     groups: dict[Request, list[tuple[Template, int]]] = {}
@@ -163,6 +171,19 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 # --- what the ranks ask for -------------------------------------------------------------------------------
 
 
+def _length(gang: Gang) -> int:
+    """Of what the templates ask of nodes by their required affinity. Tolerations are compared with distinct
+    taints only, and of a selector no more than one key beyond those that the node has."""
+    total = 0
+    for template in gang.templates.values():
+        total += _TEMPLATE
+        for term in required_terms(template.affinity):
+            total += _REQUIREMENT
+            for part in _PARTS:
+                total += sum(_REQUIREMENT + len(one.get("values") or ()) for one in term.get(part) or ())
+    return total
+
+
 class _Rules(msgspec.Struct, frozen=True):
     """Which nodes the ranks of one template may use by the template itself, without what Rekindle added."""
 
@@ -170,13 +191,21 @@ class _Rules(msgspec.Struct, frozen=True):
     selector: Mapping[str, str]
     terms: tuple[tuple[list[Requirement], list[Requirement]], ...] | None
     """Terms on the labels and fields of a node; one of the terms must match."""
+    tolerated: dict[tuple[str, str, str], bool] = {}
+    """What was found of the taints so far. Most nodes bear the same ones."""
 
     @classmethod
     def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
         affinity = avoiding(template.affinity, gang, start).get("nodeAffinity") or {}
-        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        required = affinity.get(REQUIRED)
         terms = tuple(map(_term, required.get("nodeSelectorTerms", ()))) if required else None
         return cls((*template.tolerations, *added), template.node_selector, terms)
+
+    def tolerates(self, taint: Taint) -> bool:
+        parts = (taint.key, taint.value, taint.effect)
+        if parts not in self.tolerated:
+            self.tolerated[parts] = tolerates(self.tolerations, taint)
+        return self.tolerated[parts]
 
     def suits(self, node: Node) -> bool:
         if any(node.labels.get(name) != value for name, value in self.selector.items()):
@@ -218,11 +247,11 @@ def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Req
         short = next((name for name, n in request if node.allocatable.get(name, 0) < n), request[0][0])
         left, whole = node.allocatable.get(short, 0), node.capacity.get(short, 0)
         return f"only {left} of its {whole} {short} are allocatable"
-    if node.unschedulable and not tolerates(rules.tolerations, _UNSCHEDULABLE):
+    if node.unschedulable and not rules.tolerates(_UNSCHEDULABLE):
         note = node.quarantine
         return out_words(node, note.fault) if note is not None and note.cordoned else "cordoned"
     for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not tolerates(rules.tolerations, taint):
+        if taint.effect != "PreferNoSchedule" and not rules.tolerates(taint):
             return _tainted(node, taint)
     return ""
 

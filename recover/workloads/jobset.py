@@ -39,7 +39,7 @@ from recover.workloads.patches import (
     lifted,
     made_anew,
     reading_environment,
-    required_terms,
+    required_expressions,
 )
 
 __all__ = ["JobSet"]
@@ -273,7 +273,7 @@ def _in_template(gang: Gang) -> set[str]:
 
 def _asked_in_template(gang: Gang) -> list[Requirement]:
     """What the templates ask of the nodes because of us, in the same way."""
-    terms = [term for template in gang.templates.values() for term in required_terms(template.affinity)]
+    terms = [term for template in gang.templates.values() for term in required_expressions(template.affinity)]
     ours = gang.mark.placed if gang.mark else ()
     return [one for one in ours if any(builtins(one) in term for term in terms)]
 

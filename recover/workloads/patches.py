@@ -18,6 +18,7 @@ from recover.model.left_stopped import TOLD
 
 __all__ = [
     "MARK",
+    "REQUIRED",
     "asked_by_people",
     "asks_for_device",
     "avoiding",
@@ -33,15 +34,17 @@ __all__ = [
     "reading_environment",
     "reads_environment",
     "reads_old_environment",
+    "required_expressions",
     "required_terms",
 ]
 
 MARK = key("recovery")
 """Annotation: which recovery and attempt stopped or started the job last."""
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100
 """The largest that Kubernetes takes."""
+_Parts = tuple[str, str, tuple[str, ...]]
 
 
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
@@ -170,7 +173,7 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
     asked = [builtins(one) for one in mark.placed]
     result = _copy(affinity)
     node_affinity = result.setdefault("nodeAffinity", {})
-    required = node_affinity.setdefault(_REQUIRED, {})
+    required = node_affinity.setdefault(REQUIRED, {})
     terms = required.setdefault("nodeSelectorTerms", []) or [{}]
     required["nodeSelectorTerms"] = terms
     for term in terms:
@@ -184,7 +187,7 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
     # A term without any requirement matches no node at all.
     required["nodeSelectorTerms"] = [t for t in terms if t.get("matchExpressions") or t.get("matchFields")]
     if not required["nodeSelectorTerms"]:
-        node_affinity[_REQUIRED] = None
+        node_affinity[REQUIRED] = None
     _prefer_others(node_affinity, gang.mark.suspected if gang.mark else (), mark.suspected)
     return result
 
@@ -209,24 +212,36 @@ def asked_by_people(gang: Gang) -> list[Requirement]:
     """What every template's required node affinity asks of a node without us."""
     ours = gang.mark.placed if gang.mark else ()
     asked = [_asked(template.affinity) for template in gang.templates.values()]
-    everywhere = [one for one in asked[0] if all(one in others for others in asked)] if asked else []
+    first = asked[0].items() if asked else ()
+    everywhere = [one for parts, one in first if all(parts in others for others in asked)]
     return [one for one in everywhere if one not in ours]
 
 
-def _asked(affinity: Mapping[str, Any]) -> list[Requirement]:
-    """What people write is not held to the limits of what we ask: 20 host names are no mistake."""
-    terms = required_terms(affinity)
-    everywhere = [one for one in terms[0] if all(one in term for term in terms)] if terms else []
-    return [
-        Requirement(key=one["key"], operator=one["operator"], values=one.get("values", []))
-        for one in everywhere
-    ]
+def _asked(affinity: Mapping[str, Any]) -> dict[_Parts, Requirement]:
+    """By what they say, since there may be thousands. What people write is not held to the limits of what we
+    ask: 20 host names are no mistake."""
+    terms = [{_parts(one): one for one in expressions} for expressions in required_expressions(affinity)]
+    first = terms[0].items() if terms else ()
+    return {
+        parts: Requirement(key=one["key"], operator=one["operator"], values=one.get("values") or [])
+        for parts, one in first
+        if all(parts in term for term in terms)
+    }
 
 
-def required_terms(affinity: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
-    """The expressions of each of the terms, one of which a node must fulfil."""
-    required = affinity.get("nodeAffinity", {}).get(_REQUIRED) or {}
-    return [term.get("matchExpressions", []) for term in required.get("nodeSelectorTerms", [])]
+def _parts(expression: Mapping[str, Any]) -> _Parts:
+    return expression["key"], expression["operator"], tuple(expression.get("values") or ())
+
+
+def required_expressions(affinity: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
+    """The expressions on labels of each of the terms, one of which a node must fulfil."""
+    return [term.get("matchExpressions") or [] for term in required_terms(affinity)]
+
+
+def required_terms(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    required = (affinity.get("nodeAffinity") or {}).get(REQUIRED) or {}
+    terms: list[Mapping[str, Any]] = required.get("nodeSelectorTerms") or []
+    return terms
 
 
 def changes_affinity(gang: Gang, mark: Mark) -> bool:

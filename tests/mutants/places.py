@@ -22,8 +22,8 @@ _CAPACITY = of(
     ),
     (
         "quarantined nodes have room",
-        "if node.unschedulable and not tolerates(rules.tolerations, _UNSCHEDULABLE):",
-        "if node.unschedulable and tolerates(rules.tolerations, _UNSCHEDULABLE):",
+        "if node.unschedulable and not rules.tolerates(_UNSCHEDULABLE):",
+        "if node.unschedulable and rules.tolerates(_UNSCHEDULABLE):",
         "a gang is started that does not fit",
     ),
     (
