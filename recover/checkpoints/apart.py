@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 
 import msgspec
 
-from recover.checkpoints.folder import ODD, TOO_LARGE, UNREADABLE, DamagedError, odd
+from recover.checkpoints.folder import ODD, TOO_LARGE, UNREADABLE, DamagedError, odd, why
 
 __all__ = ["CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
 
@@ -55,7 +55,12 @@ def apart(
     another way; and what `check_time` raises, which is asked while there is no answer.
     """
     reading, writing = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:  # no more processes are allowed here
+        os.close(reading)
+        os.close(writing)
+        raise DamagedError(f"{what} {UNREADABLE}: {why(error)}") from error
     if not child:
         _work_and_end(work, writing, cpu_s)
     os.close(writing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -186,6 +187,22 @@ def test_a_process_that_is_ended_says_how(capfd: pytest.CaptureFixture[str]) -> 
         with pytest.raises(DamagedError, match=why):
             apart("'x'", work, type(None), cpu_s=0.2, check_time=never)
     assert "a bug" in capfd.readouterr().err
+
+
+def test_without_a_further_process_the_file_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refused)
+    lightning(tmp_path / "last.ckpt", 60)
+    lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
+
+    found = scan(tmp_path).checkpoints
+
+    assert found[0].reason == "'epoch=2-step=40.ckpt' cannot be read: Resource temporarily unavailable"
+    assert [entry.complete for entry in found] == [False, False]
 
 
 def test_a_large_index_may_take_its_time() -> None:
