@@ -167,7 +167,7 @@ class Agent:
             await asyncio.sleep(max(0.0, rest_s))
 
     async def _write(self) -> None:
-        status = bounded(self._core.status(self._now()))
+        status = bounded(self._core.status(self._now()), first=self._core.first_pods)
         wanted = content(status)
         self._core.wrote()
         if wanted == self._written and not self._is_too_old():

@@ -190,7 +190,7 @@ class Publisher:
                 await self._patch({})
 
     async def _send(self) -> None:
-        status = bounded(self._core.status(datetime.now(UTC)))
+        status = bounded(self._core.status(datetime.now(UTC)), first=self._core.first_pods)
         now_content = content(status)
         self._core.wrote()
         if now_content == self._written and not self._is_too_old():

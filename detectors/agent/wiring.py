@@ -335,7 +335,8 @@ class _LogEvents:
         self._agent.core.logs_scanned(datetime.now(UTC), left_out)
         self._agent.changed()
 
-    def covered(self, why: str) -> None:
+    def covered(self, why: str, left_out: frozenset[str] = frozenset()) -> None:
+        self._agent.core.logs_left_out(left_out)
         self._agent.cover(Source.LOGS, CoverageState.COVERED, why)
 
     def blind(self, why: str) -> None:

@@ -19,6 +19,7 @@ from detectors.folds.chain import Chain, Change
 from detectors.folds.holders import HeldDevices, Holders
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
+from detectors.folds.status_size import leaving_out
 from detectors.rules import KernelRules, signatures
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.signatures import Signatures
@@ -74,6 +75,7 @@ class AgentCore:
         self._chain = Chain(settings.chain, boot_id)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
+        self._unread_pods: frozenset[str] = frozenset()
         self._spec = NodeHealthSpec()
         self._hands_off = ""
         self._sequence = -1
@@ -182,8 +184,9 @@ class AgentCore:
 
     def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""
-        before = self._devices()
+        before, first = self._devices(), self.first_pods
         self._holders.listed(pods, there)
+        self._first_were(first)
         if self._pods.hold_devices(self._holders.uids) or before != self._devices():
             self._mark(Dirty.EDGE)
 
@@ -256,6 +259,12 @@ class AgentCore:
         """Uids of the pods whose logs matter most: they were given devices, or the controller names them."""
         return self._holders.uids | {pod.uid for pod in self._spec.pods}
 
+    def logs_left_out(self, uids: frozenset[str]) -> None:
+        """Of these pods not all logs are read: too many containers run."""
+        if bool(uids) != bool(self._unread_pods) or (uids ^ self._unread_pods) & self.first_pods:
+            self._mark(Dirty.EDGE)
+        self._unread_pods = uids
+
     def logs_scanned(self, now: datetime, left_out: Collection[PodRef] = ()) -> None:
         """All logs of this node have been found: what was published before and has none any more is over."""
         for ref in self._pods.vanished(left_out):
@@ -271,7 +280,8 @@ class AgentCore:
             self._mark(Dirty.EDGE)
         if spec.signatures != self._spec.signatures:
             self._sought = signatures.signatures_of(self._recipes, spec.signatures)
-        self._spec = spec
+        first, self._spec = self.first_pods, spec
+        self._first_were(first)
         return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
@@ -299,7 +309,8 @@ class AgentCore:
         return publishing.ask_broken_s if self._chain.device_broken else publishing.ask_s
 
     def status(self, now: datetime) -> NodeHealthStatus:
-        return fitted(
+        pods, left_out = self._pods.published(self.first_pods)
+        status = fitted(
             NodeHealthStatus,
             boot_id=self.boot_id,
             agent_version=__version__,
@@ -310,12 +321,18 @@ class AgentCore:
             coverage=[self._coverage[source] for source in Source if source in self._coverage],
             findings=self._chain.findings,
             folded=self._chain.folded,
-            pods=self._pods.published(),
+            pods=pods,
             kmsg=LogPosition(boot_id=self.boot_id, sequence=self._sequence) if self._sequence >= 0 else None,
             catalogue_problems=self._catalogue_problems,
             served_request=self._spec.request,
             hands_off=self._hands_off,
         )
+        return leaving_out(status, left_out | self._unread_pods, self.first_pods)
+
+    def _first_were(self, before: frozenset[str]) -> None:
+        """Where pods are left out, the status names those that come first and are whole."""
+        if before != self.first_pods and (self._unread_pods or self._pods.are_many):
+            self._mark(Dirty.COARSE)
 
     def _devices(self) -> tuple[Device, ...]:
         """With their pods only while one is broken: else each start of a pod would be a write."""

@@ -10,15 +10,13 @@ from datetime import datetime, timedelta
 
 from detectors.catalog.log_errors import LogErrorRow
 from detectors.folds.pods import PodFold
-from detectors.folds.status_size import pod_worth
+from detectors.folds.status_size import best_first
 from detectors.rules.facts import PodRef
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import Logs
-from detectors.wire.contract import PodProgress, PodSettings
+from detectors.wire.contract import PODS_MAX, PodProgress, PodSettings
 
 __all__ = ["PodFolds"]
-
-_PODS_MAX = 64
 
 
 class PodFolds:
@@ -123,13 +121,21 @@ class PodFolds:
                 changed = True
         return changed
 
-    def published(self) -> list[PodProgress]:
-        """Oldest edge first; where there are too many, those that matter most. Of a pod that has told
-        anything the silent containers are left out: they may be beside the training's."""
+    @property
+    def are_many(self) -> bool:
+        """Whether perhaps not all can be published."""
+        return len(self._folds) > PODS_MAX
+
+    def published(self, first: Collection[str]) -> tuple[list[PodProgress], frozenset[str]]:
+        """Oldest edge first, and the uids of pods of which a container finds no place. Where there are too
+        many, those of the pods in `first` come first. Of a pod that has told anything the silent containers
+        do not count: they may be beside the training's."""
         telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
         folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
         pods = [published for fold in folds if (published := fold.published()) is not None]
-        return sorted(sorted(pods, key=pod_worth)[-_PODS_MAX:], key=lambda pod: pod.at)
+        order = best_first(pods, first)
+        left_out = frozenset(pod.uid for pod in order[PODS_MAX:])
+        return sorted(order[:PODS_MAX], key=lambda pod: pod.at), left_out
 
     def _superseded(self, ref: PodRef) -> bool:
         return any(

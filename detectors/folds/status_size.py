@@ -1,4 +1,5 @@
-"""Keeps a status within its size bound. Pure; called by agent/publish.py just before a write.
+"""Keeps a status within its size bound, and says which pods come first. Pure; agent/publish.py asks just
+before a write.
 
 What is dropped first is what is missed least: bad rows of the user's catalogue but the first, tails of logs,
 lines of recipes that another container shows as well, findings that only repeat others, evidence, all lines
@@ -9,14 +10,17 @@ hardware says.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 import msgspec
 
 from detectors.folds.chain import least, repeats
 from detectors.text.cutting import cut
+from detectors.text.sharing import in_turn
 from detectors.wire.contract import (
     OBJECT_BYTES_MAX,
+    PODS_MAX,
     Edge,
     Finding,
     FoldedFindings,
@@ -25,7 +29,7 @@ from detectors.wire.contract import (
     Severity,
 )
 
-__all__ = ["STATUS_BYTES_MAX", "bounded", "pod_worth"]
+__all__ = ["STATUS_BYTES_MAX", "best_first", "bounded", "leaving_out"]
 
 STATUS_BYTES_MAX = OBJECT_BYTES_MAX - 2048
 """Room is left for the object's metadata."""
@@ -34,8 +38,32 @@ _FOLDED_MAX = 16
 _WORTH = {Edge.STARTED: 0, Edge.ENDED: 1}
 
 
-def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> NodeHealthStatus:
-    """`status` itself where it fits."""
+def best_first(pods: Iterable[PodProgress], first: Collection[str]) -> list[PodProgress]:
+    """In the order in which pods lose their places, from the end. Those of the uids in `first` hold devices,
+    or the controller has named them: they are the ranks. Of the others, whose logs anybody may fill, each
+    namespace gets its share, and each pod of a namespace."""
+    best = sorted(pods, key=_worth, reverse=True)
+    fair = in_turn(in_turn(best, lambda pod: pod.uid), lambda pod: (pod.namespace, pod.uid in first))
+    return sorted(fair, key=lambda pod: pod.uid not in first)
+
+
+def leaving_out(
+    status: NodeHealthStatus, left_out: Collection[str], first: Collection[str]
+) -> NodeHealthStatus:
+    """The same status, which says that of these pods (uids) not everything is published: a reader must not
+    take silence for an answer. Where there is no room left it names the whole pods, too."""
+    if not left_out and len(status.pods) < PODS_MAX:
+        return status
+    whole = status.whole_pods if status.pods_left_out else sorted(first)
+    known = [uid for uid in whole if uid not in left_out][:PODS_MAX]
+    is_cut = status.pods_left_out or bool(left_out)
+    return msgspec.structs.replace(status, pods_left_out=is_cut, whole_pods=known)
+
+
+def bounded(
+    status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX, *, first: Collection[str] = ()
+) -> NodeHealthStatus:
+    """`status` itself where it fits. Pods with the uids in `first` are the last to go."""
     if not _fits(status, bytes_max):
         status = msgspec.structs.replace(status, catalogue_problems=status.catalogue_problems[:1])
     for tail_bytes in (1024, 512, 256, 0):
@@ -64,9 +92,13 @@ def bounded(status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX) -> Node
         status = msgspec.structs.replace(status, devices=devices)
     while any(map(_may_go, status.findings)) and not _fits(status, bytes_max):
         status = _fold_least(status)
-    while status.pods and not _fits(status, bytes_max):
-        least = min(status.pods, key=pod_worth)
-        status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not least])
+    order = best_first(status.pods, first)
+    while order and not _fits(status, bytes_max):
+        gone = order.pop()
+        status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not gone])
+        status = leaving_out(status, {gone.uid}, first)
+    if not _fits(status, bytes_max):
+        status = msgspec.structs.replace(status, whole_pods=[])
     while len(status.findings) > 1 and not _fits(status, bytes_max):
         status = _fold_least(status)
     return status
@@ -140,6 +172,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
     return msgspec.structs.replace(status, findings=findings, folded=kept)
 
 
-def pod_worth(pod: PodProgress) -> tuple[int, datetime]:
+def _worth(pod: PodProgress) -> tuple[int, datetime]:
     """A running container without steps is mostly a service that has nothing to do with training."""
     return _WORTH.get(pod.edge, len(_WORTH)), pod.at

@@ -37,8 +37,8 @@ class PodLogSink(Protocol):
     def pods_changed(self) -> None:
         """A pod has come to the node, or the last of one has gone; its namespace may be excluded."""
 
-    def covered(self, why: str) -> None:
-        """All logs are read, or all but some: `why` says so."""
+    def covered(self, why: str, left_out: frozenset[str] = frozenset()) -> None:
+        """All logs are read, or all but some of the pods with these uids: `why` says so."""
 
     def blind(self, why: str) -> None: ...
 

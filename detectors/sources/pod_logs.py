@@ -137,7 +137,8 @@ class PodLogs:
         if unreadable:
             self._sink.blind(unreadable)
         else:
-            self._sink.covered(told(self._left_out, self._first, self._settings.containers_max))
+            why = told(self._left_out, self._first, self._settings.containers_max)
+            self._sink.covered(why, frozenset(ref.uid for ref in self._left_out))
 
     def _scan_pod(self, folder: Path, *, first: bool, only_running: bool) -> set[PodRef]:
         named = parse_pod_folder(folder.name)

@@ -28,6 +28,7 @@ __all__ = [
     "KNOWN_LINES_MAX",
     "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
+    "PODS_MAX",
     "TAIL_BYTES_MAX",
     "VERSION",
     "Coverage",
@@ -65,6 +66,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 DEVICES_MAX = 64
 DEVICE_PODS_MAX = 64
+PODS_MAX = 64
 FINDINGS_MAX = 32
 EVIDENCE_BYTES_MAX = 256
 KNOWN_LINES_MAX = 8
@@ -413,7 +415,22 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
     folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
-    pods: Annotated[list[PodProgress], Meta(max_length=64)] = []
+    pods: Annotated[list[PodProgress], Meta(max_length=PODS_MAX)] = []
+    pods_left_out: Annotated[
+        bool,
+        Meta(
+            description="the agent has read more containers than stand in pods, or does not read the logs of "
+            "all; an older agent does not report it"
+        ),
+    ] = False
+    whole_pods: Annotated[
+        list[Annotated[str, Meta(max_length=64)]],
+        Meta(
+            description="while pods are left out, or pods is full: uids of the pods that hold devices or "
+            "stand in the spec, and of which nothing is left out",
+            max_length=PODS_MAX,
+        ),
+    ] = []
     kmsg: LogPosition | None = None
     catalogue_problems: Annotated[
         list[Annotated[str, Meta(max_length=256, extra=UTF8)]],
@@ -458,7 +475,7 @@ class Signature(_Wire, frozen=True, kw_only=True):
 class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
     """Written by the controller alone."""
 
-    pods: Annotated[list[PodSettings], Meta(max_length=64)] = []
+    pods: Annotated[list[PodSettings], Meta(max_length=PODS_MAX)] = []
     signatures: Annotated[
         list[Signature], Meta(description="beside those that every agent knows", max_length=32)
     ] = []

@@ -20,7 +20,15 @@ from recover.policy.consent import OptIn, opt_in
 from recover.policy.settings import Timing
 from recover.policy.step_words import HANG_TIMEOUT
 
-__all__ = ["first_step_due", "is_read", "limit_of", "shows_no_step", "steps_are_readable", "steps_were_read"]
+__all__ = [
+    "first_step_due",
+    "is_read",
+    "is_unknown",
+    "limit_of",
+    "shows_no_step",
+    "steps_are_readable",
+    "steps_were_read",
+]
 
 
 def first_step_due(
@@ -28,14 +36,15 @@ def first_step_due(
 ) -> datetime | None:
     """Returns when a gang of which all ranks run should have made its first step, or the next one after one
     line with a step. Returns None if it has made one, if a rank is missing, if the log of a rank is not read,
-    or if nobody asked for its recovery. A running recovery keeps its own deadline."""
+    or if nobody asked for its recovery. A running recovery keeps its own deadline. A rank may have made steps
+    that its agent leaves out: `is_unknown` says so."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED
     if not is_asked or limit_s is None or world.active_recovery(gang.ref.uid) is not None:
         return None
     if len(pods) < max(1, gang.size) or not all(
-        _runs(pod) and shows_no_step(world, pod, now) for pod in pods
+        _runs(pod) and is_read(world, pod, now) and _is_silent(world, pod) for pod in pods
     ):
         return None
     begins = [pod.created for pod in pods if pod.created is not None]
@@ -80,8 +89,20 @@ def _runs(pod: Pod) -> bool:
 
 def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
     """Whether its agent lives, reads logs, and has read no step in the log of this pod."""
+    return is_read(world, pod, now) and _is_silent(world, pod) and not world.may_be_left_out(pod)
+
+
+def is_unknown(world: World, pod: Pod) -> bool:
+    """Whether the agent of its node publishes no step of it, and may leave it out. The agent of a dead node
+    will not say more."""
+    node = world.nodes.get(pod.node)
+    is_gone = node is not None and not node.ready
+    return not is_gone and _is_silent(world, pod) and world.may_be_left_out(pod)
+
+
+def _is_silent(world: World, pod: Pod) -> bool:
     progress = world.progress(pod)
-    return is_read(world, pod, now) and (progress is None or progress.first_step is None)
+    return progress is None or progress.first_step is None
 
 
 def is_read(world: World, pod: Pod, now: datetime) -> bool:

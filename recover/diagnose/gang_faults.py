@@ -18,7 +18,7 @@ from recover.diagnose.apart import about_gang, each
 from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
-from recover.diagnose.first_step import first_step_due, steps_are_readable
+from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
 from recover.diagnose.starts import departed, new_pods
@@ -52,6 +52,9 @@ class GangState(msgspec.Struct, frozen=True):
     stalled_at: datetime | None
     first_step_due: datetime | None = None
     """Until when a gang may take for its first step, if all its ranks run and none has made one."""
+    unknown_on: tuple[str, ...] = ()
+    """Nodes with ranks that may make steps: their agents read more than they publish, so a gang of which
+    nobody else makes a step does not count as one that hangs."""
 
     @property
     def suspicious(self) -> bool:
@@ -84,9 +87,11 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
     due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None
+    unknown_on = tuple(sorted({pod.node for pod in pods if is_unknown(world, pod)}))
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
-    dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due)
+    hangs = (stalled is not None or is_silent) and not unknown_on
+    dead = is_dead(world, pods, lost, timing, now) or hangs
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on)
 
 
 def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
@@ -146,8 +151,8 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
-        # Which rank was lost first is known by then.
-        summary=said if said and is_the_same else found.summary,
+        # Which rank was lost first is known by then; whether a gang hangs may be known only later.
+        summary=said if said and is_the_same and found.fault is not Fault.HANG else found.summary,
         suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
         detected_at=incident.spec.detected_at,
         seen_at=incident.spec.detected_at if known else found.seen_at,
@@ -222,18 +227,22 @@ def _evidence(loss: Loss) -> Evidence:
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
     """A hang if steps of the gang were read before; otherwise only a notice."""
     gang = state.gang
-    why = (
-        "its steps were read before, so the job hangs"
-        if state.dead
-        else "either the job hangs, or its log shows no steps that Rekindle can read (see rekindle doctor)"
-    )
+    if state.dead:
+        why = "none has made its first step yet; its steps were read before, so the job hangs"
+    elif state.unknown_on:
+        why = f"no step of them is known; {_unknown(state)}"
+    else:
+        why = (
+            "none has made its first step yet; either the job hangs, or its log shows no steps that Rekindle "
+            "can read (see rekindle doctor)"
+        )
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, due.isoformat()),
         fault=Fault.HANG,
         severity=Severity.FATAL if state.dead else Severity.PENDING,
         detected_at=due,
         seen_at=due,
-        summary=f"{gang.ref}: all {gang.size} ranks run and none has made its first step yet; {why}",
+        summary=f"{gang.ref}: all {gang.size} ranks run and {why}",
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
@@ -242,23 +251,38 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
     )
 
 
+def _unknown(state: GangState) -> str:
+    """Why a gang that may hang is left alone."""
+    more = len(state.unknown_on) - 3
+    nodes = ", ".join(state.unknown_on[:3]) + (f" and {more} more nodes" if more > 0 else "")
+    return (
+        "Rekindle cannot tell whether the job hangs and does not restart it, because too many containers "
+        f"print on {nodes} and its agent leaves out pods. Keep pods without devices off it, or restart the "
+        "job if its logs stand still"
+    )
+
+
 def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
     blind = [(node, why) for node in used if (why := not_covered(world, node, at, now))][:_SUSPECTS_MAX]
+    if state.dead:
+        why = "no rank has made a step since its time limit; no culprit can be named"
+    else:
+        why = f"no rank is known to have made a step since its time limit; {_unknown(state)}"
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
-        severity=Severity.FATAL,
+        severity=Severity.FATAL if state.dead else Severity.PENDING,
         detected_at=seen_at,
         seen_at=seen_at,
-        summary=f"{gang.ref}: no rank has made a step since its time limit; no culprit can be named",
+        summary=f"{gang.ref}: {why}",
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
         evidence=(fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),),
         suspects=tuple(fitted(Suspect, node=n, score=0.3, why="its agent is blind") for n, _ in blind),
-        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
+        harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
         blind=dict(blind),
     )

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.wire.contract import Edge, NodeHealth, PodProgress, Signature
+from detectors.wire.contract import PODS_MAX, CoverageState, Edge, NodeHealth, PodProgress, Signature, Source
 from detectors.wire.resource import Resource
 from recover.api import Incident, Recovery
 from recover.api.recipe_spec import Recipe
@@ -193,6 +193,26 @@ class World(msgspec.Struct, frozen=True):
     def containers(self, pod: Pod) -> list[PodProgress]:
         """The last edge that the pod's node published for each of its containers, of the newest instance."""
         return _newest(self._published(pod))
+
+    def is_crowded(self, node: str) -> bool:
+        """Whether the node's agent may leave out pods. An older agent does not report that it has cut its
+        list, so a list without room counts as cut."""
+        health = self.health.get(node)
+        if health is None:
+            return False
+        status = health.status
+        return (
+            status.pods_left_out
+            or len(status.pods) >= PODS_MAX
+            or any(
+                row.source is Source.LOGS and row.state is CoverageState.COVERED and row.why
+                for row in status.coverage
+            )
+        )
+
+    def may_be_left_out(self, pod: Pod) -> bool:
+        """Whether its agent may know more of this pod than it publishes: then silence is no answer."""
+        return self.is_crowded(pod.node) and pod.uid not in self.health[pod.node].status.whole_pods
 
     def _published(self, pod: Pod) -> list[PodProgress]:
         health = self.health.get(pod.node)

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthSpec, PodSettings, Source
-from detectors.wire.fitting import fitted
+import msgspec
+
+from detectors.text.sharing import in_turn
+from detectors.wire.contract import NodeHealth, NodeHealthSpec, PodSettings
+from detectors.wire.fitting import fit, fitted
+from recover.api import GangRef
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import requests
 from recover.k8s.bodies import body, builtins
@@ -25,6 +29,14 @@ from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_templa
 __all__ = ["upkeep"]
 
 
+class _Named(msgspec.Struct, frozen=True):
+    """A pod that its agent is told of."""
+
+    gang: GangRef
+    settings: PodSettings
+    opted_in: bool
+
+
 def upkeep(world: World) -> Plan:
     """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
     chains: list[tuple[Action, ...]] = []
@@ -35,7 +47,7 @@ def upkeep(world: World) -> Plan:
     for node in world.nodes.values():
         if not node.is_accelerated or node.name in unread:
             continue
-        pods = sorted(_pods(world, node.name, waits), key=lambda p: p.uid)
+        pods = sorted(_pods(world, node.name, waits), key=lambda pod: pod.uid)
         step = hands_off.get(node.name, "")
         spec = fitted(NodeHealthSpec, pods=pods, signatures=signatures, hands_off=step)
         health = world.health.get(node.name)
@@ -61,31 +73,35 @@ def _hands_off(world: World) -> dict[str, str]:
     return found
 
 
-def _pods(world: World, node: str, waits: Mapping[str, str]) -> Iterator[PodSettings]:
+def _pods(world: World, node: str, waits: Mapping[str, str]) -> list[PodSettings]:
+    """As many as there is room for: first those whose next checkpoint the controller waits for, then those
+    of jobs that opted in. Anybody may annotate pods, so each namespace gets its share, and each job of it."""
+
+    def rank(named: _Named) -> tuple[bool, bool]:
+        return not named.settings.awaits_save, not named.opted_in
+
+    found = sorted(_named(world, node, waits), key=lambda named: named.settings.uid)
+    fair = in_turn(in_turn(found, lambda n: n.gang.uid), lambda n: (n.gang.namespace, rank(n)))
+    return fit(NodeHealthSpec, "pods", [named.settings for named in sorted(fair, key=rank)])
+
+
+def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named]:
     """Only pods whose job says something, or whose next checkpoint the controller waits for: the agent knows
-    the common forms by itself. Where it cannot follow all logs, those of all jobs that opted in: whom it is
-    told of comes first."""
-    crowded = _is_crowded(world.health.get(node))
-    for uid in world.gangs_on.get(node, ()):
+    the common forms by itself. Where it leaves out some, those of all jobs that opted in: whom it is told of
+    comes first."""
+    crowded = world.is_crowded(node)
+    for uid in sorted(world.gangs_on.get(node, ())):
         gang = world.gangs.get(uid)
         if gang is None:
             continue
         says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations
-        namespace = world.namespaces.get(gang.ref.namespace)
-        is_named = says or (crowded and opt_in(gang, namespace) is OptIn.ENABLED)
-        if not is_named and not waits:
+        if not says and not crowded and not waits:
             continue
+        opted_in = opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED
+        is_named = says or (crowded and opted_in)
         for pod in world.pods(uid):
             if pod.node == node and not pod.ended and (is_named or pod.uid in waits):
-                yield _settings(gang, pod, waits.get(pod.uid, ""))
-
-
-def _is_crowded(health: NodeHealth | None) -> bool:
-    """Whether its agent leaves out some logs."""
-    coverage = health.status.coverage if health is not None else ()
-    return any(
-        one.source is Source.LOGS and one.state is CoverageState.COVERED and bool(one.why) for one in coverage
-    )
+                yield _Named(gang.ref, _settings(gang, pod, waits.get(pod.uid, "")), opted_in)
 
 
 def _settings(gang: Gang, pod: Pod, awaits_save: str) -> PodSettings:

@@ -230,9 +230,15 @@ _GANGS = of(
     "recover/diagnose/gang_faults.py",
     (
         "hangs are not noticed",
-        "dead = is_dead(world, pods, lost, timing, now) or stalled is not None or is_silent",
-        "dead = is_dead(world, pods, lost, timing, now) or is_silent",
+        "hangs = (stalled is not None or is_silent) and not unknown_on",
+        "hangs = is_silent and not unknown_on",
         "a gang hangs for ever",
+    ),
+    (
+        "a rank that its agent may leave out proves a hang",
+        "hangs = (stalled is not None or is_silent) and not unknown_on",
+        "hangs = stalled is not None or is_silent",
+        "a crowd of another tenant's pods stops a healthy gang",
     ),
     (
         "a loss in doubt counts at once",

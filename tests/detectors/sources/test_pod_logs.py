@@ -71,8 +71,8 @@ class Heard:
         self.coverage.append("scanned")
         self.news.set()
 
-    def covered(self, why: str) -> None:
-        self.why = why
+    def covered(self, why: str, left_out: frozenset[str] = frozenset()) -> None:
+        self.why, self.left_out = why, left_out
         self.news.set()
 
     def blind(self, why: str) -> None:

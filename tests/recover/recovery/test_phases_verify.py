@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from recover.api import Condition, Phase
@@ -105,6 +106,18 @@ def test_a_gang_on_nodes_whose_logs_nobody_reads_is_not_stopped_for_want_of_step
     assert "stop-gang" not in wrote
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
+
+
+def test_a_gang_whose_ranks_an_agent_may_leave_out_is_not_stopped_for_want_of_steps() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
+    advanced(world, Phase.VERIFYING)
+    status = msgspec.structs.replace(world.health["n5"].status, pods_left_out=True)
+    world.health["n5"] = msgspec.structs.replace(world.health["n5"], status=status)
+
+    wrote = step(world.later(world.settings.timing.verify_deadline_s + 1))
+
+    assert "stop-gang" not in wrote
+    assert only_recovery(world).status.reason == Reason.SUCCEEDED_UNVERIFIED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""Who gets a place where there are too few: each group in its turn, so that none takes the places of the
+others. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+__all__ = ["in_turn"]
+
+_T = TypeVar("_T")
+
+
+def in_turn(items: Iterable[_T], group: Callable[[_T], Hashable]) -> list[_T]:
+    """The first item of each group, then the second of each, and so on; else in the order in which they came.
+    Whoever keeps the head of this list gives each group an equal share, and what it leaves to the others."""
+    before: Counter[Hashable] = Counter()
+    rounds = []
+    for item in items:
+        name = group(item)
+        rounds.append((before[name], item))
+        before[name] += 1
+    return [item for _, item in sorted(rounds, key=_round)]
+
+
+def _round(numbered: tuple[int, _T]) -> int:
+    return numbered[0]
