@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recover.checkpoints.scan_result import (
@@ -180,6 +180,7 @@ def test_the_scan_pod_loads_nothing_heavy(root: Path) -> None:
     assert done.stdout.strip() == "set()"
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # long texts, on a busy machine
 @given(st.lists(st.text(max_size=2000), max_size=30), st.text(max_size=9000))
 def test_a_message_always_fits_and_reads_back(reasons: list[str], error: str) -> None:
     found = tuple(
