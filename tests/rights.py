@@ -70,6 +70,13 @@ def unknown_to_policies(workload: Workload) -> list[str]:
     places["variables of rekindle-fence-anew: its pod templates"] = workload.pod_templates[1] in str(
         policies["rekindle-fence-anew"]["variables"]
     )
+    # Of a kind whose pods are those of Jobs, the template stays as it is.
+    field, of_jobs = workload.pod_templates[1], policies["rekindle-fence-jobs"]
+    for part, words in (("variables", f".?{field}."), ("validations", f"'{field}'")):
+        expressions = "".join(one["expression"] for one in of_jobs[part])
+        places[f"{part} of rekindle-fence-jobs: what a start changes"] = (
+            workload.makes_jobs or words in expressions
+        )
     places["isOfAJob of rekindle-fence-pods"] = workload.makes_jobs or f"'{kind.kind}'" in str(
         policies["rekindle-fence-pods"]["variables"]
     )

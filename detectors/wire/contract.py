@@ -206,7 +206,8 @@ class Subject(_Wire, frozen=True, kw_only=True):
     kind: SubjectKind
     device: Annotated[str, Meta(description="GPU UUID, or empty where unknown", max_length=64)] = ""
     pci: Annotated[
-        str, Meta(description="PCI address dddd:bb:dd.f as the kernel writes it", max_length=32)
+        str,
+        Meta(description="PCI address dddd:bb:dd, with .f if the source tells the function", max_length=32),
     ] = ""
     gpu_instance: Annotated[int | None, Meta(description="MIG GPU instance id")] = None
     pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""

@@ -188,7 +188,7 @@ source = "ours"
         ("[[xid]]\ncode = 1979-05-27\n", "(code datetime.date(1979, 5, 27))"),
         (GOOD, "[[xid]] row 2 (code 13): field code: value 13: each code has one row"),
         ('[[log_error]]\ncode = "log-ours"\npatterns = ["oom"]\n', "[[log_error]] row 1 (code 'log-ours')"),
-        ("[[xyd]]\ncode = 7\n", "table 'xyd': expected [[xid]] or [[log_error]]"),
+        ("[[xyd]]\ncode = 7\n", "table 'xyd': expected [[xid]]"),
     ],
     ids=[
         "a huge number",

@@ -113,6 +113,8 @@ def test_the_chart_is_told_which_policies_must_name_it() -> None:
 
     assert "resourceRules of rekindle-fence-anew" in places
     assert "isOfAJob of rekindle-fence-pods" in places
+    assert "variables of rekindle-fence-jobs: what a start changes" in places
+    assert "validations of rekindle-fence-jobs: what a start changes" in places
     assert any(place.startswith("rekindle-fence-configmaps: -rekindle-(") for place in places)
 
 
