@@ -264,7 +264,8 @@ async def test_a_job_that_uses_the_node_is_never_lost_and_its_recovery_says_why_
 
         async def told() -> bool:
             return any(
-                "rekindle-fence-anew" in r["status"]["message"] for r in await recoveries(stage, "final")
+                "rekindle-fence-anew" in r["status"].get("message", "")
+                for r in await recoveries(stage, "final")
             )
 
         await stage.until("the policy's words", told)
