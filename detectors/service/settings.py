@@ -71,12 +71,13 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
     """So many containers are followed at once. Of more, those whose pods hold devices or are named by the
     controller come first; what is left out is told in the NodeHealth's coverage."""
-    read_bytes: Bytes = 256 * 1024
+    read_bytes: Bytes = 64 * 1024
     """Read of one file at a time, so that a pod that prints gigabytes starves nobody."""
-    read_pause_s: PositiveSeconds = 0.1
+    read_pause_s: PositiveSeconds = 0.025
     """Between two reads of one file. With `read_bytes` it bounds the rate of one file."""
     node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
-    """Read of all files together; each that prints more waits for its turn. It bounds the agent's CPU."""
+    """Read of all files together; each that prints more waits for its turn. It takes half a core's time at
+    most, however slowly the lines of a log are read."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
     """A file further behind than this is continued near its end; what is skipped is counted in a metric."""
     line_bytes_max: Bytes = 16 * 1024

@@ -54,6 +54,8 @@ class Container:
         self.cgroup_tries = 0
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
+        self.waits = False
+        """For its turn."""
         self.read_at_s = 0.0
         self.line_at: datetime | None = None
         """Of the last line that was read, by the runtime's word."""

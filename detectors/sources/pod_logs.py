@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,9 @@ class PodLogs:
         self._left_out: set[PodRef] = set()
         self._seen_cgroup = False
         self._turns = Turns(settings.node_bytes_per_s)
+        self._queue: deque[Container] = deque()
+        """Those that have more to tell, in the order in which they came."""
+        self._serving: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -81,6 +85,8 @@ class PodLogs:
                 self._scan()  # a watch may be lost where a user's watches are used up
         finally:
             self._watch.close()
+            if self._serving is not None:
+                self._serving.cancel()
             for container in self._containers.values():
                 container.close()
 
@@ -228,32 +234,50 @@ class PodLogs:
 
     def _read(self, container: Container) -> None:
         """Reads what there is. Of much it reads one piece, and the next one in its turn."""
-        if container.timer is not None or container.ended:
+        if container.timer is not None or container.waits or container.ended:
             return
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         may_read_at_s = container.read_at_s + self._settings.read_pause_s
-        while may_read_at_s <= now_s and self._turns.is_free(now_s):
-            read_bytes = self._read_piece(container, self._settings.read_bytes)
-            self._turns.used(read_bytes, now_s)
+        while may_read_at_s <= now_s and not self._queue and not self._turns.wait_s(now_s):
+            read_bytes = self._read_in_turn(container)
             if read_bytes == 0:
                 return
             now_s = loop.time()
             if read_bytes >= self._settings.read_bytes // 2:  # there is more
                 container.read_at_s = now_s
                 break
-        wanted = min(container.file.backlog_bytes(), self._settings.read_bytes)
-        wait_s = max(
-            container.read_at_s + self._settings.read_pause_s - now_s, self._turns.take(wanted, now_s)
-        )
-        container.timer = loop.call_later(wait_s, self._in_turn, container)
+        pause_s = container.read_at_s + self._settings.read_pause_s - now_s
+        container.timer = loop.call_later(max(0.0, pause_s), self._queue_up, container)
 
-    def _in_turn(self, container: Container) -> None:
-        """What it reads now was accounted for when it took its turn."""
-        container.timer = None
-        if self._read_piece(container, self._settings.read_bytes) > 0:
+    def _queue_up(self, container: Container) -> None:
+        container.timer, container.waits = None, True
+        self._queue.append(container)
+        self._serve_later()
+
+    def _serve_later(self) -> None:
+        """One piece for each turn of the loop: whatever else the agent does comes in between."""
+        if self._queue and self._serving is None:
+            loop = asyncio.get_running_loop()
+            self._serving = loop.call_later(self._turns.wait_s(loop.time()), self._serve)
+
+    def _serve(self) -> None:
+        self._serving = None
+        container = self._queue.popleft()
+        container.waits = False
+        is_followed = not container.ended and self._containers.get(container.ref) is container
+        if is_followed and self._read_in_turn(container) > 0:
             container.read_at_s = asyncio.get_running_loop().time()
             self._read(container)
+        self._serve_later()
+
+    def _read_in_turn(self, container: Container) -> int:
+        """Bytes read, which are accounted for with the time that they took."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        read_bytes = self._read_piece(container, self._settings.read_bytes)
+        self._turns.used(read_bytes, loop.time() - began_s, began_s)
+        return read_bytes
 
     def _read_piece(self, container: Container, bytes_max: int) -> int:
         """Bytes read. A rotated log takes one piece for its rest and one for its successor."""

@@ -333,6 +333,23 @@ async def test_many_pods_that_print_much_share_one_rate_and_hold_up_no_other(hos
         assert len(heard.lines) < 20 * 400 // 2, "each had its turn, and none was read to its end before"
 
 
+async def test_between_two_pieces_everything_else_has_its_turn(host: Host) -> None:
+    """Ten pods that printed short step lines kept an agent from answering its probes for 20 s."""
+    piece = "".join(line(f"step {n}") for n in range(20))
+    settings = Logs(ended_poll_s=0.02, read_pause_s=0.001, read_bytes=len(piece), node_bytes_per_s=1e12)
+    async with host.followed(settings) as heard:
+        await heard.until(lambda: "scanned" in heard.coverage)
+        for number in range(12):
+            host.write(piece * 20, uid=f"loud-{number}")
+        await heard.until(lambda: len({uid for uid in heard.pods if uid.startswith("loud")}) == 12)
+        most, before = 0, len(heard.lines)
+        while len(heard.lines) < 12 * 20 * 20:
+            await asyncio.sleep(0)
+            most, before = max(most, len(heard.lines) - before), len(heard.lines)
+
+    assert most <= 3 * 20, "a piece or two, not one of each file"
+
+
 FEW = Logs(ended_poll_s=0.02, read_pause_s=0.01, containers_max=3)
 
 
