@@ -15,8 +15,9 @@ import msgspec
 
 __all__ = ["NotSaneError", "demand_sane", "sane"]
 
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-"""A clock that was never set shows it."""
+_EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+"""A clock that was never set shows 1970, and what the kernel wrote before is dated a little earlier: that is
+honest, and may tell of a dead GPU."""
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _FREE_TEXT = frozenset({"evidence", "text", "tail", "why", "cleared_by", "model", "catalogue_problems"})
 """What logs, drivers and errors say, as they say it. Whoever tells it makes it printable."""
@@ -25,17 +26,18 @@ _FREE_TEXT = frozenset({"evidence", "text", "tail", "why", "cleared_by", "model"
 _NUMBERS = (int, float, bool, int | None, float | None)
 
 
-class NotSaneError(ValueError):
-    """Names the field, the value's kind, and what was expected."""
+class NotSaneError(msgspec.ValidationError):
+    """Names the field and what was expected. Whoever reads objects leaves this one out as any other that is
+    not what it should be."""
 
 
 def sane(at: datetime | None) -> datetime | None:
     """The time; None for one with which nobody can calculate, as if it were not told."""
-    return at if at is not None and _EARLIEST <= at < _LATEST else None
+    return at if at is not None and at.tzinfo is not None and _EARLIEST <= at < _LATEST else None
 
 
 def demand_sane(told: msgspec.Struct, at: str = "$") -> None:
-    """Raises NotSaneError for the first time outside of the years 1970 to 2199, and the first name with a
+    """Raises NotSaneError for the first time outside of the years 1900 to 2199, and the first name with a
     character that is not printable."""
     for name, wire, is_free in _fields(type(told)):
         _demand(getattr(told, name), f"{at}.{wire}", is_free)
@@ -47,7 +49,7 @@ def _demand(value: object, at: str, is_free: bool) -> None:
             raise NotSaneError(f"Expected one line of printable text - at `{at}`")
     elif isinstance(value, datetime):
         if sane(value) is None:
-            raise NotSaneError(f"Expected a time of the years 1970 to 2199 - at `{at}`")
+            raise NotSaneError(f"Expected a time of the years 1900 to 2199 - at `{at}`")
     elif isinstance(value, msgspec.Struct):
         demand_sane(value, at)
     elif isinstance(value, list):

@@ -18,7 +18,7 @@ import msgspec
 
 from detectors.wire.contract import NodeHealth, ObjectMeta
 from detectors.wire.fitting import limit
-from detectors.wire.sane import NotSaneError, demand_sane, sane
+from detectors.wire.sane import demand_sane, sane
 from recover.api import Answered, GangRef, Toleration
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s import pod_specs
@@ -105,7 +105,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
 
 
 def health(raw: bytes) -> NodeHealth:
-    """Raises msgspec.MsgspecError, and NotSaneError for what its schema lets pass."""
+    """Raises msgspec.MsgspecError, also for what its schema lets pass."""
     found = _HEALTH.decode(raw)
     demand_sane(found.status, "$.status")
     return found
@@ -144,7 +144,7 @@ def _answered(annotations: Mapping[str, str]) -> Answered | None:
     try:
         release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
         demand_sane(release)
-    except (msgspec.MsgspecError, NotSaneError, RecursionError):
+    except (msgspec.MsgspecError, RecursionError):
         return None
     return release.findings if release.at == _time(annotations.get(RELEASED, "")) else None
 

@@ -87,13 +87,13 @@ def test_what_agents_write_is_believed_whatever_their_logs_say() -> None:
     demand_sane(WHOLE)
 
 
-@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "1899-12-31T23:59:59Z", "9999-12-31T23:59:59Z"])
 def test_no_field_takes_a_time_with_which_nobody_can_calculate(at: str) -> None:
     forged = with_each(TIMES, at)
 
     assert len(forged) == 12
     for status in forged:
-        with pytest.raises(NotSaneError, match="Expected a time of the years 1970 to 2199 - at `"):
+        with pytest.raises(NotSaneError, match="Expected a time of the years 1900 to 2199 - at `"):
             demand_sane(status)
 
 
@@ -114,7 +114,15 @@ def test_the_error_says_which_field() -> None:
         demand_sane(msgspec.structs.replace(WHOLE, findings=[finding]), "$.status")
 
 
+def test_a_clock_that_was_never_set_hides_no_fault() -> None:
+    at = datetime(1969, 12, 31, 23, 59, 50, tzinfo=UTC)
+    finding = msgspec.structs.replace(WHOLE.findings[0], first_seen=at, last_seen=at)
+
+    demand_sane(msgspec.structs.replace(WHOLE, findings=[finding]))
+
+
 def test_a_single_time_that_is_none_is_as_if_it_were_not_told() -> None:
     assert sane(None) is None
     assert sane(datetime(9999, 1, 1, tzinfo=UTC)) is None
+    assert sane(datetime(2026, 11, 23)) is None, "of no zone"
     assert sane(NOW) == NOW

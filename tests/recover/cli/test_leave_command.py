@@ -334,6 +334,19 @@ def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return spaces
 
 
+def test_a_status_that_is_not_believed_keeps_no_removal_from_its_end(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The token of one node's agent can write it."""
+    store.create(NODEHEALTHS, body(NODEHEALTHS, "n2"))
+    forged = {"status": {"bootId": "b", "observedAt": "9999-12-31T23:59:59Z"}}
+    store.patch(NODEHEALTHS, "n2", forged, subresource="status")
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    assert "nodehealths" in capsys.readouterr().err
+
+
 def test_a_dry_run_prints_what_a_removal_does_and_writes_nothing(
     store: MemoryCluster,
     kubeconfig: str,
