@@ -1,0 +1,16 @@
+"""Facts that a text must carry for its reader: names, numbers, durations, commands. Its other words are free:
+tests/golden holds them."""
+
+import re
+
+__all__ = ["missing"]
+
+
+def missing(text: str, *facts: str | int) -> list[str]:
+    """The facts that the text does not name. A fact is named as a whole: `node-3` is not in `node-31`, and
+    `4` is not in `4.5`."""
+    return [str(fact) for fact in facts if not re.search(_whole(str(fact)), text)]
+
+
+def _whole(fact: str) -> str:
+    return rf"(?<![\w-])(?<!\d\.){re.escape(fact)}(?![\w-])(?!\.\d)"
