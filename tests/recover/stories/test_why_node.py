@@ -87,6 +87,7 @@ def test_who_holds_a_broken_gpu_is_told_or_that_nobody_knows() -> None:
     assert same == rest, "the other details of a fault do not change with its holders"
     assert missing(by_nobody.text, "team/llm-0") == ["team/llm-0"]
     assert by_nobody != unknown
+    assert by_nobody.text.strip() not in held.text
     assert details() == [unknown, *rest]
 
 
