@@ -29,6 +29,7 @@ def test_a_match_tells_line_change_and_verification(capsys: Captured) -> None:
     out = " ".join(capsys.readouterr().out.split())
     for text in ("paddle-autogrow-oom", *CHANGED, *VERIFIED):
         assert text in out
+    assert len(VERIFIED) == 3 + bool(OOM.cost), "by a log line, by a step, and when it is given up"
     assert not missing(out, "tencent.com/vcuda-core", 50, 100, str(PADDLE), "line 11", "762.939697MB")
     assert not missing(out, "FLAGS_allocator_strategy=naive_best_fit")
     assert not missing(out, "FLAGS_allocator_strategy=auto_growth"), "the template sets it, and wins"

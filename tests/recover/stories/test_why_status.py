@@ -84,9 +84,10 @@ def test_what_was_not_done_is_shown_with_its_meaning() -> None:
 
     shown = overview({}, {}, [incident(*acts)], [], NOW)
 
-    assert rows(shown, "ACT") == [
-        ("restart-gang", "Job team/llm", "NotOptedIn", "3 min ago", EXPLANATIONS[Reason.NOT_OPTED_IN].meaning)
-    ]
+    ((act, target, reason, since, meaning),) = rows(shown, "ACT")
+    assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
+    assert not missing(since, "3 min")
+    assert meaning == EXPLANATIONS[Reason.NOT_OPTED_IN].meaning
 
 
 def test_a_closed_incident_is_not_shown() -> None:
