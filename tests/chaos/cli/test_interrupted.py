@@ -65,7 +65,7 @@ def test_what_was_kept_until_it_was_ended_is_no_interruption_and_has_its_verdict
 
     with started(f"{scenario} --keep -o json", left) as process:
         assert process.stderr is not None
-        while "The cluster stays up" not in process.stderr.readline():
+        while "KUBECONFIG=" not in process.stderr.readline():
             assert process.poll() is None
         process.terminate()
         verdict, told = process.communicate(timeout=60)
