@@ -56,7 +56,7 @@ def python() -> Path:
     [
         pytest.param("", "SeenInLog", "FLAGS(name=", id="built-in recipe, by Paddle's own line"),
         pytest.param(f"{READ_BACK} {{version}}: naive_best_fit", "SeenInLog", READ_BACK, id="own recipe"),
-        pytest.param("a line that nobody prints", "SeenBySteps", "makes steps", id="own recipe, by steps"),
+        pytest.param("a line that nobody prints", "SeenBySteps", RECIPE, id="own recipe, by steps"),
     ],
 )
 async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and_trains_to_the_end(
