@@ -275,7 +275,8 @@ def test_a_pod_that_only_claims_to_be_of_the_validation_says_nothing() -> None:
     scene.settle()
 
     assert scene.repair.phase is RepairPhase.REBOOTING
-    assert "devices failed" in scene.repair.steps[1].message
+    assert scene.repair.steps[1].outcome is StepOutcome.FAILED
+    assert "devices" in scene.repair.steps[1].message
 
 
 # --- the Job of a step ------------------------------------------------------------------------------------
