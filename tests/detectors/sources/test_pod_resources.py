@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.commands.extras import install
+from detectors.commands import extras
 from detectors.folds.holders import HeldDevices
 from detectors.service.settings import PodResources as Settings
 from detectors.sources.pod_resources import PodResources
@@ -253,7 +253,7 @@ async def test_without_grpcio_the_missing_package_is_named(
             await heard.until(lambda: heard.state is False)
 
     assert "grpcio" in heard.why
-    assert install("agent") in heard.why
+    assert extras.install("agent") in heard.why
 
 
 async def test_switched_off_it_says_so_and_asks_nobody(root: Path) -> None:

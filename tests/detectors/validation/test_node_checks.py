@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.commands.extras import install
+from detectors.commands import extras
 from detectors.validation import devices, kernel_log, nvml_health
 from detectors.validation.kernel_log import reset_line
 from detectors.validation.node_check import CannotRunError, Node, Result
@@ -231,7 +231,7 @@ def test_a_pod_without_nvml_cannot_ask_and_says_what_it_lacks(
 def test_an_image_without_the_package_cannot_ask(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    with pytest.raises(CannotRunError, match=re.escape(install("agent"))):
+    with pytest.raises(CannotRunError, match=re.escape(extras.install("agent"))):
         nvml_health.run(node(root))
 
 

@@ -301,7 +301,7 @@ def test_by_hand_no_file_is_made(root: Path, tmp_path: Path) -> None:
         (["--extra-command=a='b"], ("--extra-command", '"a=\'b"')),
         (["--extra-command=My Check=true"], ("'My Check'", "63")),
         (["--extra-command=devices=true"], ("--extra-command", "devices")),
-        (["--extra-command=twin=true"] * 2, ("--extra-command", "twin")),
+        (["--extra-command=a=true"] * 2, ("--extra-command", "'a=true'")),
         ([f"--extra-command=a{n}=true" for n in range(30)], ("36", str(CHECKS_MAX))),
         (["--deadline=devices"], ("--deadline", "'devices'", "NAME=SECONDS")),
         (["--deadline=devices=soon"], ("--deadline", "'devices=soon'", "NAME=SECONDS")),

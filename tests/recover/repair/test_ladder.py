@@ -9,7 +9,7 @@ from recover.api import IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
 from recover.model.modes import Mode
-from recover.repair.for_people import look_at_job, then_release
+from recover.repair import for_people
 from tests.recover.repair.scene import GOOD, NEW_BOOT, Scene, again, broken, rebooting, report, says
 
 RESET, REBOOT, VALIDATE = StepKind.RESET, StepKind.REBOOT, StepKind.VALIDATE
@@ -116,7 +116,8 @@ def test_a_fault_that_only_a_person_mends_is_handed_over_with_what_to_do() -> No
     scene.settle()
 
     assert scene.repair.reason == Reason.NEEDS_PERSON
-    assert scene.repair.message.endswith(then_release(Fault.CORRUPTION, scene.world.nodes["n1"]))
+    to_do = for_people.then_release(Fault.CORRUPTION, scene.world.nodes["n1"])
+    assert scene.repair.message.endswith(to_do)
     assert scene.repair.message.endswith("kubectl uncordon n1")
     assert scene.world.nodes["n1"].unschedulable
     assert scene.world.repair_jobs == {}
@@ -157,7 +158,7 @@ def test_a_validation_that_made_no_report_does_not_send_a_person_to_the_hardware
     scene.job_ends(good=False, says="bash: comand not found").settle()
 
     assert is_in(scene, RepairPhase.HANDED_OVER)
-    to_do = look_at_job(scene.repair.steps[-1].job, scene.world.nodes["n1"])
+    to_do = for_people.look_at_job(scene.repair.steps[-1].job, scene.world.nodes["n1"])
     assert scene.repair.message.endswith(to_do)
 
 

@@ -8,7 +8,7 @@ import pytest
 from detectors.wire.contract import Remedy
 from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
 from recover.model import Container, Pod, PodPhase, Waiting
-from recover.repair.for_people import move_pods, see_to_that
+from recover.repair import for_people
 from tests.recover.repair.scene import GOOD, Scene, broken, hooked, rebooting, report
 
 
@@ -120,7 +120,7 @@ def test_a_validation_that_comes_to_no_end_does_not_send_a_person_to_the_hardwar
     assert scene.repair.phase is RepairPhase.HANDED_OVER
     assert (job in message) is (silent == "the Job")
     assert message in scene.repair.message
-    assert scene.repair.message.endswith(see_to_that(scene.world.nodes["n1"]))
+    assert scene.repair.message.endswith(for_people.see_to_that(scene.world.nodes["n1"]))
 
 
 def test_a_job_whose_pod_its_own_end_has_removed_is_not_said_to_have_had_none() -> None:
@@ -162,5 +162,6 @@ def test_where_a_person_had_cordoned_the_node_before_the_command_that_releases_i
     scene.later(86_400).settle()
 
     assert scene.repair.phase is RepairPhase.HANDED_OVER
-    assert scene.repair.message.endswith(move_pods(StepKind.REBOOT, scene.world.nodes["n1"]))
+    to_do = for_people.move_pods(StepKind.REBOOT, scene.world.nodes["n1"])
+    assert scene.repair.message.endswith(to_do)
     assert scene.repair.message.endswith("kubectl taint node n1 rekindle.dev/unhealthy-")
