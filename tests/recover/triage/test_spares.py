@@ -17,6 +17,7 @@ from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.triage.spare_cases import (
     OURS,
     PEOPLES,
@@ -54,7 +55,9 @@ def test_a_quarantine_lets_one_spare_in_and_the_incident_tells_which() -> None:
     assert lent(world) == {"n7": "n1"}
     assert world.nodes["n7"].taints == ()
     assert world.nodes["n7"].annotations[SPARE_FOR] == incident_of(world, "n1").metadata.name
-    assert told(world, "n1") == [(Outcome.DONE, "", "n7 takes pods in place of n1 until that is back")]
+    ((outcome, reason, message),) = told(world, "n1")
+    assert (outcome, reason) == (Outcome.DONE, "")
+    assert names(message, "n7", "n1")
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
