@@ -76,7 +76,7 @@ def test_without_one_of_three_nodes_one_rank_has_no_place_and_the_reason_is_give
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"ready": False}, ["ready"]),
+        ({"ready": False}, []),
         ({"unschedulable": True}, ["cordoned"]),
         (
             {
@@ -99,7 +99,17 @@ def test_a_node_that_takes_no_rank_is_named_with_its_reason(
     assert found.missing == 1
     ((name, told),) = found.out
     assert name == "n2"
+    assert told
     assert names(told, *why)
+
+
+def test_a_node_that_is_not_ready_is_told_otherwise_than_one_that_is_cordoned() -> None:
+    silent, cordoned = (
+        estimate(machines(3).change_node("n2", **change)).out
+        for change in ({"ready": False}, {"unschedulable": True})
+    )
+
+    assert silent != cordoned
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def test_two_nodes_out_let_two_spares_in_and_a_third_finds_none_which_is_told() 
     comes_to_rest(world)
 
     assert lent(world) == {"n7": "n1", "n8": "n2"}
-    wanted = "looked for a spare of pool h200 with nvidia.com/gpu: 8 in place of n3"
-    none_left = f"{wanted}: none of the 2 is free and sound"
-    assert told(world, "n3") == [(Outcome.REFUSED, Reason.NO_SPARE, none_left)]
+    ((outcome, reason, message),) = told(world, "n3")
+    assert (outcome, reason) == (Outcome.REFUSED, Reason.NO_SPARE)
+    assert names(message, "pool h200", "nvidia.com/gpu: 8", "n3", 2)
 
     released(world, "n1")
     comes_to_rest(world)
