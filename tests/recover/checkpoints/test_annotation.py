@@ -56,7 +56,9 @@ def test_the_marker_of_a_format_of_ones_own_is_read() -> None:
         ("/a;format=generic;marker=", ["marker", "''", MARKER_EXPECTED]),
     ],
 )
-def test_a_wrong_value_is_told_with_what_was_expected(value: str, facts: list[object]) -> None:
+def test_a_wrong_value_is_told_with_what_was_expected_and_what_follows(
+    value: str, facts: list[object]
+) -> None:
     with pytest.raises(LocationError) as raised:
         parse(value)
 

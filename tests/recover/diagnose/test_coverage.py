@@ -10,6 +10,7 @@ import pytest
 
 from detectors.wire.contract import Coverage, CoverageState, Family, Source
 from recover.api import Blame
+from recover.diagnose import coverage
 from recover.diagnose.coverage import FAMILIES, looked_at, silence
 from recover.diagnose.subjects import Subjects
 from recover.diagnose.whole import diagnose
@@ -182,7 +183,7 @@ def test_an_older_agent_is_said_to_be_older() -> None:
 
     assert blamed(decision) is Blame.APPLICATION
     summary = decision.incident.status.summary
-    assert looked_at(world.world(), "n1") in summary
+    assert coverage.looked_at(world.world(), "n1") in summary
     assert not any(words in summary for words in FAMILIES.values()), "nobody knows which it reads"
 
 

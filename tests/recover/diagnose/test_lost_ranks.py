@@ -9,8 +9,8 @@ import pytest
 
 from detectors.wire.contract import Edge, Fault, LogError
 from recover.api import Blame, Phase
+from recover.diagnose import first_loss
 from recover.diagnose.diagnosis import Loss
-from recover.diagnose.first_loss import nobody_is_blamed
 from recover.diagnose.ranks import losses
 from recover.k8s.kinds import RECOVERIES
 from recover.model import Container, Pod, PodPhase
@@ -134,7 +134,7 @@ def test_a_rank_that_says_that_it_lost_a_peer_is_not_blamed_while_no_other_is_kn
     assert plan.incident.status.blame is Blame.UNKNOWN
     assert plan.incident.status.suspects == []
     (loss,) = all_losses(world)
-    assert nobody_is_blamed(loss) in plan.incident.status.summary
+    assert first_loss.nobody_is_blamed(loss) in plan.incident.status.summary
 
 
 def says(world: Worlds, rank: int, code: str, *, ago_s: float) -> None:
@@ -215,8 +215,8 @@ def test_of_a_rank_that_was_asked_to_end_nobody_knows_who_asked() -> None:
     assert (incident.spec.fault, incident.status.blame) == (Fault.UNKNOWN, Blame.UNKNOWN)
     (loss,) = all_losses(world)
     lost_a_peer = msgspec.structs.replace(loss, error="log-nccl-remote")
-    assert nobody_is_blamed(loss) in incident.status.summary
-    assert nobody_is_blamed(loss) != nobody_is_blamed(lost_a_peer)
+    assert first_loss.nobody_is_blamed(loss) in incident.status.summary
+    assert first_loss.nobody_is_blamed(loss) != first_loss.nobody_is_blamed(lost_a_peer)
 
 
 def test_the_rank_that_the_others_lost_is_named_though_it_was_told_of_last() -> None:

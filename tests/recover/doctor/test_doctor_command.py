@@ -21,13 +21,17 @@ from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
 from recover.cli.doctor_command import INSTALL, run
-from recover.doctor.case import Case, Part
+from recover.doctor import manifest as manifests
+from recover.doctor import report
+from recover.doctor.case import Case, Finding, Part, Place, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.look import look
 from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.kube.cluster import ListPage
 from recover.model.modes import Mode
+from recover.recipes.load import built_in
 from recover.snapshot.find import NotFound
+from recover.snapshot.manifests import documents
 from recover.snapshot.read import CannotTell
 from tests.facts import names
 from tests.recover.served import served
@@ -36,6 +40,7 @@ from tests.recover.stories.why_cases import NOW
 CASES = Path(__file__).parent / "doctor_cases"
 JOB = (CASES / "job.yaml").read_text()
 NO_CONSENT = JOB.replace("enabled", "disabled")
+BUILT_IN = built_in()
 
 
 def write(folder: Path, text: str) -> str:
@@ -65,26 +70,25 @@ def test_a_manifest_that_is_all_right_ends_with_0_and_says_what_was_not_checked(
 def test_a_finding_is_told_with_its_place_what_follows_and_the_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (finding,) = findings(["-f", write(tmp_path, NO_CONSENT)], 1, capsys)
-    where = ("Job team/llm", "metadata.labels[rekindle.dev/auto-recovery]", "disabled")
-    assert (finding["severity"], tuple(finding["where"].values())) == ("fails", where)
-    assert yaml.safe_load(finding["fix"]) == {"metadata.labels": {"rekindle.dev/auto-recovery": "enabled"}}
+    finding = only_finding(NO_CONSENT)
+    where = Place("Job team/llm", "metadata.labels[rekindle.dev/auto-recovery]", "disabled")
+    assert (finding.severity, finding.where) == (Severity.FAILS, where)
+    assert yaml.safe_load(finding.fix) == {"metadata.labels": {"rekindle.dev/auto-recovery": "enabled"}}
 
     assert run(["-f", write(tmp_path, NO_CONSENT)]) == 1
 
     lines = capsys.readouterr().out.splitlines()
-    at = next(at for at, line in enumerate(lines) if names(line, finding["what"], "not-opted-in"))
-    assert names(lines[at + 1], *where)
-    assert names(lines[at + 2], finding["means"])
-    assert names(lines[at + 3], finding["fix"])
+    at = next(at for at, line in enumerate(lines) if names(line, finding.what, "not-opted-in"))
+    assert names(lines[at + 1], where.object, where.field, where.value)
+    assert names(lines[at + 2], finding.means)
+    assert names(lines[at + 3], finding.fix)
 
 
-def findings(asked: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Of the only job that is asked for."""
-    assert run([*asked, "-o", "json"]) == status
-    (job,) = msgspec.json.decode(capsys.readouterr().out)["jobs"]
-    found: list[dict[str, Any]] = job["findings"]
-    return found
+def only_finding(manifest: str) -> Finding:
+    """What the command has to tell of it."""
+    (case,), _ = manifests.cases(documents(manifest, "job.yaml"), "job.yaml", BUILT_IN, NOW)
+    (finding,) = report.examined(case).findings
+    return finding
 
 
 WITHOUT_CONSENT = JOB.replace("{rekindle.dev/auto-recovery: enabled}", "{}")
@@ -98,14 +102,14 @@ WITHOUT_CONSENT = JOB.replace("{rekindle.dev/auto-recovery: enabled}", "{}")
 def test_a_job_that_is_not_enabled_is_told_so_first_and_what_to_write_where(
     manifest: str, exit_status: int, by_namespace: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (finding,) = findings(["-f", write(tmp_path, manifest)], exit_status, capsys)
-    assert finding["name"] == "not-opted-in"
+    finding = only_finding(manifest)
+    assert finding.name == "not-opted-in"
 
     assert run(["-f", write(tmp_path, manifest)]) == exit_status
 
     subject, verdict, *_ = capsys.readouterr().out.splitlines()
     assert subject == "Job team/llm"
-    assert names(verdict, finding["fix"])
+    assert names(verdict, finding.fix)
     assert names(verdict, "namespace") is by_namespace
 
 
@@ -114,10 +118,12 @@ def test_a_consent_that_is_no_word_of_ours_is_told_with_the_words_that_are(
 ) -> None:
     manifest = NO_CONSENT.replace("disabled", '"true"')
 
-    (finding,) = findings(["-f", write(tmp_path, manifest)], 1, capsys)
+    assert run(["-f", write(tmp_path, manifest)]) == 1
 
-    assert (finding["name"], finding["where"]["value"]) == ("not-opted-in", "true")
-    assert names(finding["what"], "enabled", "observe", "disabled")
+    finding = only_finding(manifest)
+    assert finding.what in capsys.readouterr().out
+    assert (finding.name, finding.where.value) == ("not-opted-in", "true")
+    assert names(finding.what, "enabled", "observe", "disabled")
 
 
 def test_standard_input_is_a_file_too(
@@ -287,11 +293,15 @@ def test_a_manifest_without_consent_says_that_its_namespace_may_consent(
     without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "")
     assert without != JOB
 
-    (finding,) = findings(["-f", write(tmp_path, without)], 0, capsys)
+    assert run(["-f", write(tmp_path, without)]) == 0
 
-    assert (finding["name"], finding["severity"]) == ("not-opted-in", "risks")
-    assert names(finding["what"], "namespace")
-    assert names(finding["means"], "namespace")
+    finding = only_finding(without)
+    assert (finding.name, finding.severity) == ("not-opted-in", Severity.RISKS)
+    assert names(finding.what, "namespace")
+    assert names(finding.means, "namespace")
+    printed = capsys.readouterr().out
+    assert finding.what in printed
+    assert finding.means in printed
 
 
 def test_a_recipe_of_ones_own_is_known_ahead(
@@ -433,7 +443,7 @@ class Refusing(Client):
         return await super().list(resource, **asked)
 
 
-FORBIDDEN = ApiError(403, "Forbidden", "no-such-right")
+FORBIDDEN = ApiError(403, "Forbidden", "you may not")
 
 
 async def looked(store: MemoryCluster, verb: str, plural: str, error: Exception) -> tuple[Case, list[str]]:

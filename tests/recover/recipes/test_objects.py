@@ -26,6 +26,7 @@ from recover.model.actions import Patch
 from recover.model.judged_recipes import SeenRecipe
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
+from recover.recipes.convert import RecipeError
 from recover.recipes.load import built_in
 from recover.recipes.objects import SIGNATURES_MAX, InForce, from_object, seen, settle, to_object
 from recover.recipes.status import tell
@@ -96,10 +97,12 @@ def test_without_objects_agents_are_told_nothing_since_they_know_the_built_in_re
 
 
 def test_an_object_takes_the_place_of_the_built_in_recipe_of_its_name() -> None:
-    found = settled(recipe("cuda-invalid-image", UNABLE), recipe())
+    line = "device kernel image is broken"
+
+    found = settled(recipe("cuda-invalid-image", line), recipe())
 
     assert found.recipes["cuda-invalid-image"].title == TITLE
-    assert found.signatures[0] == Signature(name="cuda-invalid-image", match=[UNABLE])
+    assert found.signatures[0] == Signature(name="cuda-invalid-image", match=[line])
     instead, of_its_own = found.judged
     assert verdicts(found) == {"cuda-invalid-image": (True, "Used"), "small-shm": (True, "Used")}
     assert instead.message != of_its_own.message, "it says so"
@@ -129,10 +132,8 @@ def test_a_broken_replacement_leaves_the_built_in_recipe_in_force_and_says_so() 
     assert [one.name for one in found.signatures] == ["small-shm"]
     (refused,) = (one for one in found.judged if not one.accepted)
     assert names(refused.message, "cuda-invalid-image", "spec.change", "env", "placement", "hold", "advise")
-    of_its_own = settled(recipe("small-shm", change={})).judged[0].message
-    assert refused.message != of_its_own.replace("small-shm", "cuda-invalid-image"), (
-        "it says what is in force"
-    )
+    (of_ones_own,) = RecipeError("Recipe cuda-invalid-image", refused.seen.problems).lines
+    assert refused.message != of_ones_own, "it says what is in force"
 
 
 def test_of_more_recipes_than_agents_can_look_for_the_newest_are_refused() -> None:
@@ -175,15 +176,11 @@ def test_what_agents_are_told_fits_the_schema_of_a_nodehealth() -> None:
 
 
 def test_a_message_that_is_too_long_keeps_its_end() -> None:
-    short, long = (
-        settled(recipe(change={"env": {f"S {n}": "x" for n in range(bad)}})).judged[0].message
-        for bad in (1, 32)
-    )
+    (judged,) = settled(recipe(change={"env": {f"S {n}": "x" for n in range(32)}})).judged
 
-    assert len(long) == 1024
-    cut = long.index("...")
-    assert long[cut:] != "..."
-    assert short.endswith(long[cut + 3 :])
+    (short,) = RecipeError("", ["..."]).lines
+    assert len(judged.message) == 1024
+    assert judged.message.endswith(short.removeprefix(": "))
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))

@@ -9,7 +9,7 @@ import pytest
 from detectors.wire.contract import Edge, LogError
 from recover.api import Phase
 from recover.model import Pod
-from recover.recovery.loading import passed_over
+from recover.recovery import loading
 from tests.acting import advanced, end_pods, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds
 from tests.facts import names
@@ -70,7 +70,7 @@ def test_where_no_log_tells_why_an_older_checkpoint_is_for_the_last_attempt_only
     status = only_recovery(world).status
     assert (status.phase, status.attempt) == (Phase.RESUMING, 5)
     assert status.checkpoint is not None
-    why = passed_over(only_recovery(world), status.checkpoint)
+    why = loading.passed_over(only_recovery(world), status.checkpoint)
     assert names(why, 80, 4)
     assert why in status.message
 
@@ -101,7 +101,7 @@ def test_a_loaders_word_condemns_it_at_once_and_the_recovery_says_so() -> None:
     step(world)
     status = only_recovery(world).status
     assert status.checkpoint is not None
-    why = passed_over(only_recovery(world), status.checkpoint)
+    why = loading.passed_over(only_recovery(world), status.checkpoint)
     assert names(why, 80)
     assert why in status.message
 

@@ -16,10 +16,10 @@ from recover.k8s.pod_specs import PodSpec
 from recover.model import Container, Mount, PodPhase, Refusal, Template, VolumeKind, Waiting
 from recover.model.actions import Create, Delete
 from recover.model.job_views import template_of
+from recover.recovery import scan_trouble
 from recover.recovery.loading import unloadable
 from recover.recovery.scan_pod import create_later
 from recover.recovery.scan_spec import PROGRAM
-from recover.recovery.scan_trouble import unread
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
 from tests.facts import names
@@ -425,7 +425,7 @@ def test_a_scan_that_reads_too_long_is_told_so() -> None:
             [1],
         ),
         (Container("scan", False, exit_code=128, reason="StartError"), "", [128, "StartError"]),
-        (None, "Evicted: low on memory", ["Evicted: low on memory"]),
+        (None, "Evicted: The node was low on resource: memory.", ["Evicted", "memory"]),
         (None, "", []),
     ],
 )
@@ -535,8 +535,8 @@ def test_a_scan_that_seems_not_to_be_released_yet_is_removed_all_the_same() -> N
     world = repairing()
     change(world, node="", gated=True, phase=PodPhase.PENDING, containers=())
     (scan,) = world.scans.values()
-    gate = unread(scan, None)
-    assert gate != unread(msgspec.structs.replace(scan, gated=False), None)
+    gate = scan_trouble.unread(scan, None)
+    assert gate != scan_trouble.unread(msgspec.structs.replace(scan, gated=False), None)
 
     assert step(world.later(30)) == ["recovery-choosing"]
     assert step(world) == ["remove-scan"]

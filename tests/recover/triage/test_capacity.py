@@ -392,8 +392,8 @@ def test_where_an_autoscaler_needs_pending_pods_the_gang_is_started_all_the_same
     ("pods", "why"),
     [
         (
-            Container(name="train", running=False, waiting=Waiting("ImagePullBackOff", "unknown-tag")),
-            ["llm-worker-0", "n4", "ImagePullBackOff", "unknown-tag"],
+            Container(name="train", running=False, waiting=Waiting("ImagePullBackOff", "no such tag")),
+            ["llm-worker-0", "n4", "ImagePullBackOff", "no such tag"],
         ),
         (Container(name="train", running=False, waiting=Waiting("ContainerCreating")), []),
         (None, ["quota"]),
