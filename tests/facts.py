@@ -4,10 +4,15 @@ tests/golden holds them."""
 import re
 from collections.abc import Sequence
 
-__all__ = ["each_names", "missing"]
+__all__ = ["each_names", "missing", "names"]
 
 
-def missing(text: str, *facts: str | int) -> list[str]:
+def names(text: str, *facts: object) -> bool:
+    """Whether the text names all of them."""
+    return not missing(text, *facts)
+
+
+def missing(text: str, *facts: object) -> list[str]:
     """The facts that the text does not name. A fact is named as a whole: `node-3` is not in `node-31`, and
     `4` is not in `4.5`."""
     return [str(fact) for fact in facts if not re.search(_whole(str(fact)), text)]
