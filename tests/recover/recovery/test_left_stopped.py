@@ -12,7 +12,7 @@ from recover.model import Mark, Refusal
 from recover.model.actions import ConfirmGone, Emit, Ensure, Patch
 from recover.model.modes import Mode
 from recover.triage.plan import plan
-from recover.workloads.patches import MARK
+from recover.workloads.patches import MARK, mark_of
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, gang
 from tests.facts import names
@@ -184,3 +184,28 @@ def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_w
     ]
 
     assert isinstance(chain[0], ConfirmGone)
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        "../../../../../../api/v1/namespaces/ml/configmaps/others",
+        "../recoveries?watch=true",
+        "x#0",
+        "UPPER",
+        "",
+        "a" * 254,
+    ],
+)
+def test_a_mark_that_names_what_no_recovery_can_be_called_is_none(called: str) -> None:
+    """Whoever may change the job may write it. The controller would ask the API server for that address, with
+    its own rights, again and again."""
+    world = left()
+    mark = Mark(recovery=called, attempt=1, did="stopped")
+    forged = mark_of({MARK: msgspec.json.encode(mark).decode()})
+    world.change_gang(mark=forged)
+
+    found = plan(world.world(), world.settings, world.now).actions
+
+    assert forged is None
+    assert not [a for a in found if isinstance(a, ConfirmGone) and a.name == called]

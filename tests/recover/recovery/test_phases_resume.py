@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -468,6 +468,24 @@ def test_one_line_with_a_step_proves_nothing_and_the_second_one_has_as_long_as_t
     assert only_recovery(world).status.phase is Phase.VERIFYING
 
     assert step(world.later(700)) == ["recovery-stopping"]
+
+
+def test_a_line_of_the_future_is_waited_for_no_longer_than_any_second_line() -> None:
+    """The clock of its node is wrong by years, or its agent lies."""
+    world = faulted(attempts_per_cause="2")
+    advanced(world, Phase.VERIFYING)
+    first_step(world, 100)
+    end = datetime(2199, 1, 1, tzinfo=UTC)
+    for name, health in world.health.items():
+        pods = [
+            msgspec.structs.replace(pod, edge=Edge.STARTED, first_step=None, last_step_at=end)
+            for pod in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert acts(look(world.later(5300))) == []
+    assert step(world.later(200)) == ["recovery-stopping"]
 
 
 @pytest.mark.parametrize(("by_a_node", "held_against_it"), [(True, []), (False, [80])])
