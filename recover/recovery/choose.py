@@ -43,7 +43,9 @@ def choosing(ctx: Context) -> Step:
         return _given_up(ctx, scan, unverified(ctx, str(why)))
     if scan is not None and scan.ended:
         choice = choice_of(ctx, scan, place.at.path)
-        return _scanned_again(scan) if scan_pod.knew_too_little(scan, choice) else _decided(ctx, choice)
+        if scan_pod.knew_too_little(scan, choice):
+            return _scanned_again(ctx, scan, choice)
+        return _decided(ctx, choice)
     trouble = _hopeless(ctx, scan, refusal)
     if trouble is None and ctx.expired():
         took = f"the scan did not end within {ctx.timing.scan_deadline_s:g} s"
@@ -54,10 +56,16 @@ def choosing(ctx: Context) -> Step:
     return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
 
 
-def _scanned_again(scan: Pod) -> Step:
-    """The next one passes over what does not load."""
+def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
+    """The next one passes over what does not load. Whoever may change the pod can keep it there."""
+    if ctx.expired():
+        why = (
+            f"the scan chose step {choice.step}, which must be passed over, and no other scan could begin "
+            f"within {ctx.timing.scan_deadline_s:g} s"
+        )
+        return _decided(ctx, unverified(ctx, why, scan_s=waited_s(ctx)))
     removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
-    return Step(writes=removal, look_again_s=CREATED_S)
+    return Step(writes=removal, look_again_s=min(_left(ctx), scan_trouble.LOOK_AGAIN_S))
 
 
 def _given_up(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import PurePosixPath
 
+from detectors.text.printing import one_line, printable
 from detectors.wire.fitting import fit, fitted, refitted
 from recover.api import CheckpointChoice, Phase, RejectedCheckpoint
 from recover.checkpoints.annotation import REPAIR
@@ -40,7 +41,7 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
     if message.error:
         return unverified(ctx, message.error, scan_s=waited_s(ctx))
     rejected = [
-        fitted(RejectedCheckpoint, step=c.step, path=c.path, reason=_one_line(c.reason))
+        fitted(RejectedCheckpoint, step=c.step, path=c.path, reason=one_line(c.reason))
         for c in message.rejected
         if not _unusable(c, str(PurePosixPath(root) / c.path))
     ]
@@ -59,27 +60,28 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
         step=message.chosen.step,
         path=path,
         format=message.chosen.format,
-        reason=_one_line(message.chosen.reason),
+        reason=one_line(message.chosen.reason),
         rejected=rejected,
         scan_s=waited_s(ctx),
         idle_gpu_s=_idle_gpu_s(ctx, waited_s(ctx)),
         excluded=_excluded(ctx),
-        repaired=[_one_line(line) for line in message.repaired],
-        tracker=_one_line(message.tracker),
-        digests=_one_line(message.digests),
+        repaired=[one_line(line) for line in message.repaired],
+        tracker=one_line(message.tracker),
+        digests=one_line(message.digests),
         unfound=_unfound(ctx, message.chosen.step, root),
     )
 
 
 def _unusable(found: Checkpoint, path: str) -> str:
     """Why the scan cannot have found such a checkpoint. The path becomes a variable of the ranks and part of
-    what people read, so a character that would begin a line, or end the variable, makes it none."""
+    what people read, so a character that would begin a line, be drawn as nothing, or end the variable, makes
+    it none."""
     if not 0 <= found.step < STEP_END:
         return f"the scan chose step {found.step}, which is not a step"
     parts = PurePosixPath(found.path).parts
     fits = fitted(CheckpointChoice, attempt=1, verified=True, path=path, format=found.format)
     is_cut = (fits.path, fits.format) != (path, found.format)
-    is_plain = found.path.isprintable() and found.format.isprintable()
+    is_plain = all(t.isprintable() and t == printable(t) for t in (found.path, found.format))
     if not parts or found.path.startswith("/") or ".." in parts or is_cut or not is_plain:
         return f"the scan chose {found.path[:80]!a}, which is not a path under the annotation's"
     return ""
@@ -94,7 +96,7 @@ def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
     if step in _excluded(ctx) or (chosen is not None and step <= chosen + _NUMBERED_APART):
         return ""
     saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
-    return _one_line(
+    return one_line(
         f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
         f"was found in {root}: it lies elsewhere, or its upload was under way"
     )
@@ -112,7 +114,7 @@ def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> Checkp
         CheckpointChoice,
         attempt=ctx.status.attempt,
         verified=False,
-        reason=_one_line(why),
+        reason=one_line(why),
         scan_s=scan_s,
         idle_gpu_s=_idle_gpu_s(ctx, scan_s),
         excluded=_excluded(ctx),
@@ -130,10 +132,6 @@ def begins_from(choice: CheckpointChoice) -> str:
     found = f"checkpoint {choice.path} (step {choice.step})"
     advice = f"{REPAIR}: tracker on the job lets Rekindle rewrite it"
     return f"{found} ({choice.tracker}; {advice})" if choice.tracker else found
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in " ".join(text.split()))
 
 
 def entered(ctx: Context) -> datetime:

@@ -7,6 +7,7 @@ A write's answer is absorbed here too, so a decision never acts on a view older 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -65,6 +66,8 @@ class Observer:
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
+        self._scans_of: Counter[tuple[str, str]] = Counter()
+        """How many scans bear each label; a key is a namespace and a label's value."""
         self._bystanders: dict[str, dict[str, Bystander]] = {}
         self._repair_jobs: dict[str, Gang] = {}
         self._agents = AgentPods()
@@ -187,11 +190,9 @@ class Observer:
         return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
 
     def has_scan(self, recovery: Recovery) -> bool:
-        """A scan pod of that recovery still exists."""
-        return any(
-            pod.labels[SCAN_OF] == scan_label(recovery) and pod.namespace == recovery.metadata.namespace
-            for pod in self._scans.values()
-        )
+        """A scan pod of that recovery still exists. This is asked for every ended recovery at each change, so
+        it looks at no pod: anybody may create thousands with that label."""
+        return (recovery.metadata.namespace, scan_label(recovery)) in self._scans_of
 
     def has_mark(self, recovery: Recovery) -> bool:
         """Whether its job bears its mark: then this recovery was the last to stop or start the job."""
@@ -365,7 +366,7 @@ class Observer:
             self._bystanders.setdefault(new.node, {})[new.uid] = new
             new = None
         if old is not None:
-            self._scans.pop(key, None)
+            self._keep_scan(key, None)
             siblings = self._pods_of.get(old.owner_uid, {})
             siblings.pop(old.uid, None)
             if not siblings:
@@ -374,7 +375,7 @@ class Observer:
                 self._remember(old)
         if new is not None:
             if _is_scan(new):
-                self._scans[key] = new
+                self._keep_scan(key, new)
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
         for pod in (old, new):
@@ -382,6 +383,18 @@ class Observer:
                 self._index_place(pod.owner_uid, pod.node)
         if is_news:
             self._notify()
+
+    def _keep_scan(self, key: str, scan: Pod | None) -> None:
+        """Replaces what was kept under the key; None removes it."""
+        old = self._scans.pop(key, None)
+        if old is not None:
+            label = (old.namespace, old.labels[SCAN_OF])
+            self._scans_of[label] -= 1
+            if not self._scans_of[label]:
+                del self._scans_of[label]
+        if scan is not None:
+            self._scans[key] = scan
+            self._scans_of[scan.namespace, scan.labels[SCAN_OF]] += 1
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
         """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks

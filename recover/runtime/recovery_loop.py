@@ -38,9 +38,17 @@ class Recoveries:
         self._metrics = metrics
         self._clock = clock
         self._queue = KeyedQueue()
+        self._is_woken = False
 
     def wake(self) -> None:
-        """Something changed: every recovery that still has something to do looks again."""
+        """Something changed: every recovery that still has something to do looks again. All changes of one
+        turn of the event loop wake them once, since a list may tell of thousands."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._add_all)
+
+    def _add_all(self) -> None:
+        self._is_woken = False
         for key, recovery in self._observer.recoveries.rows.items():
             seen = self._observer
             if recovery.active or seen.has_scan(recovery) or seen.has_mark(recovery):

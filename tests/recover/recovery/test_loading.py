@@ -10,7 +10,7 @@ from detectors.wire.contract import Edge, LogError
 from recover.api import Phase
 from recover.model import Pod
 from recover.recovery import loading
-from tests.acting import advanced, end_pods, only_recovery, recovering, scanned, start_pods, step
+from tests.acting import acts, advanced, end_pods, look, only_recovery, recovering, scanned, start_pods, step
 from tests.builders import Worlds
 from tests.facts import names
 from tests.recover.recovery.phase_cases import choice, excluded_in, faulted
@@ -121,6 +121,30 @@ def test_a_loaders_word_that_comes_while_the_scan_runs_is_heeded() -> None:
     step(world)
 
     assert only_recovery(world).status.checkpoint.step == 60
+
+
+def test_a_scan_that_cannot_be_made_again_is_waited_for_until_the_deadline_only() -> None:
+    """Whoever may change the pod can take what it was told from it, and keep it by a finalizer."""
+    world = in_choosing(attempt(begun(), error="log-checkpoint"))
+    step(world)
+    scanned(world, choice(80))
+    ((key, pod),) = world.scans.items()
+    world.scans[key] = msgspec.structs.replace(pod, annotations={}, deleting_since=world.now)
+
+    waits = look(world)
+    assert (acts(waits), waits.look_again_s) == ([], 1.0)
+
+    step(world.later(60))
+    status = only_recovery(world).status
+    assert status.phase is Phase.RESUMING
+    assert (status.checkpoint.verified, status.checkpoint.step, status.checkpoint.excluded) == (
+        False,
+        None,
+        [80],
+    )
+    assert status.checkpoint.reason == (
+        "the scan chose step 80, which must be passed over, and no other scan could begin within 30 s"
+    )
 
 
 def test_a_scan_that_chooses_what_it_was_told_to_pass_over_is_not_asked_again_and_again() -> None:

@@ -566,6 +566,22 @@ def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_th
     assert names(status.message, says, "rekindle.dev/checkpoint-repair", "tracker")
 
 
+@pytest.mark.parametrize("field", ["path", "format", "reason"])
+def test_an_answer_with_letters_that_are_drawn_as_nothing_makes_no_row_of_its_own(field: str) -> None:
+    """The Recovery is also read by kubectl, which prints what stands there."""
+    world = choosing()
+    answer = msgspec.json.decode(choice(80))
+    answer["chosen"][field] = "x" + 100 * "\u3164" + "y"
+    scanned(world, msgspec.json.encode(answer).decode())
+
+    step(world)
+
+    status = only_recovery(world).status
+    assert "\u3164" not in msgspec.json.encode(status).decode()
+    assert status.checkpoint is not None
+    assert status.checkpoint.verified is (field == "reason")
+
+
 # --- a checkpoint that does not load ----------------------------------------------------------------------
 
 

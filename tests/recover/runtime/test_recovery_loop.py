@@ -1,0 +1,130 @@
+"""Which recoveries a change wakes, and what that costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from detectors.wire.contract import Fault, ObjectMeta
+from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
+from recover.api.marks import SCAN_OF
+from recover.k8s.kinds import PODS
+from recover.kube.clock import WallClock
+from recover.policy.settings import Settings
+from recover.recovery.scan_pod import scan_label
+from recover.runtime.execute import Executor
+from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.observe import Observer
+from recover.runtime.recovery_loop import Recoveries
+from recover.runtime.telemetry import Metrics
+from tests.builders import gang
+from tests.recover.scripted import Scripted, event
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Asked(Observer):
+    """Counts how often it is asked for the scan of each recovery."""
+
+    def __init__(self) -> None:
+        super().__init__(Scripted(), Settings(), lambda: None)
+        self.asked: Counter[str] = Counter()
+
+    def has_scan(self, recovery: Recovery) -> bool:
+        self.asked[recovery.metadata.name] += 1
+        return super().has_scan(recovery)
+
+
+def scan(observer: Observer, name: str, version: int, *, of: str, namespace: str = "ml") -> None:
+    """A pod that bears the label of a scan, as anybody may create it."""
+    meta = {"name": name, "namespace": namespace, "uid": f"{name}-uid", "resourceVersion": str(version)}
+    pod = {"metadata": {**meta, "labels": {SCAN_OF: of}}, "spec": {"containers": [{"name": "scan"}]}}
+    observer.absorb(PODS, msgspec.json.encode(pod))
+
+
+def ended(name: str) -> Recovery:
+    return Recovery(
+        metadata=ObjectMeta(name=name, namespace="ml", uid=f"{name}-uid"),
+        spec=RecoverySpec(gang=gang().ref, number=1, incident="i", fault=Fault.DEVICE_LOST, detected_at=NOW),
+        status=RecoveryStatus(phase=Phase.SUCCEEDED),
+    )
+
+
+def loop(observer: Observer, *recoveries: Recovery) -> tuple[Recoveries, Metrics]:
+    for each in recoveries:
+        observer.recoveries.rows[f"ml/{each.metadata.name}"] = each
+    cluster, metrics, clock = Scripted(), Metrics(), WallClock()
+    executor = Executor(cluster, observer, metrics, clock)
+    modes = ModeKeeper(cluster, observer, Settings(), clock)
+    return Recoveries(observer, executor, modes, Settings(), metrics, clock), metrics
+
+
+def test_a_recovery_has_a_scan_while_a_pod_of_its_namespace_bears_its_label() -> None:
+    seen, mine, other = Asked(), ended("mine"), ended("other")
+    scan(seen, "a", 1, of="mine")
+    scan(seen, "b", 2, of="mine")
+    scan(seen, "c", 3, of="other", namespace="tenant")
+    assert (seen.has_scan(mine), seen.has_scan(other)) == (True, False)
+
+    seen.pods.apply(event("DELETED", "a", 4))
+    scan(seen, "b", 5, of="mine")
+    assert seen.has_scan(mine)
+
+    scan(seen, "b", 6, of="other")
+    assert (seen.has_scan(mine), seen.has_scan(other)) == (False, True)
+
+    seen.pods.apply(event("DELETED", "b", 7))
+    assert not seen.has_scan(other)
+
+
+def test_pods_of_another_namespace_with_the_label_of_a_scan_make_no_wake_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each ended recovery is asked for its scan. With 20,000 such pods and 3,000 ended recoveries one change
+    stopped the event loop for 14 s, longer than the lease can wait to be renewed."""
+    seen, labels = Asked(), 0
+    for number in range(1, 301):
+        scan(seen, f"p{number}", number, of="x", namespace="tenant")
+
+    def counted(recovery: Recovery) -> str:
+        nonlocal labels
+        labels += 1
+        return scan_label(recovery)
+
+    monkeypatch.setattr("recover.runtime.observe.scan_label", counted)
+
+    assert not seen.has_scan(ended("r"))
+    assert labels == 1
+
+
+async def test_many_changes_in_one_turn_of_the_event_loop_wake_the_recoveries_once() -> None:
+    """A list that is read again may tell of thousands of changes without a pause."""
+    seen = Asked()
+    tested, _ = loop(seen, ended("a"), ended("b"))
+
+    for _ in range(100):
+        tested.wake()
+    await asyncio.sleep(0)
+    assert seen.asked == {"a": 1, "b": 1}
+
+    tested.wake()
+    await asyncio.sleep(0)
+    assert seen.asked == {"a": 2, "b": 2}
+
+
+async def test_of_the_ended_recoveries_those_with_a_scan_are_looked_at() -> None:
+    seen = Asked()
+    scan(seen, "s", 1, of="a")
+    tested, metrics = loop(seen, ended("a"), ended("b"))
+    running = asyncio.create_task(tested.run())
+
+    tested.wake()
+    await asyncio.sleep(0.05)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert metrics.registry.get_sample_value("rekindle_looks_total", {"loop": "recovery"}) == 1
