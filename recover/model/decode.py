@@ -6,7 +6,6 @@ msgspec.MsgspecError, which runtime/table.py reports and skips.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -43,7 +42,6 @@ __all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
@@ -300,10 +298,10 @@ def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration
 
 def outsider(raw: bytes) -> Outsider:
     """Of a pod with accelerators that belongs to no gang; one without an owner is its own. So is one whose
-    owner cannot exist: the API server takes any words for it, and our objects bear its name."""
+    owner our objects have no room for."""
     wire = msgspec.json.decode(raw, type=_Pod)
     meta, owner = wire.metadata, wire.metadata.controller
-    owner = owner if owner is not None and _may_exist(owner) else None
+    owner = owner if owner is not None and _has_room(owner) else None
     ref = GangRef(
         api_version=owner.api_version if owner else "v1",
         kind=owner.kind if owner else "Pod",
@@ -318,10 +316,9 @@ def outsider(raw: bytes) -> Outsider:
     return Outsider(owner=ref, containers=tuple(read))
 
 
-def _may_exist(owner: Owner) -> bool:
+def _has_room(owner: Owner) -> bool:
     fields = ("api_version", "kind", "name", "uid")
-    is_short = all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
-    return is_short and _NAME.fullmatch(owner.name) is not None
+    return all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
 
 
 def _environments(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[str, ...]:

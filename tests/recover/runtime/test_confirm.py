@@ -33,7 +33,15 @@ def node(version: int = 5, uid: str = "n1-uid") -> bytes:
 
 
 def pod(name: str, version: int, node_name: str = "n1", phase: str = "Running") -> bytes:
-    owner = [{"kind": "PyTorchJob", "name": "llm", "uid": "llm-uid", "controller": True}]
+    owner = [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": "llm",
+            "uid": "llm-uid",
+            "controller": True,
+        }
+    ]
     metadata = {"name": name, "namespace": "ml", "uid": f"{name}-uid", "ownerReferences": owner}
     spec = {"nodeName": node_name, "containers": []}
     body = {

@@ -299,7 +299,13 @@ def test_a_job_whose_pods_are_given_accelerators_by_admission_is_kept_once_they_
 
 def test_a_leader_without_accelerators_is_a_rank_of_its_gang() -> None:
     """The gang's size counts it, so a recovery would wait for it for ever."""
-    owner = {"kind": "PyTorchJob", "name": "llm", "uid": "job-uid", "controller": True}
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "llm",
+        "uid": "job-uid",
+        "controller": True,
+    }
     metadata = {**META, "ownerReferences": [owner]}
 
     world = put(observer(), (PODS, msgspec.json.encode({"metadata": metadata, "spec": {"containers": []}})))
