@@ -8,6 +8,7 @@ and those of manifests in workloads/ and cli/. The API server checks pods: one `
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -40,6 +41,16 @@ __all__ = [
 
 HOSTNAME = "kubernetes.io/hostname"
 
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_OWNER = {
+    "kind": re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?"),
+    "api_version": re.compile(rf"({_SUBDOMAIN}/)?[a-z]([-a-z0-9]*[a-z0-9])?"),
+    "name": re.compile(_SUBDOMAIN),
+    "uid": re.compile(r"[-.:_A-Za-z0-9]+"),
+}
+"""Source: Kubernetes, validation of CustomResourceDefinitions (kind, group and version) and "Object Names and
+IDs". The API server makes uids; this is wider than any that it makes."""
+
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
     kind: str = ""
@@ -47,6 +58,11 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
     uid: str = ""
     controller: bool = False
     api_version: str = ""
+
+    @property
+    def may_exist(self) -> bool:
+        """The API server takes any words for an owner."""
+        return all(form.fullmatch(getattr(self, field)) is not None for field, form in _OWNER.items())
 
 
 class FieldManager(msgspec.Struct, rename="camel", frozen=True):
@@ -75,7 +91,8 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
 
     @property
     def controller(self) -> Owner | None:
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        """None also for one that cannot exist: what we write names owners, and people read it."""
+        return next((owner for owner in self.owner_references if owner.controller and owner.may_exist), None)
 
     @property
     def suspend_writer(self) -> str:

@@ -6,12 +6,11 @@ msgspec.MsgspecError, which runtime/table.py reports and skips.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -43,11 +42,12 @@ __all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
 the share of a card in per cent."""
+
+_Quantities = dict[str, str | int]
 
 _OF_EVERY_POD = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -115,13 +115,18 @@ def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
     return resource in names or resource.startswith("nvidia.com/mig-")
 
 
-def _accelerators(quantities: dict[str, str | int], names: tuple[str, ...]) -> int:
-    """How many accelerators these quantities mean. Part of one counts as one."""
+def _accelerators(quantities: _Quantities, names: tuple[str, ...]) -> int:
+    """How many accelerators these quantities mean."""
+    return sum(_devices(quantities, names).values())
+
+
+def _devices(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
+    """How many accelerators these quantities mean, by resource. Part of one counts as one."""
     counts = _counts(quantities, names).items()
-    return sum(-(-count // 100) if name in _HUNDREDTHS else count for name, count in counts)
+    return {name: -(-count // 100) if name in _HUNDREDTHS else count for name, count in counts}
 
 
-def _counts(quantities: dict[str, str | int], names: tuple[str, ...]) -> dict[str, int]:
+def _counts(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
     """The accelerator resources among these; one that is no whole number is left out."""
     found = {}
     for name, quantity in quantities.items():
@@ -185,7 +190,17 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     container_statuses: list[_ContainerStatus] = []
 
 
+class _InitContainer(pod_specs.Container, rename="camel", frozen=True):
+    restart_policy: str = ""
+
+    @property
+    def is_sidecar(self) -> bool:
+        """It runs as long as the pod's containers."""
+        return self.restart_policy == "Always"
+
+
 class _PodSpec(PodSpec, rename="camel", frozen=True):
+    init_containers: list[_InitContainer] = []
     node_name: str = ""
     priority: int = 0
     termination_grace_period_seconds: int = 30
@@ -226,10 +241,8 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         deleting_since=meta.deleting_since,
         deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
-        accelerators=sum(
-            _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers
-        ),
-        requests=_requested(containers, accelerators),
+        accelerators=_held(wire.spec, containers, partial(_devices, names=accelerators)).total(),
+        requests=_requested(wire.spec, containers, accelerators),
         tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
@@ -241,11 +254,29 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
     )
 
 
-def _requested(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    total: Counter[str] = Counter()
-    for container in containers:
-        total.update(_counts({**container.resources.requests, **container.resources.limits}, names))
-    return _shared(tuple(sorted(total.items())))
+def _requested(
+    spec: _PodSpec, containers: list[pod_specs.Container], names: tuple[str, ...]
+) -> tuple[tuple[str, int], ...]:
+    return _shared(tuple(sorted(_held(spec, containers, partial(_counts, names=names)).items())))
+
+
+def _held(
+    spec: _PodSpec, containers: list[pod_specs.Container], count: Callable[[_Quantities], dict[str, int]]
+) -> Counter[str]:
+    """What the scheduler keeps for the pod, by resource. Init containers run one after the other, before the
+    containers. A sidecar among them stays, beside the later init containers and beside the containers."""
+    sidecars, most = Counter[str](), Counter[str]()
+    for one in spec.init_containers:
+        beside = sidecars + Counter(count(_asked(one)))
+        if one.is_sidecar:
+            sidecars = beside
+        most |= beside
+    return most | sum((Counter(count(_asked(one))) for one in containers), start=sidecars)
+
+
+def _asked(container: pod_specs.Container) -> _Quantities:
+    """Limits stand for requests of extended resources."""
+    return {**container.resources.requests, **container.resources.limits}
 
 
 @lru_cache(maxsize=1024)
@@ -268,10 +299,10 @@ def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration
 
 def outsider(raw: bytes) -> Outsider:
     """Of a pod with accelerators that belongs to no gang; one without an owner is its own. So is one whose
-    owner cannot exist: the API server takes any words for it, and our objects bear its name."""
+    owner our objects have no room for."""
     wire = msgspec.json.decode(raw, type=_Pod)
     meta, owner = wire.metadata, wire.metadata.controller
-    owner = owner if owner is not None and _may_exist(owner) else None
+    owner = owner if owner is not None and _has_room(owner) else None
     ref = GangRef(
         api_version=owner.api_version if owner else "v1",
         kind=owner.kind if owner else "Pod",
@@ -286,10 +317,9 @@ def outsider(raw: bytes) -> Outsider:
     return Outsider(owner=ref, containers=tuple(read))
 
 
-def _may_exist(owner: Owner) -> bool:
+def _has_room(owner: Owner) -> bool:
     fields = ("api_version", "kind", "name", "uid")
-    is_short = all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
-    return is_short and _NAME.fullmatch(owner.name) is not None
+    return all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
 
 
 def _environments(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[str, ...]:
@@ -300,7 +330,7 @@ def _environments(containers: list[pod_specs.Container], names: tuple[str, ...])
 
 def _training(containers: list[pod_specs.Container], names: tuple[str, ...]) -> list[pod_specs.Container]:
     """Those that ask for accelerators; where none does, all."""
-    found = [c for c in containers if _accelerators({**c.resources.requests, **c.resources.limits}, names)]
+    found = [c for c in containers if _accelerators(_asked(c), names)]
     return found or containers
 
 

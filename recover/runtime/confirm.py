@@ -1,21 +1,25 @@
 """Live reads before something is done because an object is absent. I/O only, for execute.py.
 
 Watches of different kinds arrive in any order, and each may lag or be silent for a while. So the absence of
-an object from a cache proves nothing, and the API server is asked.
+an object from a cache proves nothing, and the API server is asked. Only what was asked for is taken from its
+answer: people write some of the names that we ask for.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
 import msgspec
 
 from detectors.client.kubeapi import ApiError
-from detectors.wire.contract import ObjectMeta
 from recover.kube.cluster import Cluster
 from recover.kube.errors import Transient
 from recover.model.actions import ConfirmGone, ConfirmListed
 from recover.runtime.observe import Observer
 
-__all__ = ["confirm_gone", "confirm_listed"]
+__all__ = ["READ_S", "confirm_gone", "confirm_listed"]
 
 NEWS_S = 0.02
 """The cache has been brought up to date, so the next decision can be made at once."""
@@ -23,39 +27,92 @@ NEWS_S = 0.02
 NO_NEWS_S = 10.0
 """The object exists, and no view of it is kept: only a change of it helps."""
 
+READ_S = 5.0
+"""Limit of one request. A read that hangs keeps a place from others meanwhile."""
 
-class _Object(msgspec.Struct):
-    metadata: ObjectMeta
+UNANSWERED_AGAIN_S = 2.0
+
+T = TypeVar("T")
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    api_version: str = ""
+    kind: str = ""
 
 
 async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone) -> None:
-    """Raises Transient if the object exists, after putting it into the cache; ApiError if the API server does
-    not answer."""
+    """Raises Transient if the object exists, after putting it into the cache, and if something else was
+    answered; ApiError if the API server does not answer."""
     observer.asks_for(asked)
     try:
-        raw = await cluster.get(asked.resource, asked.name, asked.namespace)
+        raw = await _in_time(cluster.get(asked.resource, asked.name, asked.namespace))
     except ApiError as error:
         if not error.not_found:
             raise
         if not observer.confirmed(asked):
             raise Transient(f"{asked.name} came while it was looked for", retry_in_s=NEWS_S) from error
         return
+    found = _read(raw)
+    if not _is_asked_for(found, asked):
+        words = f"the answer is not {asked.resource.kind} {asked.name}, and proves nothing"
+        raise Transient(words, retry_in_s=NO_NEWS_S)
     is_news = observer.learned(asked.resource, raw)
-    if asked.uid and msgspec.json.decode(raw, type=_Object).metadata.uid != asked.uid:
+    if asked.uid and found.metadata.uid != asked.uid:
         return
     words = f"{asked.resource.kind} {asked.name} exists, though it was not in the cache"
     raise Transient(words, retry_in_s=NEWS_S if is_news else NO_NEWS_S)
 
 
 async def confirm_listed(cluster: Cluster, observer: Observer, asked: ConfirmListed) -> None:
-    """Raises Transient if the list shows what the cache did not show, after putting that into the cache."""
+    """Raises Transient if the list shows what the cache did not show, after putting that into the cache, and
+    if it holds something else."""
     page, news = "", 0
     while True:
-        answer = await cluster.list(asked.resource, namespace=asked.namespace, labels=asked.labels, page=page)
-        news += sum(observer.learned(asked.resource, bytes(item)) for item in answer.items)
+        listing = cluster.list(asked.resource, namespace=asked.namespace, labels=asked.labels, page=page)
+        answer = await _in_time(listing)
+        for item in answer.items:
+            raw = bytes(item)
+            if not _is_listed_for(_read(raw), asked):
+                words = f"the answer lists more than {asked.resource.plural} of {asked.namespace}"
+                raise Transient(f"{words}, and proves nothing", retry_in_s=NO_NEWS_S)
+            news += observer.learned(asked.resource, raw)
         page = answer.next_page
         if not page:
             break
     if news:
         words = f"{news} {asked.resource.plural} ({asked.labels}) were not in the cache as they are"
         raise Transient(words, retry_in_s=NEWS_S)
+
+
+async def _in_time(read: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout(READ_S):
+            return await read
+    except TimeoutError as error:
+        raise Transient(f"no answer within {READ_S:g} s", retry_in_s=UNANSWERED_AGAIN_S) from error
+
+
+def _read(raw: bytes) -> _Object:
+    """One without a name where it cannot be read."""
+    try:
+        return msgspec.json.decode(raw, type=_Object)
+    except (msgspec.MsgspecError, RecursionError):
+        return _Object(_Meta())
+
+
+def _is_asked_for(found: _Object, asked: ConfirmGone) -> bool:
+    resource, meta = asked.resource, found.metadata
+    is_of_kind = (found.api_version, found.kind) == (resource.api_version, resource.kind)
+    return is_of_kind and (meta.namespace, meta.name) == (asked.namespace, asked.name)
+
+
+def _is_listed_for(found: _Object, asked: ConfirmListed) -> bool:
+    """The API server leaves the kind out of what a list of its own kinds holds."""
+    return found.kind in ("", asked.resource.kind) and found.metadata.namespace == asked.namespace

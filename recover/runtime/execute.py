@@ -163,7 +163,7 @@ class Executor:
             await self._ask(action)
             return
         if isinstance(action, ConfirmGone | ConfirmListed):
-            await self._confirm(action, slot)
+            await self._confirm(action)
             return
         outcome, news = "unfinished", None
         try:
@@ -199,10 +199,10 @@ class Executor:
         if news is not None:
             await self._emit(news, slot)
 
-    async def _confirm(self, asked: ConfirmGone | ConfirmListed, slot: Slot) -> None:
+    async def _confirm(self, asked: ConfirmGone | ConfirmListed) -> None:
         """Raises Transient unless the API server shows what the cache shows."""
         try:
-            async with slot():
+            async with self.limiter.read(asked.namespace):
                 match asked:
                     case ConfirmGone():
                         await confirm_gone(self._cluster, self._observer, asked)

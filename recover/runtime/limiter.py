@@ -4,8 +4,10 @@ Acts on nodes, jobs and pods go before reports, so a storm of findings does not 
 paperwork; what all agents are told comes last. When the API server says that it has too much to do (429,
 503), the number of slots is halved and what it asks for with Retry-After is waited; with success they come
 back one at a time. A write that is slow gives its slot back before it is answered: it waits for a webhook or
-for the network, and others need not. There is no limit on the rate: API servers, too, bound what is in
-flight, and 8 slots are about 430 writes a second (measured).
+for the network, and others need not. Live reads take no slot of a write: they have a few places of their own,
+of which the namespaces have their turns, so that reads that hang hold up no act but their own. There is no
+limit on the rate: API servers, too, bound what is in flight, and 8 slots are about 430 writes a second
+(measured).
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import IntEnum
 
 import structlog
@@ -23,7 +25,7 @@ import structlog
 from detectors.client.kubeapi import ApiError
 from recover.runtime.telemetry import Metrics
 
-__all__ = ["SLOTS_MAX", "SLOW_MAX", "SLOW_S", "Limiter", "Urgency"]
+__all__ = ["READS_MAX", "READS_OF_ONE_MAX", "SLOTS_MAX", "SLOW_MAX", "SLOW_S", "Limiter", "Urgency"]
 
 SLOTS_MAX = 8
 """More writes in flight gain no throughput and cost latency (measured on an API server: 4-8 is the knee)."""
@@ -31,6 +33,10 @@ SLOW_S = 1.0
 """A write that has taken this long makes room for another."""
 SLOW_MAX = 56
 """Slow writes at once; further ones keep their slots."""
+READS_MAX = 8
+"""Live reads at once. With writes and watches they stay below the client's 32 connections."""
+READS_OF_ONE_MAX = 4
+"""Of one namespace, or of objects without one."""
 RETRY_AFTER_S_MAX = 30.0
 """A longer wait that a server or a proxy asks for would leave broken gangs as they are."""
 
@@ -65,6 +71,10 @@ class Limiter:
         """Writes that have given their slots back, and are not answered yet."""
         self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
+        self._reading: Counter[str] = Counter()
+        """Reads under way, by namespace."""
+        self._to_read: dict[str, deque[asyncio.Future[None]]] = {}
+        """Reads that wait, by namespace. The namespace whose turn is next stands first."""
         self._good = 0
         """Writes that went well since the number of slots changed."""
         self._halvings = 0
@@ -77,19 +87,46 @@ class Limiter:
 
     @property
     def in_flight(self) -> int:
-        return self._in_flight + self._slow
+        return self._in_flight + self._slow + self._reading.total()
 
     def waiting(self) -> Counter[Urgency]:
-        return Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
+        """Reads count as acts, since acts wait for them."""
+        found = Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
+        reads = sum(not turn.done() for turns in self._to_read.values() for turn in turns)
+        return found + Counter({Urgency.ACT: reads})
 
     @asynccontextmanager
     async def slot(self, urgency: Urgency, order: int = 0) -> AsyncIterator[None]:
         """Holds a slot for one write, and learns from how it ends. Of one urgency the lowest order goes
         first, then who came first."""
         await self._take(urgency, order)
-        halvings = self._halvings
         held = _Held()
         making_room = asyncio.get_running_loop().call_later(SLOW_S, self._make_room, held)
+        try:
+            with self._learning():
+                yield
+        finally:
+            making_room.cancel()
+            if held.is_slow:
+                self._slow -= 1
+            else:
+                self._in_flight -= 1
+                self._let_in()
+
+    @asynccontextmanager
+    async def read(self, namespace: str) -> AsyncIterator[None]:
+        """Holds a place for one live read, and learns from how it ends. Namespaces have their turns, and who
+        came first within each."""
+        await self._take_read(namespace)
+        try:
+            with self._learning():
+                yield
+        finally:
+            self._end_read(namespace)
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        halvings = self._halvings
         try:
             yield
         except ApiError as error:
@@ -100,13 +137,6 @@ class Limiter:
             raise
         else:
             self._went_well()
-        finally:
-            making_room.cancel()
-            if held.is_slow:
-                self._slow -= 1
-            else:
-                self._in_flight -= 1
-                self._let_in()
 
     def _make_room(self, held: _Held) -> None:
         if self._slow < SLOW_MAX:
@@ -134,6 +164,35 @@ class Limiter:
                 self._in_flight += 1
                 turn.set_result(None)
 
+    async def _take_read(self, namespace: str) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._to_read.setdefault(namespace, deque()).append(turn)
+        self._let_read()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # as in `_take`
+                self._end_read(namespace)
+            raise
+
+    def _end_read(self, namespace: str) -> None:
+        self._reading -= Counter((namespace,))
+        self._let_read()
+
+    def _let_read(self) -> None:
+        while self._reading.total() < min(READS_MAX, self._slots) and self._pause is None:
+            free = (space for space in self._to_read if self._reading[space] < READS_OF_ONE_MAX)
+            namespace = next(free, None)
+            if namespace is None:
+                return
+            turns = self._to_read.pop(namespace)
+            turn = turns.popleft()
+            if turns:
+                self._to_read[namespace] = turns  # behind the others
+            if not turn.cancelled():
+                self._reading[namespace] += 1
+                turn.set_result(None)
+
     def _slow_down(self, error: ApiError, *, began_in: int) -> None:
         """Several refusals of one moment halve once: all but the first began under the larger number."""
         self._metrics.writes_throttled.inc()
@@ -156,6 +215,7 @@ class Limiter:
     def _go_on(self) -> None:
         self._pause = None
         self._let_in()
+        self._let_read()
 
     def _went_well(self) -> None:
         self._good += 1

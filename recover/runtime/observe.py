@@ -371,7 +371,8 @@ class Observer:
             siblings.pop(old.uid, None)
             if not siblings:
                 self._pods_of.pop(old.owner_uid, None)
-            if (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
+            is_gone = new is None or new.uid != old.uid
+            if is_gone and self._is_to_run(old.owner_uid) and self._is_at_home(old):
                 self._remember(old)
         if new is not None:
             if _is_scan(new):
@@ -407,6 +408,12 @@ class Observer:
     def _is_to_run(self, gang_uid: str) -> bool:
         gang = self._gangs.get(gang_uid)
         return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
+
+    def _is_at_home(self, pod: Pod) -> bool:
+        """In its gang's namespace. Whoever knows a gang's uid can name it as the owner of pods elsewhere, and
+        only so many are remembered."""
+        gang = self._gangs.get(pod.owner_uid)
+        return gang is not None and gang.ref.namespace == pod.namespace
 
     def _remember(self, pod: Pod) -> None:
         """A rank may vanish before it is clear that its job has not ended, and its peers do not show it.

@@ -106,6 +106,53 @@ def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any],
     assert decode.pod(pod({}, spec=spec), Settings().accelerators).accelerators == count
 
 
+def asking(
+    count: int | str, name: str = "c", resource: str = "nvidia.com/gpu", **more: str
+) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {resource: count}}, **more}
+
+
+def sidecar(count: int | str, resource: str = "nvidia.com/gpu") -> dict[str, Any]:
+    return asking(count, "side", resource, restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("init", "containers", "held"),
+    [
+        ([sidecar(2)], [{"name": "c"}], 2),
+        ([sidecar(1)], [asking(4)], 5),
+        ([asking(8)], [asking(4)], 8),
+        ([asking(2), asking(2)], [asking(4)], 4),
+        ([sidecar(1), asking(4)], [asking(2)], 5),
+        ([asking(4), sidecar(1)], [asking(2)], 4),
+        ([asking(8, restartPolicy="Never")], [{"name": "c"}], 8),
+        ([sidecar(2), sidecar(3)], [], 5),
+        ([{"name": "wait"}], [asking(8)], 8),
+    ],
+)
+def test_init_containers_and_sidecars_hold_what_the_scheduler_keeps_for_them(
+    init: list[dict[str, Any]], containers: list[dict[str, Any]], held: int
+) -> None:
+    spec = {"initContainers": init, "containers": containers}
+
+    found = decode.pod(pod({}, spec=spec), ACCELERATORS)
+
+    assert found.accelerators == held
+    assert found.requests == (("nvidia.com/gpu", held),)
+
+
+def test_what_init_containers_hold_is_counted_for_each_resource() -> None:
+    spec = {
+        "initContainers": [asking("250", resource="tencent.com/vcuda-core"), sidecar(1)],
+        "containers": [asking("30", resource="tencent.com/vcuda-core"), asking(2, "d")],
+    }
+
+    found = decode.pod(pod({}, spec=spec), ACCELERATORS)
+
+    assert found.requests == (("nvidia.com/gpu", 3), ("tencent.com/vcuda-core", 250))
+    assert found.accelerators == 6, "part of a card is one card"
+
+
 def test_the_last_ending_of_a_container_is_read_while_its_next_instance_runs() -> None:
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-11-21T12:00:00Z"}}
     status = {"name": "c", "restartCount": 1, "state": {"running": {}}, "lastState": ended}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
-from recover.k8s.kinds import JOBS, NODES, PODS
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import JOBS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import ListPage
 from recover.model import World
 from recover.model.actions import Action, ConfirmGone, ConfirmListed, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
+from recover.runtime.confirm import NO_NEWS_S, READ_S
 from recover.runtime.execute import Executor
+from recover.runtime.limiter import READS_OF_ONE_MAX, Urgency
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.test_execute import START
@@ -29,11 +33,23 @@ ACT = Patch(what="act", resource=NODES, name="n9", body={})
 
 
 def node(version: int = 5, uid: str = "n1-uid") -> bytes:
-    return raw("n1", version, namespace="", uid=uid)
+    return raw("n1", version, namespace="", uid=uid, apiVersion="v1", kind="Node")
+
+
+def job(uid: str = "", **parts: Any) -> bytes:
+    return raw("llm", 5, uid=uid, **{"apiVersion": "batch/v1", "kind": "Job", **parts})
 
 
 def pod(name: str, version: int, node_name: str = "n1", phase: str = "Running") -> bytes:
-    owner = [{"kind": "PyTorchJob", "name": "llm", "uid": "llm-uid", "controller": True}]
+    owner = [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "name": "llm",
+            "uid": "llm-uid",
+            "controller": True,
+        }
+    ]
     metadata = {"name": name, "namespace": "ml", "uid": f"{name}-uid", "ownerReferences": owner}
     spec = {"nodeName": node_name, "containers": []}
     body = {
@@ -147,7 +163,7 @@ def test_a_status_of_a_pod_that_was_bound_before_is_no_news_of_its_node() -> Non
 
 @pytest.mark.parametrize(
     ("answer", "goes_on"),
-    [(MISSING, True), (raw("llm", 5, uid="another"), True), (raw("llm", 5), False)],
+    [(MISSING, True), (job("another"), True), (job(), False)],
 )
 def test_a_job_is_gone_if_none_of_its_uid_is_there(answer: Any, goes_on: bool) -> None:
     cluster = Scripted(get=[answer])
@@ -155,6 +171,98 @@ def test_a_job_is_gone_if_none_of_its_uid_is_there(answer: Any, goes_on: bool) -
     confirm(cluster, JOB, ACT)
 
     assert acted(cluster) is goes_on
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job("another", kind="Secret", apiVersion="v1"),
+        job("another", apiVersion="batch/v2"),
+        job("another", namespace="kube-system"),
+        raw("other", 5, uid="another", apiVersion="batch/v1", kind="Job"),
+        b'{"kind":"JobList","items":[]}',
+        b'"ok"',
+    ],
+)
+def test_an_answer_that_is_not_the_object_that_was_asked_for_proves_nothing_and_is_not_kept(
+    other: bytes,
+) -> None:
+    cluster = Scripted(get=[other])
+
+    wait_s, observer = confirm(cluster, JOB, ACT)
+
+    assert not acted(cluster)
+    assert wait_s == NO_NEWS_S, "it is not asked without end"
+    assert observer.unreadable()["Job"] == 0
+    assert world(observer).gangs == {}
+
+
+@pytest.mark.parametrize("parts", [{"namespace": "other"}, {"kind": "Secret"}])
+def test_a_list_that_holds_something_else_proves_nothing_and_it_is_not_kept(parts: dict[str, str]) -> None:
+    item = raw("llm-0", 5, **{"kind": "Pod", "spec": {"containers": []}, **parts})  # type: ignore[arg-type]
+    cluster = Scripted(list=[ListPage([msgspec.Raw(item)], "9")])
+
+    wait_s, observer = confirm(cluster, PODS_ENDED, ACT)
+
+    assert not acted(cluster)
+    assert wait_s == NO_NEWS_S
+    assert observer.unreadable()["Pod"] == 0
+    assert observer.pods.rows == {}
+
+
+class Hanging(Scripted):
+    """No read of an object of `tenant` is ever answered. At most so many were under way at once."""
+
+    in_flight = most = 0
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        if namespace != "tenant":
+            raise MISSING
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            self.in_flight -= 1
+        return b""
+
+
+def test_reads_that_hang_delay_neither_the_acts_nor_the_reads_of_others() -> None:
+    reads = [
+        ConfirmGone(what="confirm-recovery-gone", resource=RECOVERIES, name=f"r{n}", namespace="tenant")
+        for n in range(300)
+    ]
+    cluster = Hanging()
+
+    async def main(clock: Clock) -> None:
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        theirs = asyncio.create_task(executor.run(Plan(chains=tuple((read, ACT) for read in reads))))
+        await asyncio.sleep(2.0)
+        began_s = asyncio.get_running_loop().time()
+        await executor.run(Plan(chains=((JOB, ACT), (ACT,))))
+
+        assert asyncio.get_running_loop().time() - began_s < 0.1
+        assert acted(cluster)
+        assert executor.limiter.waiting()[Urgency.ACT] == len(reads) - cluster.most
+        theirs.cancel()
+        await asyncio.gather(theirs, return_exceptions=True)
+
+    run(main, start=START)
+
+    assert cluster.most == READS_OF_ONE_MAX
+    assert cluster.in_flight == 0
+
+
+def test_a_read_that_is_not_answered_soon_is_given_up_and_proves_nothing() -> None:
+    read = ConfirmGone(what="confirm-recovery-gone", resource=RECOVERIES, name="r", namespace="tenant")
+    cluster = Hanging()
+
+    wait_s, _ = confirm(cluster, read, ACT)
+
+    assert not acted(cluster)
+    assert wait_s is not None
+    assert wait_s < READ_S < 10, "before the client gives up itself"
+    assert cluster.in_flight == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
-from recover.runtime.limiter import SLOTS_MAX, SLOW_MAX, SLOW_S, Limiter, Urgency
+from recover.runtime.limiter import (
+    READS_MAX,
+    READS_OF_ONE_MAX,
+    SLOTS_MAX,
+    SLOW_MAX,
+    SLOW_S,
+    Limiter,
+    Urgency,
+)
 from recover.runtime.telemetry import Metrics
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -34,6 +42,19 @@ class Desk:
                 self.sent.append(name)
                 self.most_in_flight = max(self.most_in_flight, self.limiter.in_flight)
                 await asyncio.sleep(WRITE_S)
+                if refused is not None:
+                    raise refused
+        except ApiError:
+            return
+
+    async def read(
+        self, namespace: str, *, takes_s: float = WRITE_S, refused: ApiError | None = None
+    ) -> None:
+        try:
+            async with self.limiter.read(namespace):
+                self.sent.append(namespace)
+                self.most_in_flight = max(self.most_in_flight, self.limiter.in_flight)
+                await asyncio.sleep(takes_s)
                 if refused is not None:
                     raise refused
         except ApiError:
@@ -222,6 +243,68 @@ def test_so_many_slow_writes_and_no_more_are_in_flight_at_once() -> None:
         await asyncio.sleep(100)
         assert desk.limiter.in_flight == SLOW_MAX + SLOTS_MAX
         await asyncio.gather(*waiting)
+        assert desk.limiter.in_flight == 0
+
+    played(story)
+
+
+def test_reads_have_places_of_their_own_and_take_none_of_the_writes() -> None:
+    async def story(desk: Desk) -> None:
+        reads = [asyncio.create_task(desk.read(f"ns-{n}", takes_s=1000)) for n in range(10)]
+        await asyncio.sleep(0)
+        assert len(desk.sent) == READS_MAX
+        assert desk.limiter.waiting() == {Urgency.ACT: 10 - READS_MAX}
+
+        began_s = now_s()
+        await desk.burst(SLOTS_MAX)
+        assert now_s() - began_s == pytest.approx(WRITE_S)
+        await asyncio.gather(*reads)
+        assert desk.limiter.in_flight == 0
+
+    played(story)
+
+
+def test_the_namespaces_have_their_turns_to_read() -> None:
+    async def story(desk: Desk) -> None:
+        many = [asyncio.create_task(desk.read("many")) for _ in range(100)]
+        more = [asyncio.create_task(desk.read("more")) for _ in range(100)]
+        await asyncio.sleep(0)
+        assert desk.sent == ["many"] * READS_OF_ONE_MAX + ["more"] * READS_OF_ONE_MAX
+        began_s = now_s()
+        await desk.read("one")
+        assert now_s() - began_s == pytest.approx(2 * WRITE_S)
+
+        await asyncio.gather(*many, *more)
+        assert desk.most_in_flight == READS_MAX
+        assert len(desk.sent) == 201
+
+    played(story)
+
+
+def test_no_read_is_sent_before_the_time_that_the_server_asks_for() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.read("ml", refused=overload(3.0))
+        assert desk.limiter.slots == SLOTS_MAX // 2
+        await asyncio.gather(desk.read("ml"), desk.burst(1))
+        assert now_s() == pytest.approx(3.0 + 2 * WRITE_S)
+
+    played(story)
+
+
+def test_whoever_is_cancelled_while_waiting_to_read_or_reading_leaves_no_place_taken() -> None:
+    async def story(desk: Desk) -> None:
+        reading = [asyncio.create_task(desk.read("ml")) for _ in range(READS_OF_ONE_MAX)]
+        await asyncio.sleep(0)
+        at_its_turn = asyncio.create_task(desk.read("ml"))
+        waiting = [asyncio.create_task(desk.read("ml")) for _ in range(10)]
+        await asyncio.sleep(0)
+        reading[0].add_done_callback(lambda _: at_its_turn.cancel())
+        for read in waiting:
+            read.cancel()
+        await asyncio.gather(*reading, at_its_turn, *waiting, return_exceptions=True)
+        assert desk.limiter.in_flight == 0
+
+        await asyncio.gather(*(desk.read("ml") for _ in range(10)))
         assert desk.limiter.in_flight == 0
 
     played(story)

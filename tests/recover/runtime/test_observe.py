@@ -14,7 +14,7 @@ from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVER
 from recover.model import World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
-from recover.runtime.observe import Observer
+from recover.runtime.observe import DEPARTED_MAX, Observer
 from recover.runtime.table import Table
 from tests.recover.scripted import Scripted, event, raw
 
@@ -299,7 +299,13 @@ def test_a_job_whose_pods_are_given_accelerators_by_admission_is_kept_once_they_
 
 def test_a_leader_without_accelerators_is_a_rank_of_its_gang() -> None:
     """The gang's size counts it, so a recovery would wait for it for ever."""
-    owner = {"kind": "PyTorchJob", "name": "llm", "uid": "job-uid", "controller": True}
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "llm",
+        "uid": "job-uid",
+        "controller": True,
+    }
     metadata = {**META, "ownerReferences": [owner]}
 
     world = put(observer(), (PODS, msgspec.json.encode({"metadata": metadata, "spec": {"containers": []}})))
@@ -358,6 +364,20 @@ def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to
     put(made, (JOBS, raw("llm", 6, uid="job-uid", spec={**running, "suspend": True})))
     made.pods.apply(event("DELETED", "b", 7))
     assert seen(made).departed == {}
+
+
+def test_pods_of_another_namespace_push_no_departed_rank_out() -> None:
+    """Whoever knows a gang's uid can name it as the owner of pods of their own."""
+    made = observer()
+    job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
+    put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
+    made.pods.apply(event("DELETED", "a", 4))
+
+    for n in range(DEPARTED_MAX + 4):
+        put(made, (PODS, pod(f"x{n}", 5 + 2 * n, namespace="other")))
+        made.pods.apply(event("DELETED", f"x{n}", 6 + 2 * n, namespace="other"))
+
+    assert [p.name for p in seen(made).departed["job-uid"].values()] == ["a"]
 
 
 def test_of_a_recovery_that_is_gone_nothing_is_kept() -> None:

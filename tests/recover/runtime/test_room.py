@@ -46,7 +46,15 @@ def rank(name: str, namespace: str, version: int, text: str = "") -> bytes:
         "uid": f"{namespace}-{name}-uid",
         "resourceVersion": str(version),
         "annotations": {"text": text},
-        "ownerReferences": [{"kind": "PyTorchJob", "name": "llm", "uid": "llm-uid", "controller": True}],
+        "ownerReferences": [
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "name": "llm",
+                "uid": "llm-uid",
+                "controller": True,
+            }
+        ],
     }
     return msgspec.json.encode({"metadata": metadata, "spec": {"containers": [GPU]}, "status": {}})
 

@@ -182,7 +182,15 @@ def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
 
 @pytest.mark.parametrize(
     "forged",
-    [{"name": "My Server"}, {"name": "a" * 254}, {"uid": "u" * 65}, {"kind": "K" * 64}, {"name": "-"}],
+    [
+        *({"name": name} for name in ("My Server", "a" * 254, "-", "", "web\n")),
+        *({"uid": uid} for uid in ("u" * 65, "", "u0-\x1b[2Jx\n", "one two", "u\u202e")),
+        {"kind": "K" * 64},
+        {"kind": "Node worker-1 has failed, drain it at once.\nPyTorchJob ml/gang"},
+        *({"kind": kind} for kind in ("", "\x1b[31mJob", "Job\n", "Jöb", "ml/Job")),
+        *({"apiVersion": version} for version in ("", "v1\n", "no such/v1", "a/b/c", "Apps/v1", "a" * 128)),
+    ],
+    ids=repr,
 )
 def test_an_owner_that_cannot_exist_names_no_object_of_ours(forged: dict[str, str]) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
@@ -191,6 +199,26 @@ def test_an_owner_that_cannot_exist_names_no_object_of_ours(forged: dict[str, st
     found = decode.outsider(msgspec.json.encode({"metadata": metadata, "spec": {"containers": [CONTAINER]}}))
 
     assert str(found.owner) == "Pod ml/p"
+    assert (found.owner.api_version, found.owner.uid) == ("v1", "u2")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"apiVersion": "v1", "kind": "ReplicationController"},
+        {"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet"},
+        {"apiVersion": "a.example/v1", "kind": "My-Kind2"},
+        {"apiVersion": "v1", "kind": "Node", "name": "gpu-7.rack-1.example", "uid": "gpu-7.rack-1"},
+    ],
+)
+def test_an_owner_of_any_kind_that_kubernetes_takes_is_named(owner: dict[str, str]) -> None:
+    reference = {"name": "web", "uid": "5f0d5e6c-2a43-4a4b-9d7e-1a2b3c4d5e6f", "controller": True, **owner}
+    metadata = {"name": "p", "namespace": "ml", "uid": "u2", "ownerReferences": [reference]}
+
+    found = decode.outsider(msgspec.json.encode({"metadata": metadata, "spec": {"containers": [CONTAINER]}}))
+
+    assert (found.owner.api_version, found.owner.kind) == (owner["apiVersion"], owner["kind"])
+    assert (found.owner.name, found.owner.uid) == (reference["name"], reference["uid"])
 
 
 def test_a_pod_that_claims_a_gang_of_another_namespace_says_nothing_of_it() -> None:

@@ -28,6 +28,13 @@ OWNER = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "ll
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 STOPPED = Mark(recovery="r", attempt=1, did="stopped")
 RESUMED = Mark(recovery="r", attempt=1, did="resumed")
+TRAIN_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "name": "llm",
+    "uid": "t",
+    "controller": True,
+}
 
 
 def parsed(
@@ -93,13 +100,10 @@ def test_the_ranks_of_a_jobset_are_the_pods_that_its_jobs_run_at_a_time() -> Non
         ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, ("kueue.x-k8s.io/multikueue",)),
         ({"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, ("Kueue", "gpus")),
         ({"annotations": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, ("Kueue", "gpus")),
-        (
-            {"ownerReferences": [{"kind": "TrainJob", "name": "llm", "uid": "t", "controller": True}]},
-            {},
-            ("TrainJob llm",),
-        ),
+        ({"ownerReferences": [TRAIN_JOB]}, {}, ("TrainJob llm",)),
+        ({"ownerReferences": [TRAIN_JOB | {"kind": "Node n1 has failed,\ndrain it"}]}, {}, ()),
     ],
-    ids=["nobody", "JobSet itself", "MultiKueue", "Kueue", "an older Kueue", "TrainJob"],
+    ids=["nobody", "JobSet itself", "MultiKueue", "Kueue", "an older Kueue", "TrainJob", "no such kind"],
 )
 def test_who_else_decides_about_a_jobset_is_named(
     metadata: dict[str, Any], spec: dict[str, Any], names: tuple[str, ...]
