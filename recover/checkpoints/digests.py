@@ -77,10 +77,7 @@ def not_checked(read_bytes: int, total_bytes: int) -> str:
 
 def _check(folder: Folder, done: _Read, depth_left: int) -> None:
     sha256 = sha256_of_files(folder) if MARKER in folder.files else {}
-    of_index: dict[str, list[Piece]] = {}
-    if INDEX in folder.files:
-        for piece in pieces(folder):
-            of_index.setdefault(piece.file, []).append(piece)
+    of_index = pieces(folder) if INDEX in folder.files else {}
     for name in filter(partial(_is_plain, folder), sorted(folder.files)):
         with folder.open_file(name) as file:
             if name in sha256:

@@ -20,7 +20,7 @@ import msgspec
 
 from recover.checkpoints.apart import apart, cpu_s_for
 from recover.checkpoints.folder import NAMES_MAX, DamagedError, Folder
-from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, scalars
+from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, memory_for, scalars
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.safetensors import check_safetensors
@@ -169,6 +169,7 @@ def _degrees(folder: Folder) -> dict[str, int]:
         lambda: _arguments_in(data),
         dict[str, Scalar],
         cpu_s=cpu_s_for(len(data)),
+        memory_bytes=memory_for(len(data)),
         check_time=folder.check_time,
     )
     found = {}

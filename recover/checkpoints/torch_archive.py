@@ -27,6 +27,8 @@ from recover.checkpoints.inert_pickle import (
     is_scalar,
     load_inert,
     load_next_inert,
+    memory_for,
+    named_shortly,
     scalars,
 )
 
@@ -83,6 +85,7 @@ def archive_bytes(folder: Folder, name: str) -> int:
                 lambda: _check_legacy(file),
                 type(None),
                 cpu_s=cpu_s_for(0),
+                memory_bytes=memory_for(min(file.size_bytes, PICKLE_BYTES_MAX)),
                 check_time=folder.check_time,
             )
         return file.size_bytes
@@ -102,6 +105,7 @@ def outline(folder: Folder, name: str) -> Outline:
         lambda: _outline_of(file.name, data),
         Outline,
         cpu_s=cpu_s_for(len(data)),
+        memory_bytes=memory_for(len(data)),
         check_time=folder.check_time,
     )
 
@@ -113,7 +117,7 @@ def _outline_of(name: str, data: bytes) -> Outline:
         raise DamagedError(f"{name}: its pickle is damaged: {str(error)!a:.120}") from error
     if not isinstance(root, dict):
         raise DamagedError(f"{name} does not hold a dictionary")
-    return {key: _plain(value) for key, value in root.items() if isinstance(key, str)}
+    return {key: _plain(value) for key, value in root.items() if named_shortly(key)}
 
 
 def _plain(value: Any) -> Scalar | dict[str, Scalar]:
