@@ -57,6 +57,11 @@ def bench(args: list[str]) -> int:
     return told_to_choose("bench", about, {name: bench.ABOUT for name, bench in BENCHES.items()}, args)
 
 
+def _console(*, stderr: bool = False) -> Console:
+    """It reads no markup: a scenario's words, errors and paths come from others."""
+    return Console(stderr=stderr, markup=False, emoji=False)
+
+
 def _performed(
     scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
 ) -> Verdict | None:
@@ -82,7 +87,7 @@ def _demo(
     being written, then one crashes by itself; each time it is restarted from its last complete checkpoint. At
     the end stand the time of each phase and the proof that the final weights equal an undisturbed run's, bit
     for bit. It needs no cluster and no GPU."""
-    console = Console()
+    console = _console()
     scenario = packaged()["demo"]
     if slow:
         scenario = slowly(scenario)
@@ -123,7 +128,7 @@ def _list() -> None:
         table.add_column(column)
     for scenario in packaged().values():
         table.add_row(scenario.name, scenario.about)
-    Console().print(table)
+    _console().print(table)
 
 
 @_chaos.command(
@@ -149,7 +154,7 @@ def _play(
     """Play a scenario, and judge what came of it."""
     output = Output.JSON if json else output
     quiet = output is not Output.TABLE
-    verdict = _performed(_named(scenario), Console(stderr=quiet), keep=keep, quiet=quiet)
+    verdict = _performed(_named(scenario), _console(stderr=quiet), keep=keep, quiet=quiet)
     if quiet and verdict is not None:
         print_data(plain(verdict), output)
     raise typer.Exit(0 if _passed(verdict) else Exit.BAD)
@@ -190,7 +195,7 @@ def _simulate(
 
     if sum(one is not None and one != "" for one in (seed, seeds, script)) != 1:
         raise SettingsError("give one of --seed N, --seeds A..B and --script FILE")
-    console = Console()
+    console = _console()
     if script is not None:
         ok = simulate_file(script, plays_max=plays, console=console)
     else:

@@ -20,15 +20,21 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from recover.checkpoints.folder import ODD, TOO_LARGE, UNREADABLE, DamagedError, odd, why
+from recover.checkpoints.inert_pickle import MEMORY_BYTES_MIN, limit_memory
 
-__all__ = ["CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
+__all__ = ["ANSWER_BYTES_MAX", "CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
 
 CPU_S_MIN = 2.0
 CPU_S_PER_BYTE = 1.0 / 2**20
 """More than ten times what an index of a torch-dcp takes, with the sum over its pieces (0.06 s for a MiB)."""
 
+ANSWER_BYTES_MAX = 64 * 2**20
+"""The pieces of the largest index of a torch-dcp that is read are 34 MB, and nothing else comes near."""
+
 POLL_MS = 100
 _CHUNK_BYTES = 2**20
+_LENGTH_BYTES = 8
+"""The length of the answer comes first."""
 _GOOD, _DAMAGED = b"+", b"-"
 
 T = TypeVar("T")
@@ -47,12 +53,19 @@ def more_cpu_for(size_bytes: int) -> None:
 
 
 def apart(
-    what: str, work: Callable[[], T], type_: type[T], *, cpu_s: float, check_time: Callable[[], None]
+    what: str,
+    work: Callable[[], T],
+    type_: type[T],
+    *,
+    cpu_s: float,
+    check_time: Callable[[], None],
+    memory_bytes: int = MEMORY_BYTES_MIN,
 ) -> T:
     """What `work` answers, decoded as `type_`; `what` names for people what it reads.
 
-    Raises DamagedError where `work` does, where it needs more than `cpu_s` of CPU time, and where it ends in
-    another way; and what `check_time` raises, which is asked while there is no answer.
+    Raises DamagedError where `work` does, where it needs more than `cpu_s` of CPU time or `memory_bytes` more
+    than this process has, where it answers more than ANSWER_BYTES_MAX, and where it ends in another way; and
+    what `check_time` raises, which is asked while there is no answer.
     """
     reading, writing = os.pipe()
     try:
@@ -62,16 +75,16 @@ def apart(
         os.close(writing)
         raise DamagedError(f"{what} {UNREADABLE}: {why(error)}") from error
     if not child:
-        _work_and_end(work, writing, cpu_s)
+        _work_and_end(what, work, writing, cpu_s, memory_bytes)
     os.close(writing)
     try:
-        answer = _received(reading, check_time)
+        answer = _received(what, reading, check_time)
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)  # it has answered, ended, or must end now
         _, status = os.waitpid(child, 0)
     if answer.startswith(_GOOD):
-        return msgspec.msgpack.decode(answer[1:], type=type_)
+        return msgspec.msgpack.decode(memoryview(answer)[1:], type=type_)
     if answer:
         raise DamagedError(answer[1:].decode())
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
@@ -82,33 +95,43 @@ def apart(
     raise DamagedError(f"{what} {UNREADABLE}: the process that read it ended with status {status}")
 
 
-def _received(reading: int, check_time: Callable[[], None]) -> bytes:
-    """All of the answer, nothing where it was not written to its end."""
+def _received(what: str, reading: int, check_time: Callable[[], None]) -> bytearray:
+    """All of the answer, nothing where it was not written to its end. Raises DamagedError where it is too
+    long: this process has no limit of its own, and it must not end for a file."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
-    parts: list[bytes] = []
-    while True:
+    answer = bytearray()
+    while len(answer) <= _LENGTH_BYTES + ANSWER_BYTES_MAX:
         if not poll.poll(POLL_MS):
             check_time()
         elif part := os.read(reading, _CHUNK_BYTES):
-            parts.append(part)
+            answer += part
         else:
-            break
-    answer = b"".join(parts)
-    length_bytes, answer = int.from_bytes(answer[:8], "big"), answer[8:]
-    return answer if len(answer) == length_bytes else b""
+            length_bytes = int.from_bytes(answer[:_LENGTH_BYTES], "big")
+            del answer[:_LENGTH_BYTES]
+            return answer if len(answer) == length_bytes else bytearray()
+    raise _too_long(what)
 
 
-def _work_and_end(work: Callable[[], object], writing: int, cpu_s: float) -> NoReturn:
+def _too_long(what: str) -> DamagedError:
+    told = f"it says more than {ANSWER_BYTES_MAX} bytes about itself, as nothing does that a trainer writes"
+    return DamagedError(f"{what} {UNREADABLE}: {told}")
+
+
+def _work_and_end(
+    what: str, work: Callable[[], object], writing: int, cpu_s: float, memory_bytes: int
+) -> NoReturn:
     """In the child: nothing of the parent's is flushed, closed or ended twice."""
     status = 1
     try:
         gc.disable()  # this process ends before there is garbage
+        limit_memory(memory_bytes)
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, cpu_s)
-        answer = _answer(work)
+        mark, answer = _answer(what, work)
         with open(writing, "wb") as pipe:
-            pipe.write(len(answer).to_bytes(8, "big") + answer)
+            pipe.write((len(mark) + len(answer)).to_bytes(_LENGTH_BYTES, "big") + mark)
+            pipe.write(answer)
         status = 0
     except BaseException:  # noqa: BLE001  the outermost loop of this process
         sys.excepthook(*sys.exc_info())
@@ -116,11 +139,14 @@ def _work_and_end(work: Callable[[], object], writing: int, cpu_s: float) -> NoR
         os._exit(status)
 
 
-def _answer(work: Callable[[], object]) -> bytes:
+def _answer(what: str, work: Callable[[], object]) -> tuple[bytes, bytes]:
     try:
-        return _GOOD + msgspec.msgpack.encode(work())
+        answer = msgspec.msgpack.encode(work())
+        if len(_GOOD) + len(answer) > ANSWER_BYTES_MAX:
+            raise _too_long(what)
+        return _GOOD, answer
     except DamagedError as error:
         told = str(error)
     except ODD as error:
         told = odd(error)
-    return _DAMAGED + told.encode("ascii", "backslashreplace")
+    return _DAMAGED, told.encode("ascii", "backslashreplace")

@@ -22,7 +22,7 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile, OutOfTimeError
 from recover.checkpoints.rekindle_sharded import MARKER, sha256_of_files
-from recover.checkpoints.torch_archive import DIRECTORY_BYTES_MAX
+from recover.checkpoints.torch_archive import DIRECTORY_BYTES_MAX, ENTRIES_MAX, ENTRY_SIGN
 from recover.checkpoints.torch_dcp import INDEX, Piece, pieces
 
 if TYPE_CHECKING:
@@ -77,10 +77,7 @@ def not_checked(read_bytes: int, total_bytes: int) -> str:
 
 def _check(folder: Folder, done: _Read, depth_left: int) -> None:
     sha256 = sha256_of_files(folder) if MARKER in folder.files else {}
-    of_index: dict[str, list[Piece]] = {}
-    if INDEX in folder.files:
-        for piece in pieces(folder):
-            of_index.setdefault(piece.file, []).append(piece)
+    of_index = pieces(folder) if INDEX in folder.files else {}
     for name in filter(partial(_is_plain, folder), sorted(folder.files)):
         with folder.open_file(name) as file:
             if name in sha256:
@@ -108,6 +105,7 @@ def _is_plain(folder: Folder, name: str) -> bool:
 def _check_pieces(file: OpenFile, found: list[Piece], folder: Folder, done: _Read) -> None:
     """A tensor's piece is a file of torch.save of its own; a pickled object has no digest."""
     for piece in found:
+        folder.check_time()
         begin = file.read_at(piece.offset_bytes, min(piece.length_bytes, len(_ZIP_BEGIN)))
         (_check_zip if begin == _ZIP_BEGIN else _read)(file, piece, folder, done)
 
@@ -126,6 +124,7 @@ def _check_zip(file: OpenFile, piece: Piece, folder: Folder, done: _Read) -> Non
     try:
         with zipfile.ZipFile(_Window(file, piece)) as archive:
             for entry in archive.infolist():
+                folder.check_time()
                 if entry.compress_type != zipfile.ZIP_STORED:
                     raise DamagedError(f"{file.name} is compressed, as torch.save never does")
                 with archive.open(entry) as content:
@@ -170,7 +169,11 @@ class _Window(io.RawIOBase):
         """zipfile asks for a zip's whole directory at once, however large that says to be."""
         if size > DIRECTORY_BYTES_MAX:
             raise zipfile.BadZipFile(f"it asks for {size} bytes at once, more than {DIRECTORY_BYTES_MAX}")
-        return super().read(size) or b""
+        data = super().read(size) or b""
+        # A directory, which zipfile asks for at once, and parses without a look at the clock.
+        if len(data) > CHUNK_BYTES and data.count(ENTRY_SIGN) > ENTRIES_MAX:
+            raise zipfile.BadZipFile(f"its directory has more than {ENTRIES_MAX} entries")
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._piece.length_bytes}[whence]

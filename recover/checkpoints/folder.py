@@ -18,6 +18,7 @@ from recover.checkpoints.volume import MountedVolume, Spot
 
 __all__ = [
     "FORBIDDEN",
+    "NAMES_MAX",
     "ODD",
     "TOO_LARGE",
     "UNREADABLE",

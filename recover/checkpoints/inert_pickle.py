@@ -3,9 +3,10 @@
 Every class becomes an `Inert` stand-in that keeps its state and does nothing. A pickle that names a function
 or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused outright.
 
-What is left to a hostile file is to waste memory, which is capped here, and time, which apart.py caps, since
-nothing within the process can: what a key is, and how long its hash takes, the file says. So a pickle of a
-tenant is loaded in a process of its own only, and what is asked of it leaves that process as plain data.
+What is left to a hostile file is to waste memory, which is capped here while it is loaded, and time, which
+apart.py caps, since nothing within the process can: what a key is, and how long its hash takes, is the
+file's to say. So a pickle of a tenant is loaded in a process of its own only, and what is asked of it leaves
+that process as plain data.
 """
 
 from __future__ import annotations
@@ -19,7 +20,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, ClassVar
 
-__all__ = ["Inert", "Scalar", "is_scalar", "load_inert", "load_next_inert", "scalars"]
+__all__ = [
+    "MEMORY_BYTES_MIN",
+    "Inert",
+    "Scalar",
+    "is_scalar",
+    "limit_memory",
+    "load_inert",
+    "load_next_inert",
+    "memory_for",
+    "named_shortly",
+    "scalars",
+]
 
 Scalar = bool | int | float | str | None
 """Numbers of at most 64 bits, and texts of at most TEXT_CHARS_MAX characters."""
@@ -139,7 +151,7 @@ def load_next_inert(
     collecting = gc.isenabled()
     gc.disable()  # millions of objects, none of them garbage: 1.7 s instead of 4.2 s for 300,000 pieces
     try:
-        with _memory_limit(MEMORY_BYTES_MIN + MEMORY_PER_BYTE * limit_bytes):
+        with _memory_limit(memory_for(limit_bytes)):
             return _InertUnpickler(file, elsewhere).load()
     except _UNREADABLE as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -148,9 +160,29 @@ def load_next_inert(
             gc.enable()
 
 
+def memory_for(size_bytes: int) -> int:
+    """How much memory a pickle of so many bytes may take, with all that is made of it."""
+    return MEMORY_BYTES_MIN + MEMORY_PER_BYTE * size_bytes
+
+
+def limit_memory(more_bytes: int) -> None:
+    """From now on this process gets a MemoryError where it takes so much more than it has: no OOM kill."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([used_bytes + more_bytes, *limits]), hard))
+
+
 def scalars(state: dict[Any, Any]) -> dict[str, Scalar]:
     """The plain items of a dictionary that was loaded."""
-    return {key: value for key, value in state.items() if isinstance(key, str) and is_scalar(value)}
+    return {key: value for key, value in state.items() if named_shortly(key) and is_scalar(value)}
+
+
+def named_shortly(key: object) -> bool:
+    """Whether a key may be an attribute's name. A pickle can refer to one long text thousands of times, and
+    each time it would be handed over once more."""
+    return isinstance(key, str) and len(key) <= TEXT_CHARS_MAX
 
 
 def is_scalar(value: object) -> bool:
@@ -164,12 +196,9 @@ def is_scalar(value: object) -> bool:
 @contextmanager
 def _memory_limit(more_bytes: int) -> Iterator[None]:
     """A few bytes of pickle can ask for gigabytes: this makes that a MemoryError instead of an OOM kill."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
-    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([used_bytes + more_bytes, *limits]), hard))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit_memory(more_bytes)
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -19,8 +19,8 @@ import re
 import msgspec
 
 from recover.checkpoints.apart import apart, cpu_s_for
-from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, scalars
+from recover.checkpoints.folder import NAMES_MAX, DamagedError, Folder
+from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, memory_for, scalars
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.safetensors import check_safetensors
@@ -36,7 +36,11 @@ DEGREE_MAX = 99
 RANKS_MAX = 100_000
 STATE_BYTES_MAX = 256 * 2**20
 """It keeps the whole history of the log."""
-INDEX_BYTES_MAX = 256 * 2**20
+INDEX_BYTES_MAX = 64 * 2**20
+"""About 100 bytes a tensor: more than half a million tensors."""
+NAME_CHARS_MAX = 255
+"""Of a file, on the file systems of Linux."""
+NAMES_PER_LOOK_AT_THE_CLOCK = 1000
 
 _OWN_DIRECTORY = re.compile(r"checkpoint-\d+", re.ASCII)
 _OPTIMIZER = re.compile(
@@ -80,7 +84,7 @@ class PaddleNlp:
         for name in (SCHEDULER, ARGUMENTS):
             folder.size_bytes(name)
         _ranks(folder)
-        _check_numbered(names)
+        _check_numbered(folder, names)
         _check_ranks(folder, names)
         return Verdict(complete=True, bytes=sum(_size_of_whole(folder, name) for name in sorted(names)))
 
@@ -94,28 +98,38 @@ def _check_state(folder: Folder, step: int) -> None:
 
 
 def _indexed(folder: Folder) -> frozenset[str]:
-    """All files that the indexes name."""
+    """All files that the indexes name. Raises DamagedError where they name what no directory can hold."""
     named: set[str] = set()
     for index in sorted(name for name in folder.files if name.endswith(".index.json")):
         decoded = read_json(folder, index, _Index, limit_bytes=INDEX_BYTES_MAX)
         if not decoded.weight_map:
             raise DamagedError(f"{index!a:.80} names no files")
         named.update(decoded.weight_map.values())
+        if len(named) > NAMES_MAX:
+            raise DamagedError(f"the indexes name more than {NAMES_MAX} files")
+    longest = max(map(len, named), default=0)
+    if longest > NAME_CHARS_MAX:
+        raise DamagedError(f"an index names a file with a name of {longest} characters")
     return frozenset(named)
 
 
-def _check_numbered(names: frozenset[str]) -> None:
+def _check_numbered(folder: Folder, names: frozenset[str]) -> None:
     """Of files numbered as 2 of 4, all must be there, and with safetensors an index, too."""
-    for name in sorted(names):
-        match = _ONE_OF.fullmatch(name)
-        if match is None:
-            continue
-        stem, _, count, suffix = match.groups()
-        for number in range(1, int(count) + 1):
-            if (other := f"{stem}-{number:05}-of-{count}{suffix}") not in names:
-                raise DamagedError(f"{other!a:.80} is missing")
-        if f"{stem}{suffix}.index.json" not in names:
-            raise DamagedError(f"{stem!a:.40} has no index {stem}{suffix}.index.json: never finished")
+    numbers: dict[tuple[str, str, str], set[int]] = {}
+    for seen, name in enumerate(sorted(names)):
+        if seen % NAMES_PER_LOOK_AT_THE_CLOCK == 0:
+            folder.check_time()
+        if (match := _ONE_OF.fullmatch(name)) is not None:
+            stem, number, count, suffix = match.groups()
+            numbers.setdefault((stem, count, suffix), set()).add(int(number))
+    for (stem, count, suffix), there in numbers.items():  # each once, since there may be 99,999 of one kind
+        folder.check_time()
+        missing = next((number for number in range(1, int(count) + 1) if number not in there), None)
+        if missing is not None:
+            part = f"{stem}-{missing:05}-of-{count}{suffix}"
+            raise DamagedError(f"{part!a:.80} is missing")
+        if (index := f"{stem}{suffix}.index.json") not in names:
+            raise DamagedError(f"{stem!a:.40} has no index {index!a:.80}: never finished")
 
 
 def _ranks(folder: Folder) -> int:
@@ -127,7 +141,8 @@ def _ranks(folder: Folder) -> int:
 
 
 def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
-    """In the classic form each rank of the parallel groups writes its own part, named after its place."""
+    """In the classic form each rank of the parallel groups writes its own part, named after its place.
+    The first that is missing ends this, so no more places are asked for than there are names."""
     degrees = _degrees(folder)
     of_model = {axis: degrees[axis] for axis in ("tp", "pp", "moe")}
     for stem, suffix, axes in (
@@ -139,7 +154,9 @@ def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
         if not any(parts.fullmatch(name) for name in names):
             continue
         axis_names = [[f"{axis}{rank:02}" for rank in range(of)] for axis, of in axes.items() if of]
-        for place in itertools.product(*axis_names):
+        for seen, place in enumerate(itertools.product(*axis_names)):
+            if seen % NAMES_PER_LOOK_AT_THE_CLOCK == 0:
+                folder.check_time()
             if (name := f"{stem}.{'_'.join(place)}{suffix}") not in names:
                 raise DamagedError(f"{name!a:.80} is missing")
 
@@ -152,6 +169,7 @@ def _degrees(folder: Folder) -> dict[str, int]:
         lambda: _arguments_in(data),
         dict[str, Scalar],
         cpu_s=cpu_s_for(len(data)),
+        memory_bytes=memory_for(len(data)),
         check_time=folder.check_time,
     )
     found = {}

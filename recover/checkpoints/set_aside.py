@@ -39,9 +39,12 @@ TRACKER_BYTES_MAX = 1024
 SET_ASIDE_MAX = 8
 """More damaged checkpoints than that are no accident of one save, and a person should look at them."""
 
+FILES_MAX = 64
+"""Of all damaged checkpoints that are files beside others: Paddle writes two to four for each."""
 KEPT_MAX = 8
 
 _TOO_MANY = f"{{}} damaged checkpoints are newer, more than {SET_ASIDE_MAX}: none is set aside"
+_TOO_MANY_FILES = f"{{}} files belong to damaged checkpoints, more than {FILES_MAX}: none is set aside"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -104,9 +107,10 @@ def repaired(
                 lines.append(_rewritten(folder, tracker, mark))
             if len(damaged) > SET_ASIDE_MAX:
                 return [*lines, _TOO_MANY.format(len(damaged))]
-            lines += [
-                _set_aside(folder, name, mark) for found in damaged for name in _names(folder, found.path)
-            ]
+            names = [name for found in damaged for name in _names(folder, found.path)]
+            if len(names) > FILES_MAX:
+                return [*lines, _TOO_MANY_FILES.format(len(names))]
+            lines += _set_aside(folder, names, f"rekindle-set-aside-{mark}")
     except OSError as error:
         lines.append(f"nothing more was repaired: {why(error)}")
     return lines
@@ -152,26 +156,53 @@ def _names(folder: int, path: str) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name.rpartition(".")[0] == path) or [path]
 
 
-def _set_aside(folder: int, name: str, mark: str) -> str:
-    aside = f"rekindle-set-aside-{mark}"
+def _set_aside(folder: int, names: list[str], aside: str) -> list[str]:
+    lines = []
+    moved = False
+    for name in names:
+        problem = _moved(folder, name, aside)
+        moved = moved or not problem
+        told = f"could not be set aside: {problem}" if problem else f"was moved to {aside}"
+        lines.append(f"{name!a} {told}")
+    if moved:  # once for all, since each may take as long as the file system likes
+        try:
+            _sync(folder, aside)
+        except OSError as error:
+            lines.append(f"nobody knows whether {aside} has reached the disk: {why(error)}")
+    return lines
+
+
+def _moved(folder: int, name: str, aside: str) -> str:
+    """Why it was not; empty if it was."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-            return f"{name!a} could not be set aside: it is neither a directory nor a plain file"
+            return "it is neither a directory nor a plain file"
         if not _is_there(folder, aside):
             os.mkdir(aside, dir_fd=folder)
-        inside = os.open(aside, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-        try:
+        with _inside(folder, aside) as inside:
             if _is_there(inside, name):
-                return f"{name!a} could not be set aside: {aside} has one of that name already"
+                return f"{aside} has one of that name already"
             os.rename(name, name, src_dir_fd=folder, dst_dir_fd=inside)
-            os.fsync(inside)
-        finally:
-            os.close(inside)
-        os.fsync(folder)
     except OSError as error:
-        return f"{name!a} could not be set aside: {why(error)}"
-    return f"{name!a} was moved to {aside}"
+        return why(error)
+    return ""
+
+
+def _sync(folder: int, aside: str) -> None:
+    """The new place first: after a crash an entry may be in both, and never in none."""
+    with _inside(folder, aside) as inside:
+        os.fsync(inside)
+    os.fsync(folder)
+
+
+@contextmanager
+def _inside(folder: int, aside: str) -> Iterator[int]:
+    descriptor = os.open(aside, _DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

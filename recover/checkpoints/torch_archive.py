@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -27,18 +28,26 @@ from recover.checkpoints.inert_pickle import (
     is_scalar,
     load_inert,
     load_next_inert,
+    memory_for,
+    named_shortly,
     scalars,
 )
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["DIRECTORY_BYTES_MAX", "Outline", "archive_bytes", "outline"]
+__all__ = ["DIRECTORY_BYTES_MAX", "ENTRIES_MAX", "ENTRY_SIGN", "Outline", "archive_bytes", "outline"]
 
 Outline = dict[str, Scalar | dict[str, Scalar]]
 
 DIRECTORY_BYTES_MAX = 64 * 2**20
 """About 100 bytes a tensor: more than half a million tensors."""
+
+ENTRIES_MAX = 500_000
+"""An optimizer of 60 layers with 256 experts in one file has some 140,000; of the smallest entries a
+million and more would fit into a directory."""
+ENTRIES_PER_LOOK_AT_THE_CLOCK = 10_000
+ENTRY_SIGN = b"PK\x01\x02"
 
 PICKLE_BYTES_MAX = 64 * 2**20
 EXTRA_FIELDS_MAX = 32
@@ -76,13 +85,14 @@ def archive_bytes(folder: Folder, name: str) -> int:
     """The file's size. Raises DamagedError when it is not a whole file of torch.save."""
     with folder.open_file(name) as file:
         if _begins_as_zip(file):
-            _pickle_record(file)
+            _pickle_record(file, folder.check_time)
         else:
             apart(
                 file.name,
                 lambda: _check_legacy(file),
                 type(None),
                 cpu_s=cpu_s_for(0),
+                memory_bytes=memory_for(min(file.size_bytes, PICKLE_BYTES_MAX)),
                 check_time=folder.check_time,
             )
         return file.size_bytes
@@ -96,12 +106,13 @@ def outline(folder: Folder, name: str) -> Outline:
     with folder.open_file(name) as file:
         if not _begins_as_zip(file):
             raise DamagedError(f"{file.name} is not in the zip format of torch.save")
-        data = _stored(file, _pickle_record(file))
+        data = _stored(file, _pickle_record(file, folder.check_time))
     return apart(
         file.name,
         lambda: _outline_of(file.name, data),
         Outline,
         cpu_s=cpu_s_for(len(data)),
+        memory_bytes=memory_for(len(data)),
         check_time=folder.check_time,
     )
 
@@ -113,7 +124,7 @@ def _outline_of(name: str, data: bytes) -> Outline:
         raise DamagedError(f"{name}: its pickle is damaged: {str(error)!a:.120}") from error
     if not isinstance(root, dict):
         raise DamagedError(f"{name} does not hold a dictionary")
-    return {key: _plain(value) for key, value in root.items() if isinstance(key, str)}
+    return {key: _plain(value) for key, value in root.items() if named_shortly(key)}
 
 
 def _plain(value: Any) -> Scalar | dict[str, Scalar]:
@@ -134,20 +145,20 @@ def _begins_as_zip(file: OpenFile) -> bool:
     raise DamagedError(f"{file.name} was not written by torch.save")
 
 
-def _pickle_record(file: OpenFile) -> _Record:
+def _pickle_record(file: OpenFile, check_time: Callable[[], None]) -> _Record:
     """The one record that every archive has."""
-    found = [record for record in _records(file) if record.name.endswith(b"/data.pkl")]
+    found = [record for record in _records(file, check_time) if record.name.endswith(b"/data.pkl")]
     if len(found) != 1:
         raise DamagedError(f"{file.name} is a zip without data.pkl: not of torch.save")
     return found[0]
 
 
-def _records(file: OpenFile) -> list[_Record]:
+def _records(file: OpenFile, check_time: Callable[[], None]) -> list[_Record]:
     """All that the zip's directory names, each within the file and none over another."""
     offset_bytes, size_bytes = _directory(file)
     if size_bytes > DIRECTORY_BYTES_MAX:
         raise DamagedError(f"{file.name} has a zip directory of {size_bytes} bytes, more than are read")
-    records = _parse_directory(file.name, file.read_at(offset_bytes, size_bytes))
+    records = _parse_directory(file.name, file.read_at(offset_bytes, size_bytes), check_time)
     free_bytes = 0
     for record in sorted(records, key=lambda record: record.offset_bytes):
         if record.offset_bytes < free_bytes:
@@ -181,10 +192,14 @@ def _directory(file: OpenFile) -> tuple[int, int]:
     return offset_bytes, size_bytes
 
 
-def _parse_directory(file_name: str, directory: bytes) -> list[_Record]:
-    records = []
+def _parse_directory(file_name: str, directory: bytes, check_time: Callable[[], None]) -> list[_Record]:
+    records: list[_Record] = []
     at = 0
     while at < len(directory):
+        if len(records) % ENTRIES_PER_LOOK_AT_THE_CLOCK == 0:
+            check_time()
+        if len(records) == ENTRIES_MAX:
+            raise DamagedError(f"{file_name} has a zip directory of more than {ENTRIES_MAX} entries")
         if len(directory) - at < _ENTRY.size:
             raise DamagedError(f"{file_name}: its zip directory is damaged")
         fields = _ENTRY.unpack_from(directory, at)
@@ -195,7 +210,7 @@ def _parse_directory(file_name: str, directory: bytes) -> list[_Record]:
         name = directory[at : at + name_bytes]
         extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
         at += name_bytes + extra_bytes + comment_bytes
-        if sign != b"PK\x01\x02" or at > len(directory):
+        if sign != ENTRY_SIGN or at > len(directory):
             raise DamagedError(f"{file_name}: its zip directory is damaged")
         _, stored_bytes, offset_bytes = _wide(file_name, extra, full_bytes, stored_bytes, offset_bytes)
         records.append(_Record(name, offset_bytes, stored_bytes, compressed=method != 0))

@@ -15,7 +15,7 @@ import msgspec
 
 from recover.checkpoints.apart import apart, cpu_s_for
 from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
-from recover.checkpoints.inert_pickle import Inert, load_inert
+from recover.checkpoints.inert_pickle import Inert, load_inert, memory_for
 from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["INDEX", "Piece", "TorchDcp", "pieces", "pieces_in"]
@@ -74,10 +74,19 @@ def _needed_bytes(folder: Folder) -> dict[str, int]:
     return _apart(folder, data, lambda: _needed_in(data), dict[str, int])
 
 
-def pieces(folder: Folder) -> list[Piece]:
-    """All that the index names. Raises DamagedError where it is none."""
+def pieces(folder: Folder) -> dict[str, list[Piece]]:
+    """All that the index names, by their files. Raises DamagedError where it is none."""
     data = _index(folder)
-    return _apart(folder, data, lambda: list(pieces_in(data)), list[Piece])
+    found = _apart(folder, data, lambda: _places_in(data), dict[str, list[tuple[int, int]]])
+    return {file: [Piece(file, *place) for place in places] for file, places in found.items()}
+
+
+def _places_in(data: bytes) -> dict[str, list[tuple[int, int]]]:
+    """Offset and length of each piece. A name stands once, since it may be long and the pieces many."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for piece in pieces_in(data):
+        found.setdefault(piece.file, []).append((piece.offset_bytes, piece.length_bytes))
+    return found
 
 
 def pieces_in(data: bytes) -> Iterator[Piece]:
@@ -100,7 +109,14 @@ def _index(folder: Folder) -> bytes:
 
 
 def _apart(folder: Folder, data: bytes, work: Callable[[], T], type_: type[T]) -> T:
-    return apart(INDEX, work, type_, cpu_s=cpu_s_for(len(data)), check_time=folder.check_time)
+    return apart(
+        INDEX,
+        work,
+        type_,
+        cpu_s=cpu_s_for(len(data)),
+        memory_bytes=memory_for(len(data)),
+        check_time=folder.check_time,
+    )
 
 
 def _needed_in(data: bytes) -> dict[str, int]:

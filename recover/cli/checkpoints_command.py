@@ -28,8 +28,6 @@ from recover.cli.output import Output, add_output, print_data
 
 __all__ = ["run"]
 
-_PIPED_COLUMNS = 160
-"""Without a terminal there is no width to ask for, and a reason should stay readable."""
 _NO_NAMES = (
     "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
     "ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
@@ -218,8 +216,9 @@ def _write(path: Path, message: ScanMessage) -> None:
 
 
 def _print_table(root: Path, result: ScanResult) -> None:
-    from rich.console import Console  # noqa: PLC0415  not in the scan pod's image
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  not in the scan pod's image
+
+    from recover.cli.plain_console import cell, plain_console  # noqa: PLC0415
 
     table = Table("step", "path", "format", "complete", "size", box=None, header_style="bold")
     table.add_column("reason", overflow="fold")
@@ -227,17 +226,15 @@ def _print_table(root: Path, result: ScanResult) -> None:
         mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
         style = "green" if mark == "chosen" else "" if found.complete else "dim"
         row = (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
-        table.add_row(*row, style=style)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPED_COLUMNS)
+        table.add_row(*map(cell, row), style=style)
+    console = plain_console()
     if result.checkpoints:
         console.print(table)
     if result.chosen is None:
         told = f"No complete checkpoint in {str(root)!a}."
     else:
         told = f"A resume takes step {result.chosen.step} ({root / result.chosen.path})."
-    console.print(told, markup=False, soft_wrap=True)
+    console.print(told, soft_wrap=True)
 
 
 def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:

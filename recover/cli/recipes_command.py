@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from detectors.text.printing import printable
 from recover.api.recipe_spec import Hold, Recipe
 from recover.cli.options import HELP_NAMES, Format, answered
 from recover.cli.output import Output, print_data
+from recover.cli.plain_console import cell, plain_console
 from recover.recipes.convert import RecipeError
 from recover.recipes.given import InputError, evidence
 from recover.recipes.load import built_in, built_in_text, is_yaml, load, read
@@ -29,7 +29,6 @@ from recover.stories.words import Story, Tone
 
 __all__ = ["run"]
 
-_PIPED_COLUMNS = 160
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.WAITING: "yellow", Tone.DETAIL: "dim", Tone.PLAIN: ""}
 
 
@@ -77,8 +76,8 @@ def _list(
     else:
         table = Table("name", "title", "does", box=None, pad_edge=False, header_style="dim")
         for recipe in recipes:
-            table.add_row(recipe.name, printable(recipe.title), _does(recipe))
-        _console().print(table)
+            table.add_row(cell(recipe.name), cell(recipe.title), _does(recipe))
+        plain_console().print(table)
     for error in loaded.errors:
         _tell(error)
     if loaded.errors:
@@ -232,16 +231,8 @@ def _tell(error: RecipeError) -> None:
         print(f"rekindle recipes: {printable(line)}", file=sys.stderr)
 
 
-def _console() -> Console:
-    """Plain: no markup, since logs and recipes come from others."""
-    console = Console(markup=False, highlight=False, emoji=False)
-    if console.is_terminal:
-        return console
-    return Console(markup=False, highlight=False, emoji=False, width=_PIPED_COLUMNS)
-
-
 def _print_story(told: Story) -> None:
-    console = _console()
+    console = plain_console()
     console.print(Text(f"{told.subject} ", style="bold") + _text(told.verdict.text, told.verdict.tone))
     for section in told.sections:
         console.print()

@@ -20,6 +20,7 @@ from detectors.service.settings import SettingsError
 from detectors.text.printing import one_line, printable
 from recover.cli.options import CaFile, Context, Format, Kubeconfig, Namespace, Server, TokenFile, run
 from recover.cli.output import Output, print_data
+from recover.cli.plain_console import cell, plain_console
 from recover.kube.auth import load_credentials
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
@@ -39,8 +40,6 @@ __all__ = ["print_story", "status", "why"]
 T = TypeVar("T")
 
 _ROWS_MAX = 50
-_PIPED_COLUMNS = 160
-"""Without a terminal there is no width to ask for; tables stay readable in a file of this width."""
 
 _STYLES = {
     Tone.PLAIN: "",
@@ -179,18 +178,8 @@ def _failed(error: Exception, code: Exit) -> typer.Exit:
 # --- printing ---------------------------------------------------------------------------------------------
 
 
-def _console() -> Console:
-    """Plain: no markup, since the text comes from objects that others wrote."""
-    console = Console(markup=False, highlight=False, emoji=False)
-    return (
-        console
-        if console.is_terminal
-        else Console(markup=False, highlight=False, emoji=False, width=_PIPED_COLUMNS)
-    )
-
-
 def print_story(story: Story) -> None:
-    console = _console()
+    console = plain_console()
     console.print(Text(story.subject, style="bold"))
     console.print(_text(story.verdict), soft_wrap=True)
     for section in story.sections:
@@ -203,7 +192,7 @@ def print_story(story: Story) -> None:
 
 
 def _print_overview(shown: Overview) -> None:
-    console = _console()
+    console = plain_console()
     console.print(_text(shown.verdict), soft_wrap=True)
     for table in shown.tables:
         console.print()
@@ -217,7 +206,7 @@ def _print_table(console: Console, table: Table) -> None:
     for column in table.columns:
         drawn.add_column(column, overflow="fold")
     for row in table.rows[:_ROWS_MAX]:
-        drawn.add_row(*(Text(one_line(cell)) for cell in row))
+        drawn.add_row(*map(cell, row))
     console.print(drawn)
     if len(table.rows) > _ROWS_MAX:
         console.print(f"... and {len(table.rows) - _ROWS_MAX} more: see -o json")

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from recover.checkpoints import apart as apart_module
-from recover.checkpoints.apart import apart, cpu_s_for
-from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, OutOfTimeError
+from recover.checkpoints.apart import ANSWER_BYTES_MAX, apart, cpu_s_for
+from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, Folder, OutOfTimeError
 from recover.checkpoints.scan import ScanError, scan
+from recover.checkpoints.torch_archive import outline
 from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -151,6 +152,39 @@ def test_what_is_answered_comes_back_whatever_its_size() -> None:
     answer = apart("x", lambda: list(range(10**6)), list[int], cpu_s=20.0, check_time=never)
 
     assert answer == list(range(10**6))
+
+
+def test_an_answer_that_is_too_long_is_refused_by_the_process_that_gives_it() -> None:
+    with pytest.raises(DamagedError, match=f"'x' cannot be read: .* {ANSWER_BYTES_MAX} bytes"):
+        apart("'x'", lambda: "y" * ANSWER_BYTES_MAX, str, cpu_s=20.0, check_time=never)
+
+
+def test_an_answer_that_is_too_long_is_read_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(what: str, work: Callable[[], object]) -> tuple[bytes, bytes]:
+        return b"+", b"y" * (2 * ANSWER_BYTES_MAX)
+
+    monkeypatch.setattr(apart_module, "_answer", too_long)
+    with pytest.raises(DamagedError, match=f"'x' cannot be read: .* {ANSWER_BYTES_MAX} bytes"):
+        apart("'x'", lambda: "", str, cpu_s=20.0, check_time=never)
+
+
+def test_what_is_made_of_a_pickle_may_take_no_more_memory_than_the_pickle_itself() -> None:
+    with pytest.raises(DamagedError, match="MemoryError"):
+        apart("'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never)
+    assert apart("'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never, memory_bytes=2**30)
+
+
+def test_a_long_name_that_many_keys_share_is_handed_over_by_none(tmp_path: Path) -> None:
+    """One attribute's name of 1 MiB, which 1,434 keys of the file refer to, would be an answer of 1.4 GiB."""
+    name = b"X" + struct.pack("<I", 2**20) + b"k" * 2**20
+    shared = b"ctorch\nA\n)\x81q\x00}(" + name + b"K\x00X\x05\x00\x00\x00shortK\x01ub0"
+    keys = b"".join(b"X\x05\x00\x00\x00%05dh\x00" % number for number in range(1434))
+    zipped(tmp_path / "x.ckpt", b"\x80\x02" + shared + b"}(" + keys + name + b"K\x00u.")
+
+    found = outline(Folder(tmp_path, never), "x.ckpt")
+
+    assert len(found) == 1434
+    assert found["00000"] == {"short": 1}
 
 
 def test_the_time_of_the_scan_ends_a_process_that_waits() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shutil
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from recover.checkpoints.digests import not_checked
 from recover.checkpoints.marker_template import parse_marker
 from recover.checkpoints.scan import scan
 from recover.checkpoints.scan_result import ScanResult, decode_message
+from recover.checkpoints.torch_archive import ENTRIES_MAX
 from recover.cli.checkpoints_command import run
 from tests.facts import names
 
@@ -171,6 +174,61 @@ def test_the_scan_pod_tells_what_was_compared(
     told = decode_message(message.read_bytes()).digests
     assert names(told, "2 kB")
     assert told == checked(sharded).digests
+
+
+def zip_of(entries: int) -> bytes:
+    """A file of torch.save that has so many further entries, all empty, with a name of one letter."""
+    pickled, name = b"\x80\x02}.", b"a/data.pkl"
+    crc, size = zlib.crc32(pickled), len(pickled)
+    content = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 0, crc, size, size, len(name), 0)
+    content += name + pickled
+    first = struct.pack("<4s6H3I5H2I", b"PK\1\2", 20, 0, 0, 0, 0, 0, crc, size, size, len(name), *[0] * 6)
+    directory = bytearray(first + name)
+    local = struct.pack("<4s5H3I2H", b"PK\3\4", 20, *[0] * 7, 1, 0) + b"a"
+    entry = struct.pack("<4s6H3I5HI", b"PK\1\2", 20, *[0] * 8, 1, *[0] * 5)
+    for number in range(entries):
+        directory += entry + struct.pack("<I", len(content) + number * len(local)) + b"a"
+    content += local * entries
+    at, size, count = len(content), len(directory), entries + 1
+    end64 = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, at)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at + size, 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    return content + bytes(directory) + end64 + locator + end
+
+
+def looks_at_the_clock(root: Path, *, digests: bool) -> int:
+    looks = itertools.count()
+
+    result = scan(root, digests=digests, time_s=1e9, clock=lambda: float(next(looks)))
+
+    assert result.chosen is not None
+    return next(looks)
+
+
+@pytest.mark.parametrize(("digests", "more"), [(False, 10), (True, 100_000)])
+def test_each_part_of_a_long_zip_directory_is_read_within_the_time(
+    digests: bool, more: int, tmp_path: Path
+) -> None:
+    (tmp_path / "step-40.pt").write_bytes(zip_of(0))
+    short = looks_at_the_clock(tmp_path, digests=digests)
+    (tmp_path / "step-40.pt").write_bytes(zip_of(100_000))
+
+    assert looks_at_the_clock(tmp_path, digests=digests) >= short + more
+
+
+@pytest.mark.parametrize("name", ["state.pt", "x.bin"])  # of the first torch-save reads the directory, too
+def test_a_zip_of_more_entries_than_any_trainer_writes_is_damaged(name: str, tmp_path: Path) -> None:
+    for step in (20, 40):
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "DONE").write_text("x")
+    (tmp_path / "step-40" / name).write_bytes(zip_of(ENTRIES_MAX))
+    template = parse_marker("DONE") if name == "x.bin" else None
+
+    found = scan(tmp_path, template=template, digests=True).checkpoints[0]
+
+    assert found.step == 40
+    assert not found.complete
+    assert str(ENTRIES_MAX) in found.reason
 
 
 def test_a_zip_whose_directory_would_fill_the_memory_is_damaged(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ lowered to match; with it they take some minutes.
 
 import errno
 import io
+import itertools
 import json
 import os
 import pickle
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -368,6 +369,57 @@ def test_ranks_of_absurd_number_cost_nothing(tmp_path: Path) -> None:
     (found,) = [found for found in scan(root).checkpoints if found.step == 4]
 
     assert names(found.reason, "'training_args.bin'", 100000)
+
+
+def paddle_index(tmp_path: Path, files: Iterable[str]) -> Path:
+    """A classic checkpoint, whole but for the files that an index names beside its own."""
+    root = Path(shutil.copytree(FIXTURES / "paddlenlp-2.8.1" / "classic", tmp_path / "run"))
+    weights = {str(number): name for number, name in enumerate(files)}
+    (root / "checkpoint-4" / "a.index.json").write_text(json.dumps({"weight_map": weights}))
+    return root
+
+
+def numbered(count: int) -> list[str]:
+    return ["m.s.index.json", *(f"m-{number:05}-of-{count:05}.s" for number in range(1, count + 1))]
+
+
+def test_numbered_parts_of_the_greatest_count_are_each_looked_at_once(tmp_path: Path) -> None:
+    root = paddle_index(tmp_path, numbered(99_999))
+    began_s = time.monotonic()
+
+    scan(root, time_s=1000.0)
+
+    assert time.monotonic() - began_s < ANSWER_S
+
+
+def test_the_time_ends_a_look_at_numbered_parts(tmp_path: Path) -> None:
+    root = paddle_index(tmp_path, numbered(50_000))
+    at_s = itertools.count()
+
+    result = scan(root, time_s=60.0, clock=lambda: float(next(at_s)))
+
+    assert result.chosen is None
+    assert "not examined" in result.checkpoints[0].reason
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ([f"{number}.s" for number in range(200_001)], "200000"),
+        (["-00001-of-00001" * 100_000 + ".\n"], "1500002"),  # which a pattern would try to match for hours
+    ],
+    ids=["more files than a directory has", "a name longer than any file has"],
+)
+def test_an_index_that_names_what_no_directory_holds_is_damaged(
+    files: list[str], named: str, tmp_path: Path
+) -> None:
+    began_s = time.monotonic()
+
+    (found,) = scan(paddle_index(tmp_path, files)).checkpoints
+
+    assert not found.complete
+    assert named in found.reason
+    assert time.monotonic() - began_s < ANSWER_S
 
 
 class Odd:

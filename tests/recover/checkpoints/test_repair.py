@@ -91,6 +91,34 @@ def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == [ASIDE, "step-40.pdopt", "step-40.pdparams", "step-601.log"]
 
 
+def test_more_files_than_checkpoints_have_are_left_to_a_person(tmp_path: Path) -> None:
+    """Each rename takes as long as the file system likes, and nothing looks at the clock meanwhile."""
+    (tmp_path / "80.pdparams").touch()
+    for number in range(64):
+        (tmp_path / f"80.x{number}").touch()
+    damaged = Checkpoint(80, "80", "paddle", complete=False, reason="'80.pdopt' is cut short", bytes=0)
+    before = everything(tmp_path)
+
+    (line,) = mended(tmp_path, ScanResult((damaged, checkpoint(40, complete=True)), FOUND.chosen))
+
+    assert "65" in line
+    assert everything(tmp_path) == before
+
+
+def test_however_many_files_are_moved_the_disk_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = [checkpoint(step, complete=False) for step in (60, 80, 100)]
+    for found in damaged:
+        for suffix in ("pdparams", "pdopt"):
+            (tmp_path / f"{found.path}.{suffix}").touch()
+    with crashing(10**6, monkeypatch) as made:
+        lines = mended(tmp_path, ScanResult((*damaged, checkpoint(40, complete=True)), FOUND.chosen))
+
+    assert len(lines) == 6
+    assert made == ["mkdir", *["rename"] * 6, "fsync", "fsync"]
+
+
 def test_nothing_is_done_without_its_own_consent(root: Path) -> None:
     before = everything(root)
     assert mended(root, allowed=frozenset()) == []

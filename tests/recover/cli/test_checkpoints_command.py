@@ -98,6 +98,26 @@ def test_a_long_reason_and_a_long_path_are_told_whole_where_nobody_has_a_termina
     assert not missing(sentence, f"'{deep}'")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["[/b]", "[bold green on black]ok [link=http://e.test]click[/link]", ":warning:", "[@click=quit]x"],
+)
+def test_the_name_of_a_file_is_shown_as_it_is_also_if_it_looks_like_markup(
+    name: str, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "250")
+    manifest = {"format": "rekindle-sharded", "step": 60, "files": [{"name": name, "bytes": 5}]}
+    (root / "step-60" / "commit.json").write_text(json.dumps(manifest))
+
+    assert run(["scan", str(root)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "\x1b[" in printed, "drawn as on a terminal"
+    assert f"{name[:70]!a}" in printed
+    assert "\x1b]8" not in printed
+
+
 def test_a_directory_without_names_of_checkpoints_is_told_which_ones_those_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
