@@ -22,6 +22,7 @@ _LINE = re.compile(
 )
 _VALID = 1 << 63
 _UNCORRECTED = 1 << 61
+_ENABLED = 1 << 60
 _CONTEXT_CORRUPT = 1 << 57
 _ACTION_REQUIRED = 1 << 55
 """Of Intel. Of AMD: the context of the task is corrupt, which means the same for whoever ran there."""
@@ -29,7 +30,12 @@ _ACTION_REQUIRED = 1 << 55
 
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     """A corrected error is a note. An uncorrected one that nobody has used yet, as a scrubber finds it, makes
-    its node suspect; one that was used, or that left the processor in an unknown state, is fatal."""
+    its node suspect; one that was used, or that left the processor in an unknown state, is fatal.
+
+    An error that was not enabled is a note: nobody was to be told of it. Firmware leaves it behind, and
+    healthy machines print it at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within an exception
+    the kernel grades it as no error, too (`Not enabled` in kernel/cpu/mce/severity.c).
+    """
     found = _LINE.fullmatch(line.text)
     if found is None:
         return None
@@ -38,8 +44,7 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
         return None
     code, severity = "mce-corrected", Severity.INFO
     if status & _UNCORRECTED:
-        was_used = status & (_CONTEXT_CORRUPT | _ACTION_REQUIRED)
-        code, severity = ("mce-uncorrected", Severity.FATAL) if was_used else ("mce-unused", Severity.SUSPECT)
+        code, severity = _uncorrected(status)
     return Draft(
         code=code,
         fault=Fault.HOST_HARDWARE,
@@ -47,6 +52,12 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
         severity=severity,
         subject=Subject(kind=SubjectKind.NODE),
     )
+
+
+def _uncorrected(status: int) -> tuple[str, Severity]:
+    if not status & (_CONTEXT_CORRUPT | _ACTION_REQUIRED):
+        return "mce-unused", Severity.SUSPECT
+    return ("mce-uncorrected", Severity.FATAL) if status & _ENABLED else ("mce-not-enabled", Severity.INFO)
 
 
 RULE = Rule(

@@ -14,7 +14,7 @@ from detectors.wire.contract import Fault, Severity, SubjectKind
 
 RULES = KernelRules()
 NOW = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
-VALID, UNCORRECTED, CORRUPT, REQUIRED = (1 << bit for bit in (63, 61, 57, 55))
+VALID, UNCORRECTED, ENABLED, CORRUPT, REQUIRED = (1 << bit for bit in (63, 61, 60, 57, 55))
 
 
 def read(text: str) -> Draft | None:
@@ -46,8 +46,10 @@ def test_real_lines(text: str, code: str, severity: Severity) -> None:
     [
         (VALID, Severity.INFO),
         (VALID | UNCORRECTED, Severity.SUSPECT),
-        (VALID | UNCORRECTED | CORRUPT, Severity.FATAL),
-        (VALID | UNCORRECTED | REQUIRED, Severity.FATAL),
+        (VALID | UNCORRECTED | ENABLED, Severity.SUSPECT),
+        (VALID | UNCORRECTED | ENABLED | CORRUPT, Severity.FATAL),
+        (VALID | UNCORRECTED | ENABLED | REQUIRED, Severity.FATAL),
+        (VALID | UNCORRECTED | CORRUPT, Severity.INFO),
         (VALID | CORRUPT, Severity.INFO),
     ],
 )
