@@ -42,6 +42,8 @@ from recover.k8s.kinds import (
     RECOVERIES,
 )
 from recover.kube.auth import load_credentials
+from recover.model.modes import Mode
+from tests.facts import missing
 
 Captured = pytest.CaptureFixture[str]
 
@@ -49,33 +51,25 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("command", "args", "told"),
+    ("command", "args", "named"),
     [
-        (commands.chaos, ["shake"], "No such command 'shake'"),
-        (commands.chaos, ["run"], "Missing argument 'SCENARIO'"),
-        (commands.chaos, ["run", "nosuch"], "scenario 'nosuch': expected one of application-xid, demo"),
-        (
-            commands.chaos,
-            ["run", "/none/my.yaml"],
-            "/none/my.yaml: cannot be read: No such file or directory",
-        ),
-        (commands.demo, ["please"], "Got unexpected extra argument"),
-        (commands.demo, ["--repeat", "0"], "Invalid value for '--repeat'"),
-        (
-            commands.bench,
-            ["loop", "--kubeconfig", "/none"],
-            "rekindle bench loop: kubeconfig /none: no such file",
-        ),
-        (commands.bench, ["gpu"], "No such command 'gpu': expected one of checkpoints, footprint, gang"),
+        (commands.chaos, ["shake"], ("'shake'",)),
+        (commands.chaos, ["run"], ("'SCENARIO'",)),
+        (commands.chaos, ["run", "nosuch"], ("'nosuch'", "application-xid", "demo")),
+        (commands.chaos, ["run", "/none/my.yaml"], ("/none/my.yaml",)),
+        (commands.demo, ["please"], ("please",)),
+        (commands.demo, ["--repeat", "0"], ("'--repeat'",)),
+        (commands.bench, ["loop", "--kubeconfig", "/none"], ("rekindle bench loop", "kubeconfig /none")),
+        (commands.bench, ["gpu"], ("'gpu'", "checkpoints", "footprint", "gang")),
     ],
 )
 def test_wrong_usage_is_told_on_standard_error_with_exit_status_2(
-    command: Callable[[list[str]], int], args: list[str], told: str, capsys: Captured
+    command: Callable[[list[str]], int], args: list[str], named: tuple[str, ...], capsys: Captured
 ) -> None:
     assert command(args) == 2
 
     out, err = capsys.readouterr()
-    assert told in " ".join(err.split())
+    assert not missing(" ".join(err.split()), *named)
     assert out == ""
 
 
@@ -90,23 +84,20 @@ expect: {recoveries: 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "named"),
     [
-        (GOOD.replace("about", "abuot"), "field abuot: value 'one GPU is lost': no such field"),
-        (GOOD.replace("rank: 1", "rank: two"), "field faults[0].xid.rank: value 'two': expected `int`"),
-        (GOOD.replace("rank: 1", "rank: 4"), "faults[0]: rank 4: expected 0 to 3"),
-        (GOOD.replace("code: 79", "code: 0"), "field faults[0].xid.code: value 0: expected `int` >= 1"),
-        (
-            GOOD.replace("xid:", "pod-crash: {rank: 1}\n    xid:"),
-            "expected one of xid, pod-crash and log-line",
-        ),
-        (GOOD.replace("{step: 30}", "{step: 30"), "not valid YAML: while parsing a flow mapping"),
-        ("", "expected `object`, got `null`"),
-        ("\udcff\udcfe", "not valid YAML: not UTF-8 text"),
+        (GOOD.replace("about: one", "abuot: one"), ("abuot", "'one GPU is lost'")),
+        (GOOD.replace("rank: 1", "rank: two"), ("faults[0].xid.rank", "'two'", "`int`")),
+        (GOOD.replace("rank: 1", "rank: 4"), ("faults[0]", "rank 4", 0, 3)),
+        (GOOD.replace("code: 79", "code: 0"), ("faults[0].xid.code", 0, "`int` >= 1")),
+        (GOOD.replace("xid:", "pod-crash: {rank: 1}\n    xid:"), ("xid", "pod-crash", "log-line")),
+        (GOOD.replace("{step: 30}", "{step: 30"), ("YAML", "flow mapping")),
+        ("", ("`object`", "`null`")),
+        ("\udcff\udcfe", ("UTF-8",)),
     ],
 )
 def test_a_scenario_that_cannot_be_played_is_named_with_field_and_value(
-    text: str, told: str, tmp_path: Path, capsys: Captured
+    text: str, named: tuple[str | int, ...], tmp_path: Path, capsys: Captured
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(text.encode(errors="surrogateescape"))
@@ -115,22 +106,24 @@ def test_a_scenario_that_cannot_be_played_is_named_with_field_and_value(
 
     err = capsys.readouterr().err
     assert err.startswith(f"rekindle chaos: {file}: ")
-    assert told in err
+    assert not missing(err, *named)
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "named"),
     [
-        ("[1,", "not valid YAML"),
-        ("hello", "not the shape of a kubeconfig"),
-        ("", "not the shape of a kubeconfig"),
-        ("current-context: here\ncontexts: 5\n", "not the shape of a kubeconfig"),
-        ("current-context: here\ncontexts: []\n", "here"),
-        ("\udcff\udcfe", "utf-8"),
+        ("[1,", ("YAML",)),
+        ("hello", ()),
+        ("", ()),
+        ("current-context: here\ncontexts: 5\n", ()),
+        ("current-context: here\ncontexts: []\n", ("here",)),
+        ("\udcff\udcfe", ("'utf-8'",)),
     ],
 )
-async def test_a_kubeconfig_that_cannot_be_used_is_named(text: str, told: str, tmp_path: Path) -> None:
+async def test_a_kubeconfig_that_cannot_be_used_is_named(
+    text: str, named: tuple[str, ...], tmp_path: Path
+) -> None:
     file = tmp_path / "config"
     file.write_bytes(text.encode(errors="surrogateescape"))
 
@@ -138,26 +131,26 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(text: str, told: str, t
         await load_credentials(kubeconfig=str(file))
 
     assert str(caught.value).startswith(f"kubeconfig {file}: ")
-    assert told in str(caught.value)
+    assert not missing(str(caught.value), *named)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "named"),
     [
-        ({"server": "10.0.0.1:6443"}, "--server '10.0.0.1:6443': expected a URL"),
-        ({"token_file": "/none/token"}, "--token-file /none/token: cannot be read"),
-        ({"ca_file": "/none/ca.crt"}, "--ca-file /none/ca.crt: expected a file of certificates"),
-        ({"ca_file": __file__}, f"--ca-file {__file__}: expected a file of certificates"),
+        ({"server": "10.0.0.1:6443"}, "--server '10.0.0.1:6443'"),
+        ({"token_file": "/none/token"}, "--token-file /none/token"),
+        ({"ca_file": "/none/ca.crt"}, "--ca-file /none/ca.crt"),
+        ({"ca_file": __file__}, f"--ca-file {__file__}"),
     ],
 )
 async def test_an_api_server_that_cannot_be_used_as_it_is_named_is_told(
-    arguments: dict[str, str], told: str
+    arguments: dict[str, str], named: str
 ) -> None:
     with pytest.raises(SettingsError) as caught:
         await load_credentials(**{"server": "https://10.0.0.1:6443", **arguments})
 
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(f"{named}: ")
 
 
 def test_in_a_cluster_of_ipv6_the_address_stands_in_brackets() -> None:
@@ -177,31 +170,25 @@ def test_a_controller_that_cannot_listen_says_where_and_why_in_one_line() -> Non
         )
 
     assert ended.returncode == 2
-    assert ended.stderr.startswith(f"rekindle controller: --listen {address}: cannot listen there: ")
+    assert not missing(ended.stderr, f"--listen {address}")
     assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "named"),
     [
-        ("moed = 'recover'", "field moed: value 'recover': no such field; check its spelling"),
-        ("mode = 'reset'", "field mode: value 'reset': expected one of 'observe', 'recover', 'repair'"),
-        (
-            "[modes.pools]\na100 = 'off'",
-            "field modes.pools[a100]: value 'off': expected one of 'observe', 'recover', 'repair'",
-        ),
-        (
-            "[modes.namespaces]\nML = 'observe'",
-            "field modes.namespaces: value {'ML': 'observe'}: a name in it: ",
-        ),
-        ("[budgets]\nbrake_percent = 'few'", "field budgets.brake_percent: value 'few': expected `float`"),
-        ("[timing]\nsettle_s = -1", "field timing.settle_s: value -1: expected `float` >= 0.0"),
-        ("[timing]\nsettle_s = inf", "field timing.settle_s: value inf: expected `float` <= 1000000000.0"),
-        ("[timing", "not valid TOML"),
+        ("moed = 'recover'", ("moed", "'recover'")),
+        ("mode = 'reset'", ("mode", "'reset'", *map(repr, map(str, Mode)))),
+        ("[modes.pools]\na100 = 'off'", ("modes.pools[a100]", "'off'", *map(repr, map(str, Mode)))),
+        ("[modes.namespaces]\nML = 'observe'", ("modes.namespaces", "{'ML': 'observe'}")),
+        ("[budgets]\nbrake_percent = 'few'", ("budgets.brake_percent", "'few'", "`float`")),
+        ("[timing]\nsettle_s = -1", ("timing.settle_s", -1, "`float` >= 0.0")),
+        ("[timing]\nsettle_s = inf", ("timing.settle_s", "inf", "`float` <= 1000000000.0")),
+        ("[timing", ("TOML",)),
     ],
 )
 def test_the_controller_does_not_start_with_settings_that_it_cannot_use(
-    settings: str, told: str, tmp_path: Path
+    settings: str, named: tuple[str | int, ...], tmp_path: Path
 ) -> None:
     file = tmp_path / "rekindle.toml"
     file.write_text(settings)
@@ -209,7 +196,8 @@ def test_the_controller_does_not_start_with_settings_that_it_cannot_use(
     ended = _rekindle("controller", "--settings", str(file))
 
     assert ended.returncode == 2
-    assert ended.stderr.startswith(f"rekindle controller: {file}: {told}")
+    assert ended.stderr.startswith(f"rekindle controller: {file}: ")
+    assert not missing(ended.stderr, *named)
     assert ended.stderr.count("\n") == 1
 
 
@@ -325,6 +313,7 @@ def test_an_unusable_checkpoint_annotation_is_told_in_the_recovery() -> None:
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
         choice = sim.recovery().status.checkpoint
         assert choice is not None
-        assert choice.reason.startswith("annotation rekindle.dev/checkpoint: 'ckpt': the path is not")
+        assert not choice.verified
+        assert not missing(choice.reason, "rekindle.dev/checkpoint", "'ckpt'")
 
     play(story)

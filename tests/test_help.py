@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from chaos.bench import BENCHES
-from detectors.commands.exit_status import MEANINGS, Exit
+from detectors.commands.exit_status import MEANINGS, UNUSABLE, Exit
 from detectors.commands.main import GROUP
+from tests.facts import missing
 
 Captured = pytest.CaptureFixture[str]
 
@@ -87,7 +88,7 @@ def test_help_ends_with_the_exit_statuses(called: str, capsys: Captured) -> None
     row = MEANINGS.get(called, MEANINGS["bench"])
     for status, meaning in row.items():
         assert f"{int(status)} {meaning}" in last
-    assert "2 an argument, setting or file cannot be used" in last
+    assert f"{int(Exit.UNUSABLE)} {UNUSABLE}" in last
 
 
 @pytest.mark.parametrize("called", MEANINGS)
@@ -104,7 +105,7 @@ def test_a_command_of_several_says_which_where_none_is_asked_for(called: str, ca
 
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "No such command 'no-such'" in printed.err
+    assert not missing(printed.err, "'no-such'")
 
 
 @pytest.mark.parametrize("called", ["status", "recipes list", "crds", "bench footprint"])
@@ -125,4 +126,5 @@ def test_an_argument_that_cannot_be_used_is_told_alike(called: str, capsys: Capt
 def test_answers_are_printed_as_table_json_or_yaml_and_nothing_else(called: str, capsys: Captured) -> None:
     told = options(helped(called, "--help", capsys))
 
-    assert told["-o, --output FORM"].startswith("How to print the answer: table (default), json or yaml.")
+    assert not missing(told["-o, --output FORM"], "table", "json", "yaml")
+    assert missing(told["-o, --output FORM"], "toml") == ["toml"]

@@ -9,6 +9,8 @@ import msgspec
 
 __all__ = ["JsonPatch", "MergePatch", "PatchType", "Resource"]
 
+_NOT_IN_A_NAME = frozenset("/?#%\\ ")
+
 PatchType = str
 MergePatch: PatchType = "application/merge-patch+json"
 JsonPatch: PatchType = "application/json-patch+json"
@@ -28,6 +30,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
+        """Raises `ValueError` for a name that no object can have: it would be another address."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.namespaced and namespace:
@@ -37,4 +40,7 @@ class Resource(msgspec.Struct, frozen=True):
             parts.append(name)
         if subresource:
             parts.append(subresource)
+        for part in (name, namespace):
+            if part in (".", "..") or not _NOT_IN_A_NAME.isdisjoint(part) or not part.isprintable():
+                raise ValueError(f"{self.kind} {part!r}: not a name that an object can have")
         return "/".join(parts)

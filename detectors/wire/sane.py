@@ -1,7 +1,8 @@
 """What a NodeHealth may not hold although its schema lets it pass. Pure.
 
 The token of one node's agent writes the status. A time of the year 1 or 9999 makes arithmetic with times
-raise an error, and a line break in a name forges a line where the name is told. So the object is refused, and
+raise an error, and so does a number of seconds of 1e300. Sums of numbers near 2^63 leave what the API server
+takes. A blank or a line break in a name forges words where the name is told. So the object is refused, and
 its node is one whose agent says nothing: the harm ends there.
 """
 
@@ -21,9 +22,14 @@ honest, and may tell of a dead GPU."""
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _FREE_TEXT = frozenset({"evidence", "text", "tail", "why", "cleared_by", "model", "catalogue_problems"})
 """What logs, drivers and errors say, as they say it. Whoever tells it makes it printable."""
+_ECHOES = frozenset({"served", "served_request", "hands_off"})
+"""Ids of the controller's own, which an agent says back. They may list several things."""
 
 
-_NUMBERS = (int, float, bool, int | None, float | None)
+_INTEGER_MAX = 2**53
+"""Beyond it numbers of JSON are no longer exact for everybody; no step, count or sequence comes near."""
+_SECONDS_MAX = 1e9
+"""Thirty years."""
 
 
 class NotSaneError(msgspec.ValidationError):
@@ -37,16 +43,24 @@ def sane(at: datetime | None) -> datetime | None:
 
 
 def demand_sane(told: msgspec.Struct, at: str = "$") -> None:
-    """Raises NotSaneError for the first time outside of the years 1900 to 2199, and the first name with a
-    character that is not printable."""
-    for name, wire, is_free in _fields(type(told)):
-        _demand(getattr(told, name), f"{at}.{wire}", is_free)
+    """Raises NotSaneError for the first time outside of the years 1900 to 2199, the first number with which
+    nobody can calculate, and the first name with a character that is not printable, or a blank."""
+    for name, wire in _fields(type(told)):
+        _demand(getattr(told, name), f"{at}.{wire}", name)
 
 
-def _demand(value: object, at: str, is_free: bool) -> None:
+def _demand(value: object, at: str, field: str) -> None:
+    if value is None or isinstance(value, bool):
+        return
     if isinstance(value, str):
-        if not is_free and not value.isprintable():
-            raise NotSaneError(f"Expected one line of printable text - at `{at}`")
+        if field not in _FREE_TEXT and not (value.isprintable() and (" " not in value or field in _ECHOES)):
+            raise NotSaneError(f"Expected printable text without blanks - at `{at}`")
+    elif isinstance(value, int):
+        if abs(value) > _INTEGER_MAX:
+            raise NotSaneError(f"Expected a number of at most 2^53 - at `{at}`")
+    elif isinstance(value, float):
+        if not abs(value) <= _SECONDS_MAX:  # nor is that what is no number
+            raise NotSaneError(f"Expected a number of seconds of at most 1e9 - at `{at}`")
     elif isinstance(value, datetime):
         if sane(value) is None:
             raise NotSaneError(f"Expected a time of the years 1900 to 2199 - at `{at}`")
@@ -54,19 +68,15 @@ def _demand(value: object, at: str, is_free: bool) -> None:
         demand_sane(value, at)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            _demand(item, f"{at}[{number}]", is_free)
+            _demand(item, f"{at}[{number}]", field)
 
 
 @functools.cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, bool], ...]:
-    """Of the fields that can hold something to be refused: name, name on the wire, is it free text."""
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """Of the fields that can hold something to be refused: name, name on the wire."""
     hints = typing.get_type_hints(kind)
     pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-    return tuple(
-        (name, wire, name in _FREE_TEXT)
-        for name, wire in pairs
-        if hints[name] not in _NUMBERS and not _is_enum(hints[name])
-    )
+    return tuple((name, wire) for name, wire in pairs if not _is_enum(hints[name]))
 
 
 def _is_enum(hint: object) -> bool:

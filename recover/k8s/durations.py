@@ -7,11 +7,17 @@ import re
 __all__ = ["parse_s"]
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TEXT_CHARS_MAX = 64
+_S_MAX = 1e9
+"""Thirty years. Whoever adds more than that to a time may leave the years that a time can have."""
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 
 
 def parse_s(text: str) -> float | None:
-    """Seconds; 0 for `off`; None for an empty text, and for one that is no duration."""
+    """Seconds; 0 for `off`; None for an empty text, and for one that is no duration or a longer one than
+    thirty years. It is read at each look at a job, and people of any namespace write it."""
+    if len(text) > _TEXT_CHARS_MAX:
+        return None
     text = text.strip().lower()
     if text in ("off", "0"):
         return 0.0
@@ -22,4 +28,4 @@ def parse_s(text: str) -> float | None:
             return None
         total += float(part[1]) * _UNITS_S[part[2]]
         position = part.end()
-    return total if position else None
+    return total if position and total <= _S_MAX else None

@@ -6,6 +6,7 @@ pkg/apis/core/validation/events.go (Events) and apimachinery's pkg/api/validatio
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 __all__ = [
@@ -15,7 +16,10 @@ __all__ = [
     "NAME_CHARS_MAX",
     "NOTE_BYTES_MAX",
     "REASON_CHARS_MAX",
+    "is_object_name",
 ]
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 NAME_CHARS_MAX: Final = 253
 """Of most objects, Nodes and Pods among them: a DNS subdomain. Names of people's jobs may be as long."""
@@ -28,3 +32,8 @@ REASON_CHARS_MAX: Final = 128
 """Of an Event."""
 NOTE_BYTES_MAX: Final = 1024
 """Of an Event. The API server refuses an Event with more; people's advice need not be in English."""
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object can be called so: a DNS subdomain."""
+    return len(text) <= NAME_CHARS_MAX and _OBJECT_NAME.fullmatch(text) is not None

@@ -33,9 +33,15 @@ def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] 
     return max(numbered, key=lambda found: found[1].step or 0, default=None)
 
 
+_STEPS_MAX = 2**53
+_GPU_S_MAX = 1e15
+"""Totals are sums of what agents say, over all recoveries of a job, and the API server takes no number beyond
+2^63. A job whose totals are at an end is recovered all the same."""
+
+
 def lost_steps(last: int | None, first_new: int) -> int | None:
     """Steps that are made a second time: from the first new one to the last old one."""
-    return None if last is None else max(0, last - first_new + 1)
+    return None if last is None else min(_STEPS_MAX, max(0, last - first_new + 1))
 
 
 def trained_until(world: World, recovery: Recovery) -> datetime:
@@ -55,7 +61,7 @@ def lost_gpu_s(
     """GPU-seconds from `since` to the first new step, and those of the steps made twice."""
     waited = max(0.0, (resumed_at - since).total_seconds())
     repeated = (steps or 0) * (step_s or 0.0)
-    return round((waited + repeated) * spec.gpus, 3)
+    return min(_GPU_S_MAX, round((waited + repeated) * spec.gpus, 3))
 
 
 def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s: float) -> Totals:
@@ -66,6 +72,6 @@ def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s
             before = earlier.status.totals
     return Totals(
         recoveries=before.recoveries + 1,
-        lost_steps=before.lost_steps + (steps or 0),
-        lost_gpu_s=round(before.lost_gpu_s + gpu_s, 3),
+        lost_steps=min(_STEPS_MAX, before.lost_steps + (steps or 0)),
+        lost_gpu_s=min(_GPU_S_MAX, round(before.lost_gpu_s + gpu_s, 3)),
     )

@@ -81,7 +81,8 @@ def _first_step(ctx: Context) -> PodProgress | None:
 
 def _second_line_s(ctx: Context) -> float:
     """Seconds to wait for a second line with a step, where a rank has printed one: as long again as for the
-    first. A job may tell of its steps once in half an hour, and one line proves nothing."""
+    first, whatever the clock of its node. A job may tell of its steps once in half an hour, and one line
+    proves nothing."""
     heard = [
         told.last_step_at
         for pod in ctx.living()
@@ -92,6 +93,7 @@ def _second_line_s(ctx: Context) -> float:
     if latest is None:
         return 0.0
     limit_s = limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
+    latest = min(latest, ctx.status.phases[-1].at + timedelta(seconds=limit_s))
     return limit_s - (ctx.now - latest).total_seconds()
 
 

@@ -10,7 +10,7 @@ import msgspec
 from detectors.wire.contract import key
 from recover.api import GangRef, Requirement
 from recover.k8s.bodies import builtins, merged, shortened
-from recover.k8s.limits import NAME_CHARS_MAX
+from recover.k8s.limits import NAME_CHARS_MAX, is_object_name
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Mark
 from recover.model.actions import Patch
@@ -48,11 +48,13 @@ _Parts = tuple[str, str, tuple[str, ...]]
 
 
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
-    """Our mark on a job. One that people have garbled counts as none: the next write replaces it."""
+    """Our mark on a job. One that people have garbled counts as none: the next write replaces it. Whoever may
+    change the job may write it, so a Recovery that no Recovery can be called is none, too."""
     try:
-        return msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
+        mark = msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    return mark if is_object_name(mark.recovery) else None
 
 
 def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:

@@ -85,7 +85,8 @@ def test_no_runbook_is_of_an_alert_that_is_gone() -> None:
 def test_the_dashboard_and_runbooks_ask_for_metrics_that_there_are() -> None:
     asked = [*panel_queries(), *runbook_queries()]
 
-    assert {name for name, _ in asked} > {"RekindleAgentsBlind", "Open incidents by fault"}
+    assert panel_queries()
+    assert "RekindleAgentsBlind" in {name for name, _ in runbook_queries()}
     assert [(name, *wrong(query)) for name, query in asked if list(wrong(query))] == []
     for _, query in asked:
         for label, known in VALUES.items():

@@ -72,8 +72,8 @@ async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_pl
 
 async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     said = helm.run("install", "rekindle", str(CHART), *place(), "--create-namespace", *WAIT)
-    assert "mode observe: it says what it would do" in said
-    assert "Pod Security" not in said
+    assert "mode observe" in said
+    assert "pod-security.kubernetes.io/enforce" not in said
     await install_crds(api)  # whose storage begins anew as Helm takes them over
 
     agents, controllers = await pods(api, "agent"), await pods(api, "controller")
@@ -124,7 +124,7 @@ async def an_agents_token_writes_its_own_node(
                     await agent.request("PATCH", other, body=ANY_STATUS, content_type=MergePatch)
                 except ApiError as error:
                     refused = error.message
-        assert "its own node" in refused
+        assert "'rekindle-agent'" in refused, "the policy"
         await agent.request("PATCH", own, body=ANY_STATUS, content_type=MergePatch)
 
 
@@ -195,7 +195,8 @@ async def only_the_agent_needs_a_privileged_namespace(
         for pod in others:
             await tried(api, pod)
         said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--dry-run=server")
-        assert "enforces the Pod Security Standard `restricted`" in said
+        assert "`restricted`" in said
+        assert "pod-security.kubernetes.io/enforce=privileged" in said
     finally:
         await api.request("PATCH", namespace, body=none, content_type=MergePatch)
 
@@ -223,7 +224,7 @@ async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
 
     said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=recover", *WAIT)
 
-    assert "mode recover: it quarantines nodes" in said
+    assert "mode recover" in said
     assert uids(await pods(api, "agent")) == before[0], "their settings are the same"
     async with asyncio.timeout(LIMIT_S):  # Helm 3 waits for the new ones alone
         while uids(await pods(api, "controller")) & before[1]:
@@ -231,7 +232,8 @@ async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
     policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
     environment = {**policy, "metadata": {"name": "rekindle-environment"}}
     assert await get(api, environment)
-    assert "returned" in helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=repair", *WAIT)
+    said = helm.run("upgrade", "rekindle", str(CHART), *place(), "--set=mode=repair", *WAIT)
+    assert "mode repair" in said
     assert 'mode = "repair"' in await stored_settings(api)
     helm.run("rollback", "rekindle", "1", f"--namespace={NAMESPACE}", *WAIT)
     assert not await get(api, environment)

@@ -446,9 +446,7 @@ def test_whoever_asks_for_it_has_the_controllers_pods_in_user_namespaces(helm: H
     told = {s["serviceAccountName"]: s.get("hostUsers") for s in pod_specs(helm.render(asked))}
 
     assert told == {"rekindle-agent": None, "rekindle-controller": False}
-    with pytest.raises(
-        HelmError, match=r"controller\.hostUsers: Kubernetes v?1\.32\S* has no user namespaces"
-    ):
+    with pytest.raises(HelmError, match=r"controller\.hostUsers: .*1\.32"):
         helm.render(asked, kubernetes="1.32.9")
 
 

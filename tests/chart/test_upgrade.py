@@ -39,6 +39,7 @@ from tests.chart.left_behind import (
 )
 from tests.control_plane.build import cached
 from tests.control_plane.cases import (
+    IN_STEP,
     cordons,
     end_at_last,
     no_trouble,
@@ -164,7 +165,7 @@ async def leads(stage: RealStage, identity: str) -> bool:
 async def is_in_step(stage: RealStage) -> bool:
     """From here on it sees each change. A pod that fails and is replaced before was never there for it."""
     assert stage.controller.alive, stage.controller.last_lines()
-    return "in step with the API" in stage.controller.log.read_text(encoding="utf-8")
+    return IN_STEP in stage.controller.log.read_text(encoding="utf-8")
 
 
 # --- this version, and the earlier one again ----------------------------------------------------------------

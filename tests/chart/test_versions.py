@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,9 @@ def test_the_notes_say_what_this_kubernetes_lacks(helm: Helm, tmp_path: Path, ve
     said = notes(helm, tmp_path, version, taken(version))
 
     assert {words for lacks in LACKS.values() for words in lacks if words in said} == LACKS[version]
-    assert ("There are no admission policies" in said) is (version in WITHOUT_POLICIES)
-    assert ("lacks what newer ones have" in said) is bool(LACKS[version])
+    assert ("Recoveries" in said) is (version in WITHOUT_POLICIES), "whom no admission policy stops"
+    number = version.removeprefix("v").partition("-")[0]  # Helm 3 leaves out the rest
+    assert (number in said) is bool(LACKS[version])
 
 
 def test_the_notes_say_which_mode_holds_where(helm: Helm, tmp_path: Path) -> None:
@@ -49,10 +51,11 @@ def test_the_notes_say_which_mode_holds_where(helm: Helm, tmp_path: Path) -> Non
 
     said = notes(helm, tmp_path, "1.36.0", {"mode": "recover", "modes": modes})
 
-    assert "mode recover: it quarantines nodes" in said
-    assert "In pool a100 no more than observe holds." in said
-    assert "In namespace a100 no more than recover holds." in said
-    assert "In namespace b the mode repair changes nothing: it is above recover" in said
+    assert "mode recover" in said
+    lines = [line for line in said.splitlines() if line.startswith("In ")]
+    names = [("namespace a100", "recover"), ("namespace b", "repair", "recover"), ("pool a100", "observe")]
+    for line, in_it in zip(sorted(lines), names, strict=True):
+        assert all(name in line for name in in_it), line
     assert "gone" not in said, "null is how Helm takes a value back"
 
 
@@ -74,7 +77,7 @@ def test_a_release_that_nothing_would_hold_is_refused_until_that_is_accepted(
     helm: Helm, version: str
 ) -> None:
     number = version.removeprefix("v").partition("-")[0]  # Helm 3 leaves out the rest
-    with pytest.raises(HelmError, match=rf"policies\.enabled: Kubernetes v?{number}\S* has no admission"):
+    with pytest.raises(HelmError, match=rf"policies\.enabled: .*{re.escape(number)}"):
         helm.render({}, kubernetes=version)
 
     assert of_kind(helm.render({"policies": {"enabled": False}}, kubernetes=version), "DaemonSet")

@@ -93,12 +93,12 @@ def test_a_fault_in_the_kernel_log_fails_until_the_devices_were_reset(cluster: C
     xid(cluster.nodes[NODE])
     status, message = ended(cluster, "validate", "validate-faulty")
     assert status == 1
-    assert checks(message)["kernel-log"].message.startswith(f"since the boot: xid-79 on {gpu_id(NODE, 0)}")
+    assert all(name in checks(message)["kernel-log"].message for name in ("xid-79", gpu_id(NODE, 0)))
 
     program_says(cluster.nodes[NODE], reset_line(gpu_id(NODE, 0), given()["REKINDLE_INCIDENT"]))
     status, message = ended(cluster, "validate", "validate-after-reset")
     assert status == 0
-    assert checks(message)["kernel-log"].message == "no fatal fault since the reset"
+    assert checks(message)["kernel-log"].outcome is Outcome.PASSED
 
 
 def test_a_reset_runs_the_nodes_own_nvidia_smi_in_the_nodes_root(cluster: Cluster) -> None:
@@ -121,7 +121,8 @@ def test_a_node_without_nvidia_smi_says_so(cluster: Cluster) -> None:
     status, message = ended(cluster, "reset", "reset-nowhere")
 
     assert status == 1
-    assert checks(message)["reset"].message.startswith("the node has no nvidia-smi: looked for ")
+    assert checks(message)["reset"].outcome is Outcome.FAILED
+    assert "nvidia-smi" in checks(message)["reset"].message
 
 
 def test_a_reboot_is_asked_of_the_nodes_own_systemctl_with_the_reason(cluster: Cluster) -> None:

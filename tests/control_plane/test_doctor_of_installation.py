@@ -68,24 +68,26 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
     admin, nobody = (str(untouched.kubeconfig(user)) for user in (ADMIN, "nobody"))
     async with KubeApi(untouched.credentials()) as api:
         assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
-        said = capsys.readouterr().err
-        assert said.startswith("rekindle: Rekindle is not installed in this cluster. To install it:\n")
-        assert "helm install rekindle charts/rekindle" in said
+        bare = capsys.readouterr().err
+        assert bare.startswith("rekindle: ")
+        assert "helm install rekindle charts/rekindle" in bare
         await install_crds(api)
         assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
-        assert "in this cluster; only its definitions are there. To" in capsys.readouterr().err
+        of_definitions = capsys.readouterr().err
+        assert "helm install rekindle charts/rekindle" in of_definitions
+        assert of_definitions != bare, "its definitions are there"
 
         async with installed(api, untouched, Helm("helm4", tmp_path, Path(admin))):
             report = await told(api)
             assert report.findings == ()
             assert report.not_made == ()
             facts = {fact.name: fact.what for fact in report.facts}
-            assert facts["agents"] == "ready on 2 of 2 nodes with accelerators"
-            assert facts["controller"].startswith("2 of 2 ready; rekindle-controller-")
+            assert "2 of 2" in facts["agents"]
+            assert all(name in facts["controller"] for name in ("2 of 2", f"{CONTROLLER_NAME}-"))
 
             assert await asyncio.to_thread(run, ["-n", "elsewhere", "--kubeconfig", admin]) == 3
             wrong = capsys.readouterr().err
-            assert f"in namespace elsewhere; that of this cluster is in {NAMESPACE}" in wrong
+            assert all(name in wrong for name in ("elsewhere", NAMESPACE))
 
             await broken(api)
             found = await until(api, BROKEN)
@@ -94,22 +96,23 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
             assert found["nodes-without-agent-label"].fix.endswith(",example.com/gpu}'")
             assert found["policy-changed"].where.field == "spec.validationActions"
             assert found["kmsg-blind"].where.value == "/dev/kmsg: Operation not permitted"
-            assert "by up to 60 min: node g1" in found["clock"].what
+            assert all(name in found["clock"].what for name in ("60 min", "g1"))
 
             capsys.readouterr()
             assert await asyncio.to_thread(run, ["-o", "json", "--kubeconfig", admin]) == 1
             told_as_json = msgspec.json.decode(capsys.readouterr().out)["installation"]
             assert {finding["name"] for finding in told_as_json["findings"]} == BROKEN
 
+            assert await asyncio.to_thread(run, ["-o", "json", "--kubeconfig", nobody]) == 0
+            told_as_json = msgspec.json.decode(capsys.readouterr().out)["installation"]
+            not_made = {one["check"] for one in told_as_json["notMade"]}
+            assert not_made >= {"rights", "coverage", "catalogue", "agents-version", "clocks"}
+
             assert await asyncio.to_thread(run, ["--kubeconfig", nobody]) == 0
             printed = capsys.readouterr()
             assert printed.err == ""
-            assert "\nNot checked\n" in printed.out
-            assert "  - rights: the rights of others may not be read (" in printed.out
-            assert (
-                "  - coverage, catalogue, agents-version, clocks: nodehealths may not be read ("
-                in printed.out
-            )
+            assert "  - rights: " in printed.out
+            assert "  - coverage, catalogue, agents-version, clocks: nodehealths " in printed.out
 
 
 async def told(api: KubeApi) -> InstallationReport:

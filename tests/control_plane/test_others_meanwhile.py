@@ -92,7 +92,7 @@ async def test_who_holds_a_gang_in_mid_recovery_keeps_it_stopped_until_they_let_
             await stage.api.request("DELETE", path, body={"gracePeriodSeconds": 0})
 
         recovery = await ended(stage, "llm", "Blocked", "Held")
-        assert "a person froze Job ml/llm" in recovery["status"]["message"]
+        assert "Job ml/llm" in recovery["status"]["message"]
         assert await is_suspended(stage, "llm")
 
         await hold(stage, None)

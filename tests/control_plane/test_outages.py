@@ -23,6 +23,7 @@ from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_message
 from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
+from tests.control_plane.cases import IN_STEP
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
@@ -140,7 +141,7 @@ class Gang:
         self._memory_bytes = pss_bytes(self._container.child)
 
     async def _in_step(self) -> bool:
-        return "in step with the API" in self._container.child.log.read_text(encoding="utf-8")
+        return IN_STEP in self._container.child.log.read_text(encoding="utf-8")
 
     async def loses_a_gpu(self) -> None:
         self._bad = self._old[0]["spec"]["nodeName"]

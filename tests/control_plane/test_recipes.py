@@ -55,10 +55,8 @@ async def test_recipes_of_people_are_judged_told_to_the_agents_and_forgotten(
         await stage.until("signatures on each node", lambda: signatures_are(stage, known))
         told = (await stage.get(RECIPES, "gap"))["status"]
         assert told["observedGeneration"] == 1
-        assert told["conditions"][0]["message"] == (
-            "Recipe gap: field spec.change.advise: value {nothing}: expected a placeholder that every match "
-            "captures (file); this recipe is not used, all others are"
-        )
+        names = ("Recipe gap", "spec.change.advise", "{nothing}", "(file)")
+        assert all(name in told["conditions"][0]["message"] for name in names)
 
         await asyncio.sleep(AUDIT_LAG_S)
         since = control_plane.audit_position()

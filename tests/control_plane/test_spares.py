@@ -75,7 +75,7 @@ async def test_a_gang_on_a_full_cluster_resumes_on_the_spare_which_is_given_back
         assert await in_place_of(stage, "n3") == incident["metadata"]["name"]
         (told,) = [r for r in incident["status"]["actions"] if r["action"] == "lift-spare"]
         assert (told["target"], told["outcome"]) == (bad, "done")
-        assert told["message"] == f"n3 takes pods in place of {bad} until that is back"
+        assert all(name in told["message"] for name in ("n3", bad))
 
         since = control_plane.audit_position()
         await stage.patch(NODES, bad, {"spec": {"unschedulable": None}})

@@ -21,7 +21,7 @@ from chaos.processes.children import Child
 from recover.cli.controller_command import EXIT_LEASE_LOST
 from recover.k8s.kinds import INCIDENTS, LEASES
 from recover.kube.lease import LEASE
-from tests.control_plane.cases import cordons, indexed_job, recoveries, trained, uids
+from tests.control_plane.cases import IN_STEP, cordons, indexed_job, recoveries, trained, uids
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM
@@ -44,6 +44,8 @@ WORK = [
 BURST = 8
 """Nodes that break together."""
 SPARE = 2
+STARTS, STANDS_BY = '"server":', '"its_duration_s":'
+"""Fields of the lines of a controller's log that say that it starts, and whose lease it awaits."""
 SECOND = "second"
 
 
@@ -78,8 +80,8 @@ async def leader_is(stage: RealStage, contender: Contender) -> None:
 
 async def stands_by(stage: RealStage, contender: Contender) -> None:
     async def told() -> bool:
-        log = contender.process.log.read_text(encoding="utf-8").rpartition("controller starts")[2]
-        return "standing by" in log and "in step with the API" in log
+        log = contender.process.log.read_text(encoding="utf-8").rpartition(STARTS)[2]
+        return STANDS_BY in log and IN_STEP in log
 
     await stage.until(f"{contender.identity} standing by", told)
 

@@ -89,6 +89,16 @@ def send(plane: ControlPlane, method: str, path: str, body: Any) -> list[str]:
     return [re.sub(r'^299 - "Validation failed for .*?\': |"$', "", one).replace('\\"', '"') for one in said]
 
 
+def keys_named(warned: str) -> list[tuple[str, str]]:
+    """Form and name of each, in the order in which a warning names them."""
+    return re.findall(rf"(label|annotation) {PREFIX}([\w-]+)", warned)
+
+
+def values_asked(warned: str) -> set[str]:
+    """What keys expect of their values; none where the name is one that nobody reads."""
+    return {key.expected for key in KEYS if key.expected and key.expected in warned}
+
+
 def manifest(kind: Resource, given: Given) -> dict[str, Any]:
     made: dict[str, Any] = {"metadata": {}}
     if kind == JOBS:
@@ -136,8 +146,7 @@ def test_the_policies_warn_exactly_where_the_doctor_would(warning: ControlPlane,
         assert len(warned) == len(told), given
         for one, other in zip(warned, told, strict=True):
             assert one.partition(": ")[0] == other.partition(": ")[0]
-            for words in ("expected", "nothing is read by that name there"):
-                assert (words in one) == (words in other)
+            assert values_asked(one) == values_asked(other)
 
 
 @pytest.mark.parametrize("kind", [one.resource for one in WORKLOADS], ids=lambda kind: kind.plural)
@@ -149,67 +158,65 @@ def test_a_job_of_every_framework_is_let_in_with_a_warning(warning: ControlPlane
 
     *names, consent = warnings(warning, kind, given)
 
-    assert consent == (
-        "label rekindle.dev/auto-recovery: yes: expected enabled, observe or disabled; "
-        "now it counts as observe"
-    )
-    unread = "nothing is read by that name there; "
+    assert consent.startswith("label rekindle.dev/auto-recovery: yes: ")
+    assert all(word in consent.partition("yes: ")[2] for word in ("enabled", "observe", "disabled"))
     checkpoint, until, like_none = sorted(names)
-    assert checkpoint == (
-        f"annotation rekindle.dev/chekpoint: {unread}did you mean the annotation rekindle.dev/checkpoint?"
-    )
-    assert until == (
-        f"annotation rekindle.dev/hold-untill: {unread}did you mean the annotation rekindle.dev/hold-until?"
-    )
-    assert like_none.startswith(f"annotation rekindle.dev/x: {unread}on a job are read: attempts-per-cause, ")
+    assert keys_named(checkpoint) == [("annotation", "chekpoint"), ("annotation", "checkpoint")]
+    assert keys_named(until) == [("annotation", "hold-untill"), ("annotation", "hold-until")]
+    assert keys_named(like_none) == [("annotation", "x")]
+    assert "attempts-per-cause, " in like_none
 
 
 def test_of_many_names_the_first_are_told_and_the_rest_counted(warning: ControlPlane) -> None:
     told = warnings(warning, JOBS, {"annotations": {f"{PREFIX}x{number}": "" for number in range(7)}})
 
     assert len(told) == 3
-    assert told[-1].endswith(" (and 4 further names)")
+    assert "4" in told[-1].split()
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
+    ("name", "nearest", "on"),
     [
-        ("auto_recovery", "did you mean the annotation rekindle.dev/auto-recovery?"),
-        ("AutoRecovery", "did you mean the annotation rekindle.dev/auto-recovery?"),
-        ("mode", "did you mean the annotation rekindle.dev/mode of a namespace?"),
-        ("spare", "did you mean the label rekindle.dev/spare of a node?"),
-        ("max-recovery", "did you mean the annotation rekindle.dev/max-recoveries?"),
-        ("chekpoint", "did you mean the annotation rekindle.dev/checkpoint?"),
-        ("checkpoint-fix", "did you mean the annotation rekindle.dev/checkpoint-repair?"),
-        ("holds", "did you mean the annotation rekindle.dev/hold?"),
-        ("hold-til", "did you mean the annotation rekindle.dev/hold-until?"),
+        ("auto_recovery", ("annotation", "auto-recovery"), ""),
+        ("AutoRecovery", ("annotation", "auto-recovery"), ""),
+        ("mode", ("annotation", "mode"), "namespace"),
+        ("spare", ("label", "spare"), "node"),
+        ("max-recovery", ("annotation", "max-recoveries"), ""),
+        ("chekpoint", ("annotation", "checkpoint"), ""),
+        ("checkpoint-fix", ("annotation", "checkpoint-repair"), ""),
+        ("holds", ("annotation", "hold"), ""),
+        ("hold-til", ("annotation", "hold-until"), ""),
     ],
 )
 def test_a_name_that_is_nearly_one_is_answered_with_the_nearest(
-    warning: ControlPlane, name: str, hint: str
+    warning: ControlPlane, name: str, nearest: tuple[str, str], on: str
 ) -> None:
     (warned,) = warnings(warning, JOBS, {"annotations": {PREFIX + name: "x"}})
 
-    assert warned == f"annotation {PREFIX}{name}: nothing is read by that name there; {hint}"
+    assert keys_named(warned) == [("annotation", name), nearest]
+    assert on in warned.rpartition(PREFIX)[2]
 
 
 def test_a_name_that_is_like_none_is_answered_with_all(warning: ControlPlane) -> None:
     (warned,) = warnings(warning, NAMESPACES, {"annotations": {f"{PREFIX}x": "y"}})
 
-    assert warned.endswith("; on a namespace are read: auto-recovery, hold, hold-reason, hold-until, mode")
+    read = ("auto-recovery", "hold", "hold-reason", "hold-until", "mode")
+    assert warned.endswith(f" {', '.join(read)}")
 
 
 def test_a_label_that_is_read_as_an_annotation_gets_its_form(warning: ControlPlane) -> None:
     (warned,) = warnings(warning, JOBS, {"labels": {f"{PREFIX}checkpoint": "x"}})
 
-    assert warned.endswith("; did you mean the annotation rekindle.dev/checkpoint?")
+    assert keys_named(warned) == [("label", "checkpoint"), ("annotation", "checkpoint")]
 
 
 def test_a_value_that_cannot_be_shown_is_told_without_it(warning: ControlPlane) -> None:
     for value in ("a\nb", "a" * 10_000):
         (warned,) = warnings(warning, JOBS, {"annotations": {f"{PREFIX}hang-timeout": value}})
 
-        assert warned.startswith(f"annotation {PREFIX}hang-timeout: expected a duration as 20m")
+        assert warned.startswith(f"annotation {PREFIX}hang-timeout: ")
+        assert "20m" in warned
+        assert value not in warned
 
 
 def test_a_change_of_something_else_repeats_no_warning(warning: ControlPlane) -> None:

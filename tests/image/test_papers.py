@@ -47,5 +47,5 @@ def test_a_package_is_known_by_its_record_and_its_files_by_their_real_paths(
 
 def test_a_file_of_no_package_ends_the_build(dpkg: Path, tmp_path: Path) -> None:
     files = [Path("/etc/os-release"), Path("/opt/unheard-of.so")]
-    with pytest.raises(SystemExit, match=r"no package of the base has these files: /opt/unheard-of\.so"):
+    with pytest.raises(SystemExit, match=r"/opt/unheard-of\.so"):
         write_papers(tmp_path / "root", installed(dpkg), files, tmp_path, tmp_path, "base")

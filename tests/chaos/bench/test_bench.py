@@ -191,7 +191,7 @@ async def test_a_cluster_that_is_no_throwaway_is_refused_before_anything_is_chan
             await admin.create(JOBS, {"metadata": {"name": "llm"}, "spec": {"template": template}}, "ml")
         before = len(cluster.store.audit)
 
-        with pytest.raises(StageError, match="n1 has no label" if foreign == "node" else "Job ml/llm"):
+        with pytest.raises(StageError, match="n1" if foreign == "node" else "ml/llm"):
             async with raised(kubeconfig, tmp_path, nodes=5, settings=[]):
                 pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from chaos.simulate.shrinking import failure_of, shrink
 from chaos.simulated.jobs import Job, Kind
 from chaos.simulated.setup import Setup
 from detectors.service.settings import SettingsError
+from recover.api import Act, Outcome
 
 SEEDS = range(400)
 
@@ -101,13 +103,13 @@ def test_a_part_of_the_simulation_that_ends_with_an_error_is_a_failure(
 ) -> None:
     async def breaks(*_: object) -> None:
         await asyncio.sleep(0)
-        raise ValueError("a defect of the simulation")
+        raise ValueError("defect")
 
     monkeypatch.setattr(KernelLine, "play", breaks)
 
     said = failure_of(Script(Setup(), (Job(ranks=2),), ACTS[:1]))
 
-    assert said.startswith("the simulation failed: ValueError('a defect of the simulation')")
+    assert "ValueError('defect')" in said
 
 
 # --- the command ------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ def test_several_processes_play_the_same_runs_as_one() -> None:
 
 @pytest.mark.parametrize("text", ["", "3", "3-4", "4..3", "a..b", "-1..2", "1..2..3"])
 def test_seeds_that_are_no_range_are_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="expected two whole numbers"):
+    with pytest.raises(SettingsError, match=re.escape(f" {text}:")):
         seeds_of(text)
 
 
@@ -134,9 +136,8 @@ def test_both_ends_of_the_seeds_are_played() -> None:
 def test_the_command_prints_what_the_scripts_held_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.chaos(["simulate", "--seeds", "0..1"]) == 0
     said = capsys.readouterr().out
-    assert "decision of the controller" in said
+    assert f"{Act.RESTART_GANG}: {Outcome.DONE}" in said
     assert "2 seeds" in said
-    assert "0 with a violation" in said
 
 
 @pytest.mark.parametrize(
@@ -156,9 +157,9 @@ def test_a_failing_seed_is_printed_with_its_smallest_script_which_can_be_played_
     assert commands.chaos(["simulate", "--seed", "7", "--keep", str(tmp_path)]) == 1
 
     said = capsys.readouterr().out
-    assert "seed 7 FAILED; this script with 2 of its 12 acts fails in the same way:" in said
+    assert re.search(r"seed 7 .*\b2 .*\b12 ", said), "how many of its acts are left"
     assert "NodeDeath(node=n2)" in said
-    assert "1 with a violation: 7" in said
+    assert said.splitlines()[-1].endswith(" 7"), "the seeds that failed"
     kept = tmp_path / "seed-7.json"
     assert not simulate_file(kept, plays_max=0, console=Console(quiet=True))
 
@@ -168,7 +169,7 @@ def test_a_script_of_a_file_is_played(tmp_path: Path) -> None:
     path.write_bytes(msgspec.json.encode(Script(Setup(), (Job(ranks=2),), (RankHang(70.0, "llm", 0),))))
     assert simulate_file(path, plays_max=0, console=Console(quiet=True))
     path.write_text(json.dumps({"setup": {}}))
-    with pytest.raises(SettingsError, match="expected a script"):
+    with pytest.raises(SettingsError, match=re.escape(str(path))):
         simulate_file(path, plays_max=0, console=Console(quiet=True))
 
 

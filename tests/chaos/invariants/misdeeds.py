@@ -1,12 +1,12 @@
 """Writes in the controller's name that the checks of a simulation judge: each test of a check does one, and
-asks what the checks say.
+asks which checks find it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,28 +32,58 @@ WIDE = Settings(mode=Mode.RECOVER, budgets=Budgets(quarantined_percent_max=100.0
 """Limits that a small cluster does not reach."""
 
 
-# --- what the checks say ----------------------------------------------------------------------------------
+# --- what the checks find ---------------------------------------------------------------------------------
 
 
-def said_of(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -> str:
-    """What is said of writes in the name of the controller, which is off, about a job that trains."""
-    said: list[str] = []
+class Found(NamedTuple):
+    """`rules`: the checks that were broken, in the order of the violations. `said`: their sentences."""
+
+    rules: list[type[Check]]
+    said: list[str]
+
+
+class _Heard(Check):
+    """Passes on what a check says, and keeps which check has said it."""
+
+    def __init__(self, check: Check, found: Found) -> None:
+        super().__init__(check.facts)
+        self._check, self._found = check, found
+
+    def violations(self, write: Write) -> Iterator[str]:
+        for said in self._check.violations(write):
+            self._found.rules.append(type(self._check))
+            self._found.said.append(said)
+            yield said
+
+
+def judged(story: Misdeed, setup: Setup | None = None) -> Found:
+    """What is found in a run. The violations are taken away, so that the run is judged by the test alone."""
+    found = Found([], [])
+
+    async def heard(sim: Simulation) -> None:
+        sim.invariants._checks = [_Heard(check, found) for check in sim.invariants._checks]
+        await story(sim)
+        sim.invariants.violations.clear()
+
+    play(heard, setup)
+    return found
+
+
+def found_of(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -> Found:
+    """What is found in writes in the name of the controller, which is off, about a job that trains."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(job or Job(ranks=2))
         await sim.passes(65)
         sim.kill_controller()
         await act(sim)
-        said.extend(caught(sim))
 
-    play(story, setup)
-    return "; ".join(said)
+    return judged(story, setup)
 
 
-def said_after_recovery(act: Misdeed, setup: Setup | None = None, **job: Any) -> str:
-    """What is said of writes in the name of the controller, which is off, about a job that was stopped and
+def found_after_recovery(act: Misdeed, setup: Setup | None = None, **job: Any) -> Found:
+    """What is found in writes in the name of the controller, which is off, about a job that was stopped and
     resumed once."""
-    said: list[str] = []
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(**job))
@@ -61,19 +91,10 @@ def said_after_recovery(act: Misdeed, setup: Setup | None = None, **job: Any) ->
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=60)
         sim.kill_controller()
-        assert caught(sim) == []
+        assert sim.invariants.violations == []
         await act(sim)
-        said.extend(caught(sim))
 
-    play(story, setup)
-    return "; ".join(said)
-
-
-def caught(sim: Simulation) -> list[str]:
-    """Takes the violations away, so that the run itself is judged by the test alone."""
-    found = [violation.partition(": ")[2] for violation in sim.invariants.violations]
-    sim.invariants.violations.clear()
-    return found
+    return judged(story, setup)
 
 
 # --- writes in the controller's name ----------------------------------------------------------------------
@@ -201,5 +222,5 @@ def start_of(uid: str, **annotations: str) -> Write:
     return written(JOBS, new, old=old)
 
 
-def found_by(check: Check, write: Write) -> str:
-    return "; ".join(check.violations(write))
+def found_by(check: Check, write: Write) -> list[str]:
+    return list(check.violations(write))

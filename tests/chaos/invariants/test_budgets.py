@@ -8,40 +8,38 @@ import msgspec
 import pytest
 
 from chaos.apiserver.kinds import Object
+from chaos.invariants.base import Check
+from chaos.invariants.budgets import BrakeOfOneClass, SoftTaintsAreNotLimited, WithinLimits
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.setup import Setup
 from recover.k8s.kinds import NODES
 from tests.chaos.invariants.misdeeds import (
     WIDE,
+    found_after_recovery,
+    found_of,
     incident,
     on_node,
     quarantine,
-    said_after_recovery,
-    said_of,
     taken_out,
 )
 
 
 @pytest.mark.parametrize(
-    ("shape", "budgets", "said"),
+    ("shape", "budgets", "names"),
     [
-        ({}, {}, ""),
-        ({}, {"quarantined_percent_max": 20.0}, "2 of 8 nodes are quarantined, the limit is 1"),
-        ({}, {"quarantined_nodes_max": 1}, "2 of 8 nodes are quarantined, the limit is 1"),
-        ({}, {"quarantines_per_hour_max": 1}, "2 quarantines within an hour"),
-        ({"per_rack": 4}, {}, "2 of 4 nodes of domain rack-0 are quarantined, the limit is 1"),
-        ({"per_rack": 4}, {"domain_nodes_max": 2}, ""),
-        (
-            {"per_pool": 4},
-            {"pool_percent_max": 25.0},
-            "2 of 4 nodes of pool pool-0 are quarantined, the limit is 1",
-        ),
-        ({"per_pool": 1}, {"pool_percent_max": 25.0}, ""),
+        ({}, {}, []),
+        ({}, {"quarantined_percent_max": 20.0}, ["2 of 8"]),
+        ({}, {"quarantined_nodes_max": 1}, ["2 of 8"]),
+        ({}, {"quarantines_per_hour_max": 1}, ["2 "]),
+        ({"per_rack": 4}, {}, ["2 of 4", "rack-0"]),
+        ({"per_rack": 4}, {"domain_nodes_max": 2}, []),
+        ({"per_pool": 4}, {"pool_percent_max": 25.0}, ["2 of 4", "pool-0"]),
+        ({"per_pool": 1}, {"pool_percent_max": 25.0}, []),
     ],
 )
 def test_a_quarantine_beyond_a_limit_is_caught(
-    shape: dict[str, int], budgets: dict[str, Any], said: str
+    shape: dict[str, Any], budgets: dict[str, Any], names: list[str]
 ) -> None:
     async def act(sim: Simulation) -> None:
         await taken_out(sim, "n1")
@@ -49,7 +47,9 @@ def test_a_quarantine_beyond_a_limit_is_caught(
 
     wide = msgspec.structs.replace(WIDE.budgets, **budgets)
     setup = Setup(nodes=8, settings=msgspec.structs.replace(WIDE, budgets=wide), **shape)
-    assert said_of(act, setup) == said
+    found = found_of(act, setup)
+    assert found.rules == ([WithinLimits] if names else [])
+    assert all(name in found.said[0] for name in names)
 
 
 def test_a_second_quarantine_beyond_the_budget_is_caught() -> None:
@@ -57,7 +57,9 @@ def test_a_second_quarantine_beyond_the_budget_is_caught() -> None:
         sim.kernel("n3", lines.FALLEN_OFF_THE_BUS)
         await on_node(sim, "n3", quarantine())
 
-    assert said_after_recovery(act) == "2 of 6 nodes are quarantined, the limit is 1"
+    found = found_after_recovery(act)
+    assert found.rules == [WithinLimits]
+    assert "2 of 6" in found.said[0]
 
 
 def test_a_node_that_its_incident_takes_out_twice_is_one_of_the_hour() -> None:
@@ -68,7 +70,7 @@ def test_a_node_that_its_incident_takes_out_twice_is_one_of_the_hour() -> None:
         await taken_out(sim, "n1")
 
     one = msgspec.structs.replace(WIDE.budgets, quarantines_per_hour_max=1)
-    assert said_of(act, Setup(nodes=8, settings=msgspec.structs.replace(WIDE, budgets=one))) == ""
+    assert found_of(act, Setup(nodes=8, settings=msgspec.structs.replace(WIDE, budgets=one))).rules == []
 
 
 def test_a_soft_taint_takes_no_place_of_a_broken_node() -> None:
@@ -76,20 +78,22 @@ def test_a_soft_taint_takes_no_place_of_a_broken_node() -> None:
         await taken_out(sim, "n1", "PreferNoSchedule")
         await taken_out(sim, "n2")
 
-    assert said_of(act, Setup(nodes=8, per_rack=4, settings=WIDE)) == ""
+    assert found_of(act, Setup(nodes=8, per_rack=4, settings=WIDE)).rules == []
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [(lines.CONTAINED, "a limit kept a soft taint off n3"), (lines.NVLINK_ERROR, "")]
+    ("line", "rules"), [(lines.CONTAINED, [SoftTaintsAreNotLimited]), (lines.NVLINK_ERROR, [])]
 )
-def test_a_limit_that_keeps_a_soft_taint_off_a_node_is_caught(line: lines.KernelText, said: str) -> None:
+def test_a_limit_that_keeps_a_soft_taint_off_a_node_is_caught(
+    line: lines.KernelText, rules: list[type[Check]]
+) -> None:
     async def act(sim: Simulation) -> None:
         sim.kernel("n3", line)
         refusal = {"action": "quarantine-node", "target": "n3", "outcome": "refused"}
         refusal |= {"reason": "BudgetExhausted", "at": sim.clock.now().isoformat()}
         await incident(sim, "n3-nvlink-1", {"fault": "nvlink", "node": "n3"}, {"actions": [refusal]})
 
-    assert said_of(act) == said
+    assert found_of(act).rules == rules
 
 
 def test_the_fifth_node_of_one_class_within_the_window_is_caught_unless_the_brake_stops_it() -> None:
@@ -99,6 +103,6 @@ def test_the_fifth_node_of_one_class_within_the_window_is_caught_unless_the_brak
             await incident(sim, name, {"fault": "nvlink", "node": node})
             await taken_out(sim, node, incident=name)
 
-    assert said_of(act, Setup(nodes=8, settings=WIDE)) == (
-        "5 of 8 nodes were taken out for nvlink, and no brake stopped it"
-    )
+    found = found_of(act, Setup(nodes=8, settings=WIDE))
+    assert found.rules == [BrakeOfOneClass]
+    assert all(name in found.said[0] for name in ("5 of 8", "nvlink"))

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
 
 from chaos.cluster.containers import Exit
+from chaos.invariants.choices import NewestCheckpointThatLoads
 from chaos.simulate.world import Simulation
 from tests.chaos.invariants.misdeeds import (
-    said_of,
+    found_of,
     started,
     stopped,
 )
 
 
 @pytest.mark.parametrize(
-    ("chosen", "said"),
+    ("chosen", "steps"),
     [
-        (20, ""),
-        (30, "started from step 30, whose checkpoint is not complete"),
-        (10, "started from step 10, though that of step 20 is complete and untried"),
+        pytest.param(20, [], id="the newest complete one"),
+        pytest.param(30, ["30"], id="not complete"),
+        pytest.param(10, ["10", "20"], id="older than one that is untried"),
     ],
 )
-def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int, said: str) -> None:
+def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int, steps: list[str]) -> None:
     async def act(sim: Simulation) -> None:
         await sim.passes(100)
         sim.crash_rank(1, Exit(1))
@@ -33,7 +35,9 @@ def test_a_choice_that_is_incomplete_or_older_than_need_be_is_caught(chosen: int
         choice = {"attempt": 1, "verified": True, "step": chosen, "path": f"/checkpoints/step-{chosen}"}
         await started(sim, checkpoint=choice)
 
-    assert said_of(act) == said
+    found = found_of(act)
+    assert found.rules == ([NewestCheckpointThatLoads] if steps else [])
+    assert [re.findall(r"\d+", said) for said in found.said] == ([steps] if steps else [])
 
 
 def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() -> None:
@@ -49,8 +53,6 @@ def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() ->
         choice = {"attempt": 1, "verified": True, "step": 10, "path": "/checkpoints/step-10"}
         await started(sim, checkpoint=choice)
 
-    assert said_of(partial(act, tried=2)) == (
-        "started from step 10, though that of step 20 loads and was tried only once"
-    )
-    assert said_of(partial(act, tried=2, damaged=True)) == ""
-    assert said_of(partial(act, tried=4)) == ""
+    assert found_of(partial(act, tried=2)).rules == [NewestCheckpointThatLoads]
+    assert found_of(partial(act, tried=2, damaged=True)).rules == []
+    assert found_of(partial(act, tried=4)).rules == []

@@ -20,18 +20,15 @@ from tests.chaos.invariants.misdeeds import (
 
 
 @pytest.mark.parametrize(
-    ("waited_s", "text", "said"),
-    [
-        (2, "restarted in place", "a rank that restarts in place was called lost after 2 s"),
-        (5, "restarted in place", ""),
-        (2, "", ""),
-    ],
+    ("waited_s", "text", "is_caught"),
+    [(2, "restarted in place", True), (5, "restarted in place", False), (2, "", False)],
 )
-def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, said: str) -> None:
+def test_a_rank_that_restarts_in_place_has_its_grace(waited_s: int, text: str, is_caught: bool) -> None:
     evidence = [{"at": START.isoformat(), "code": "exit-1", "text": text}]
     incident: Object = {"spec": {"gang": {"name": "llm"}}, "status": {"evidence": evidence}}
 
-    assert found_by(GraceInPlace(facts()), written(INCIDENTS, incident, after_s=waited_s)) == said
+    found = found_by(GraceInPlace(facts()), written(INCIDENTS, incident, after_s=waited_s))
+    assert ["2 s" in said for said in found] == [True] * is_caught
 
 
 def test_a_start_is_good_once_all_ranks_have_run_since() -> None:
@@ -45,6 +42,6 @@ def test_a_start_is_good_once_all_ranks_have_run_since() -> None:
     life.started = {"old": START - timedelta(seconds=60), "a": START + timedelta(seconds=1)}
 
     check = AllRanksRunBeforeProof(laid)
-    assert found_by(check, step) == "its start was called good after 1 of 2 ranks had run"
+    assert ["1 of 2" in said for said in found_by(check, step)] == [True]
     life.started["b"] = START + timedelta(seconds=2)
-    assert found_by(check, step) == ""
+    assert found_by(check, step) == []

@@ -11,10 +11,10 @@ from recover.k8s.kinds import JOBS, JOBSETS, NAMESPACES, RECOVERIES
 from tests.chaos.invariants.misdeeds import (
     act_of,
     facts,
+    found_after_recovery,
     found_by,
     made,
     on_job,
-    said_after_recovery,
     start_of,
     written,
 )
@@ -24,9 +24,10 @@ def test_a_second_stop_of_one_attempt_is_caught() -> None:
     async def act(sim: Simulation) -> None:
         await on_job(sim, act_of(sim.recovery().metadata.name, 1, "stopped"))
 
-    said = said_after_recovery(act)
-    assert "stopped the gang twice" in said
-    assert "which is Succeeded" in said
+    found = found_after_recovery(act)
+    of_acts = [said for rule, said in zip(found.rules, found.said, strict=True) if rule is EachActOnce]
+    assert ["attempt 1" in said for said in of_acts] == [True, False]
+    assert ["Succeeded" in said for said in of_acts] == [False, True]
 
 
 def test_a_write_to_a_job_without_consent_is_caught() -> None:
@@ -34,21 +35,34 @@ def test_a_write_to_a_job_without_consent_is_caught() -> None:
         await sim.person.edit_job({"metadata": {"labels": {"rekindle.dev/auto-recovery": None}}})
         await on_job(sim, act_of(sim.recovery().metadata.name, 2, "stopped"))
 
-    assert "did not opt in" in said_after_recovery(act)
+    assert OnlyTheFieldsOfAStart in found_after_recovery(act).rules
 
 
-def test_a_stop_of_a_held_job_is_caught() -> None:
-    async def act(sim: Simulation) -> None:
-        await sim.person.edit_job({"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
-        await on_job(sim, act_of(sim.recovery().metadata.name, 2, "stopped"))
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_stop_of_a_held_job_is_caught(is_held: bool) -> None:
+    laid = facts()
+    laid.store.create(NAMESPACES, {"metadata": {"name": "ml"}})
+    laid.store.create(RECOVERIES, made(RECOVERIES, "r", {"gang": {"uid": "uid"}}), "ml")
+    status = {"phase": "Stopping", "attempt": 1}
+    laid.store.patch(RECOVERIES, "r", {"status": status}, namespace="ml", subresource="status")
+    mark = '{"recovery": "r", "attempt": 1, "did": "stopped"}'
+    meta = {"uid": "uid", "name": "llm", "namespace": "ml"}
+    old, new = (
+        {"metadata": {**meta, "annotations": annotations}, "spec": {"suspend": suspend}}
+        for suspend, annotations in (
+            (False, {"rekindle.dev/hold": "true"} if is_held else {}),
+            (True, {"rekindle.dev/recovery": mark}),
+        )
+    )
 
-    assert "a held job was stopped" in said_after_recovery(act)
+    assert len(found_by(EachActOnce(laid), written(JOBS, new, old=old))) == is_held
 
 
 def test_a_change_of_the_jobs_own_fields_is_caught() -> None:
-    assert "more than suspend" in said_after_recovery(
+    found = found_after_recovery(
         lambda sim: on_job(sim, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
     )
+    assert found.rules == [OnlyTheFieldsOfAStart] * 2
 
 
 def test_an_act_by_a_recovery_of_another_gang_or_with_another_mark_is_caught() -> None:
@@ -58,9 +72,10 @@ def test_an_act_by_a_recovery_of_another_gang_or_with_another_mark_is_caught() -
     laid.store.patch(RECOVERIES, "r", {"status": {"phase": "Resuming"}}, namespace="ml", subresource="status")
     mark = '{"recovery": "r", "attempt": 1, "did": "stopped"}'
 
-    assert found_by(EachActOnce(laid), start_of("uid", **{"rekindle.dev/recovery": mark})) == (
-        "the mark says stopped, but the job was resumed; r is not about this gang"
-    )
+    of_mark, of_gang = found_by(EachActOnce(laid), start_of("uid", **{"rekindle.dev/recovery": mark}))
+    assert "stopped" in of_mark
+    assert "resumed" in of_mark
+    assert "r" in of_gang.split()
 
 
 def jobs_of_set(*, avoids: str = "", parallelism: int = 1) -> Object:
@@ -72,24 +87,20 @@ def jobs_of_set(*, avoids: str = "", parallelism: int = 1) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        (jobs_of_set(avoids="n2"), ""),
-        (jobs_of_set(parallelism=2), "more than the affinity of a Job of a JobSet was changed"),
-    ],
+    ("changed", "is_caught"), [(jobs_of_set(avoids="n2"), False), (jobs_of_set(parallelism=2), True)]
 )
-def test_in_a_job_of_a_jobset_only_the_affinity_may_change(changed: Object, said: str) -> None:
-    assert found_by(OnlyTheFieldsOfAStart(facts()), written(JOBS, changed, old=jobs_of_set())) == said
+def test_in_a_job_of_a_jobset_only_the_affinity_may_change(changed: Object, is_caught: bool) -> None:
+    found = found_by(OnlyTheFieldsOfAStart(facts()), written(JOBS, changed, old=jobs_of_set()))
+
+    assert len(found) == is_caught
 
 
-@pytest.mark.parametrize(
-    ("restarts", "said"), [(1, ""), (2, "the status of a job was changed: restarts 0 -> 2")]
-)
-def test_the_restarts_of_a_jobset_grow_by_one_at_a_start(restarts: int, said: str) -> None:
+@pytest.mark.parametrize(("restarts", "is_caught"), [(1, False), (2, True)])
+def test_the_restarts_of_a_jobset_grow_by_one_at_a_start(restarts: int, is_caught: bool) -> None:
     labels = {"rekindle.dev/auto-recovery": "enabled"}
     old: Object = {"kind": "JobSet", "metadata": {"labels": labels}, "spec": {"suspend": True}, "status": {}}
     new = {**old, "status": {"restarts": restarts}}
 
     found = found_by(OnlyTheFieldsOfAStart(facts()), written(JOBSETS, new, old=old, subresource="status"))
 
-    assert found == said
+    assert ["0 -> 2" in said for said in found] == [True] * is_caught

@@ -5,30 +5,31 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.containers import Exit
-from chaos.invariants.loops import CrashLoopsEnd
+from chaos.invariants.base import Check
+from chaos.invariants.loops import CrashLoopsEnd, GivenUpAtTheLimit
 from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import Gang, Job
 from chaos.simulated.truth import Life
 from tests.chaos.invariants.misdeeds import (
     facts,
     found_by,
+    found_of,
     on_recovery,
-    said_of,
     start_of,
     stopped,
 )
 
 
 @pytest.mark.parametrize(
-    ("failures", "error", "said"),
+    ("failures", "error", "rules"),
     [
-        (3, "exit-1", "given up after 3 failures of the program, the limit is 3 restarts"),
-        (4, "exit-1", ""),
-        (3, "deleted", ""),
+        (3, "exit-1", [GivenUpAtTheLimit]),
+        (4, "exit-1", []),
+        (3, "deleted", []),
     ],
 )
 def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
-    failures: int, error: str, said: str
+    failures: int, error: str, rules: list[type[Check]]
 ) -> None:
     async def act(sim: Simulation) -> None:
         sim.crash_rank(1, Exit(1))
@@ -40,7 +41,7 @@ def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
         end = {"phase": "Escalated", "reason": "CrashLoop", "message": "a test", "causes": [cause]}
         await on_recovery(sim, end)
 
-    assert said_of(act) == said
+    assert found_of(act).rules == rules
 
 
 def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_all_its_restarts_again() -> (
@@ -51,7 +52,7 @@ def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_al
     check = CrashLoopsEnd(laid)
     program.crashes_at_start = True
 
-    def started() -> str:
+    def started() -> list[str]:
         said = found_by(check, start_of("uid"))
         program.crashed += 1
         return said
@@ -61,7 +62,7 @@ def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_al
     program.training.furthest += 1
     again = started()
 
-    assert ended_by_others == [""] * 7
-    assert said[:6] == [""] * 6
-    assert said[6] == "started once more, although 6 starts in a row were in vain"
-    assert again == ""
+    assert ended_by_others == [[]] * 7
+    assert said[:6] == [[]] * 6
+    assert ["6" in violation for violation in said[6]] == [True]
+    assert again == []

@@ -13,35 +13,25 @@ from chaos.simulate.world import CONTROLLER, Simulation
 from chaos.simulated.jobs import Gang, Job
 from chaos.simulated.truth import Life
 from recover.k8s.kinds import JOBS, NAMESPACES, PYTORCHJOBS, RECOVERIES
-from tests.chaos.invariants.misdeeds import facts, found_by, made, said_after_recovery, written
+from tests.chaos.invariants.misdeeds import facts, found_after_recovery, found_by, made, written
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ({}, "a job was deleted or created that nobody may create again"),
-        ({"rekindle.dev/on-terminal": "recreate"}, "whose definition no Recovery holds"),
-    ],
-)
+@pytest.mark.parametrize(("word", "missing"), [({}, 2), ({"rekindle.dev/on-terminal": "recreate"}, 1)])
 def test_a_job_that_is_deleted_without_consent_or_definition_is_caught(
-    word: dict[str, str], said: str
+    word: dict[str, str], missing: int
 ) -> None:
     async def act(sim: Simulation) -> None:
         await sim.cluster.client(CONTROLLER).delete(PYTORCHJOBS, "llm", namespace="ml")
 
-    assert said in said_after_recovery(act, annotations=word)
+    assert found_after_recovery(act, annotations=word).rules == [RecreatedAsItWas] * missing
 
 
 @pytest.mark.parametrize(
-    ("keeps", "runs", "said"),
-    [
-        ("people's word", False, ""),
-        ("another word", False, "a job was created again without what people had written"),
-        ("people's word", True, "a job was created again over pods that run"),
-    ],
+    ("keeps", "runs", "is_caught"),
+    [("people's word", False, False), ("another word", False, True), ("people's word", True, True)],
 )
 def test_a_job_that_comes_back_otherwise_than_it_was_or_too_early_is_caught(
-    keeps: str, runs: bool, said: str
+    keeps: str, runs: bool, is_caught: bool
 ) -> None:
     laid = facts()
     laid.store.create(NAMESPACES, {"metadata": {"name": "ml"}})
@@ -53,7 +43,7 @@ def test_a_job_that_comes_back_otherwise_than_it_was_or_too_early_is_caught(
     if runs:
         laid.truth.lives["uid"] = Life(Gang(Job()), running={"pod": ("n1", START)})
 
-    assert found_by(RecreatedAsItWas(laid), written(JOBS, job("people's word"))) == said
+    assert len(found_by(RecreatedAsItWas(laid), written(JOBS, job("people's word")))) == is_caught
 
 
 def job(word: str) -> Object:

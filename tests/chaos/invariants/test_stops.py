@@ -8,40 +8,43 @@ from functools import partial
 import pytest
 
 from chaos.cluster.containers import Exit
+from chaos.invariants.base import Check
+from chaos.invariants.stops import StopsForACause
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.setup import Setup
 from recover.k8s.kinds import PYTORCHJOBS
 from tests.chaos.invariants.misdeeds import (
+    found_of,
     incident,
-    said_of,
     stopped,
 )
 
-SOUND = "llm was training on sound nodes when it was stopped"
-EARLY = "llm was stopped for a degraded node, before a checkpoint and before the grace was over"
+CAUGHT = [StopsForACause]
 
 
 def test_the_stop_of_a_gang_that_trains_on_sound_nodes_is_caught() -> None:
-    assert said_of(stopped) == SOUND
+    assert found_of(stopped).rules == CAUGHT
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "rules"),
     [
-        (lines.FALLEN_OFF_THE_BUS, ""),
-        (lines.CONTAINED, EARLY),
-        (lines.RETIRED_CODE, SOUND),
-        (lines.MMU_FAULT, SOUND),
+        (lines.FALLEN_OFF_THE_BUS, []),
+        (lines.CONTAINED, CAUGHT),
+        (lines.RETIRED_CODE, CAUGHT),
+        (lines.MMU_FAULT, CAUGHT),
     ],
 )
-def test_only_broken_hardware_under_a_rank_is_a_cause_to_stop_it(line: lines.KernelText, said: str) -> None:
+def test_only_broken_hardware_under_a_rank_is_a_cause_to_stop_it(
+    line: lines.KernelText, rules: list[type[Check]]
+) -> None:
     async def act(sim: Simulation) -> None:
         sim.kernel("n2", line)
         await sim.passes(25)
         await stopped(sim)
 
-    assert said_of(act) == said
+    assert found_of(act).rules == rules
 
 
 def test_broken_hardware_where_none_of_its_ranks_runs_is_no_cause_to_stop_it() -> None:
@@ -49,11 +52,13 @@ def test_broken_hardware_where_none_of_its_ranks_runs_is_no_cause_to_stop_it() -
         sim.kernel("n3", lines.FALLEN_OFF_THE_BUS)
         await stopped(sim)
 
-    assert said_of(act) == SOUND
+    assert found_of(act).rules == CAUGHT
 
 
-@pytest.mark.parametrize(("saves_after_s", "said"), [(-5, EARLY), (20, "")])
-def test_a_degraded_node_is_a_cause_once_the_gang_has_saved_since(saves_after_s: float, said: str) -> None:
+@pytest.mark.parametrize(("saves_after_s", "rules"), [(-5, CAUGHT), (20, [])])
+def test_a_degraded_node_is_a_cause_once_the_gang_has_saved_since(
+    saves_after_s: float, rules: list[type[Check]]
+) -> None:
     async def act(sim: Simulation) -> None:
         sim.kernel("n2", lines.CONTAINED)
         (life,) = sim.truth.lives.values()
@@ -61,7 +66,7 @@ def test_a_degraded_node_is_a_cause_once_the_gang_has_saved_since(saves_after_s:
         await sim.passes(25)
         await stopped(sim)
 
-    assert said_of(act) == said
+    assert found_of(act).rules == rules
 
 
 def test_a_degraded_node_is_a_cause_after_the_grace() -> None:
@@ -70,7 +75,7 @@ def test_a_degraded_node_is_a_cause_after_the_grace() -> None:
         await sim.passes(sim.settings.timing.checkpoint_grace_s + 20)
         await stopped(sim)
 
-    assert said_of(act) == ""
+    assert found_of(act).rules == []
 
 
 @pytest.mark.parametrize(("nodes", "is_caught"), [(2, True), (3, False)])
@@ -80,9 +85,7 @@ def test_the_move_off_a_degraded_node_to_no_better_place_is_caught(nodes: int, i
         await sim.passes(sim.settings.timing.checkpoint_grace_s + 20)
         await stopped(sim)
 
-    said = said_of(act, Setup(nodes=nodes))
-
-    assert said == ("llm was stopped for a degraded node, and there is no better place" if is_caught else "")
+    assert found_of(act, Setup(nodes=nodes)).rules == (CAUGHT if is_caught else [])
 
 
 def test_what_was_seen_before_the_mode_began_is_no_cause_to_stop_it() -> None:
@@ -92,7 +95,7 @@ def test_what_was_seen_before_the_mode_began_is_no_cause_to_stop_it() -> None:
         sim.truth.acting_since = sim.clock.now()
         await stopped(sim)
 
-    assert said_of(act) == SOUND
+    assert found_of(act).rules == CAUGHT
 
 
 def test_a_gang_that_has_lost_a_rank_may_be_stopped() -> None:
@@ -100,7 +103,7 @@ def test_a_gang_that_has_lost_a_rank_may_be_stopped() -> None:
         sim.crash_rank(1, Exit(1))
         await stopped(sim)
 
-    assert said_of(act) == ""
+    assert found_of(act).rules == []
 
 
 def test_a_gang_that_nobody_reads_may_be_stopped_for_a_lost_rank_but_not_again_after_its_start() -> None:
@@ -113,20 +116,19 @@ def test_a_gang_that_nobody_reads_may_be_stopped_for_a_lost_rank_but_not_again_a
         await stopped(sim)
 
     unread = Setup(without_agent=tuple(f"n{number}" for number in range(1, 9)))
-    assert said_of(act, unread) == ""
-    assert said_of(act) == SOUND
-    assert said_of(partial(act, resumed=True), unread) == SOUND
+    assert found_of(act, unread).rules == []
+    assert found_of(act).rules == CAUGHT
+    assert found_of(partial(act, resumed=True), unread).rules == CAUGHT
 
 
-@pytest.mark.parametrize(
-    ("for_s", "said"),
-    [(10.0, ""), (120.0, "llm was training when it was stopped, although a brake was in force"), (400.0, "")],
-)
-def test_the_stop_of_a_gang_that_trains_while_a_brake_is_in_force_is_caught(for_s: float, said: str) -> None:
+@pytest.mark.parametrize(("for_s", "rules"), [(10.0, []), (120.0, CAUGHT), (400.0, [])])
+def test_the_stop_of_a_gang_that_trains_while_a_brake_is_in_force_is_caught(
+    for_s: float, rules: list[type[Check]]
+) -> None:
     async def act(sim: Simulation) -> None:
         await incident(sim, "fleet-brake-device-lost", {"fault": "device-lost"})
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.passes(for_s)
         await stopped(sim)
 
-    assert said_of(act) == said
+    assert found_of(act).rules == rules

@@ -56,7 +56,7 @@ def python() -> Path:
     [
         pytest.param("", "SeenInLog", "FLAGS(name=", id="built-in recipe, by Paddle's own line"),
         pytest.param(f"{READ_BACK} {{version}}: naive_best_fit", "SeenInLog", READ_BACK, id="own recipe"),
-        pytest.param("a line that nobody prints", "SeenBySteps", "makes steps", id="own recipe, by steps"),
+        pytest.param("a line that nobody prints", "SeenBySteps", RECIPE, id="own recipe, by steps"),
     ],
 )
 async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and_trains_to_the_end(
@@ -88,7 +88,7 @@ async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and
         assert ledger.cordoned(stage.objects(NODES)) == set()
 
         told = await why(stage)
-        assert f"known issue {RECIPE}: Paddle's auto_growth allocator runs out of memory" in told
+        assert RECIPE in told
         assert f"{FLAG}=naive_best_fit" in told
         assert "Cannot allocate 762.939697MB memory on GPU 0" in told
 
@@ -115,7 +115,7 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
         job = stage.cluster.store.read(PADDLEJOBS, JOB, NAMESPACE).body
         assert job["spec"]["runPolicy"]["suspend"] is True
         assert ledger.cordoned(stage.objects(NODES)) == set()
-        assert "2 restarts for the same cause, crash (" in await why(stage)
+        assert "2 restarts" in await why(stage)
 
 
 async def verified_by(stage: Stage, line: str) -> None:

@@ -37,7 +37,8 @@ async def test_a_controller_that_loses_its_lease_ends_at_once_says_why_and_leave
             assert await stage.controller.process.wait() == EXIT_LEASE_LOST
 
         last = msgspec.json.decode(stage.controller.last_lines(1))
-        assert (last["level"], last["why"]) == ("error", "other holds it, transition 1")
+        assert last["level"] == "error"
+        assert "other" in last["why"]
         assert holder(stage) == "other"
 
 

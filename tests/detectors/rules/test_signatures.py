@@ -84,7 +84,7 @@ def test_a_template_that_cannot_be_used_is_told_and_harms_no_other() -> None:
     sought = signatures_of((), [Signature(name="mine", match=["oom {x}", "out of shared memory"])])
 
     (problem,) = sought.problems
-    assert problem.startswith("recipe mine: template 'oom {x}': expected at least 6 characters")
+    assert all(name in problem for name in ("mine", "'oom {x}'", "6"))
     assert shown_by(read(sought, "Out of shared memory!")) == {"mine"}
 
 
@@ -274,7 +274,7 @@ def test_a_template_that_cannot_be_used_is_told_once_and_a_recipe_that_went_take
             lines.changed()
 
     (line,) = told
-    assert "recipe mine: template 'oom {x}'" in line["problem"]
+    assert all(name in line["problem"] for name in ("mine", "'oom {x}'"))
     assert b'rekindle_log_signature_total{signature="mine"} 0.0' in metrics.text()
 
     core.spec(NodeHealthSpec())

@@ -134,10 +134,10 @@ def test_files_are_read_and_of_the_devices_only_nvidia_s_are_used(tmp_path: Path
 @pytest.mark.parametrize(
     ("devices", "driver", "why"),
     [
-        ((), (), "none of NVIDIA's is there yet"),
-        (("nvidiactl",), ("gpus/0000:81:00.0",), "0 of 1 GPUs have theirs"),
-        (("nvidiactl", "nvidia0"), ("gpus/0000:81:00.0", "gpus/0000:a1:00.0"), "1 of 2 GPUs have theirs"),
-        (("nvidiactl", "nvidia0"), ("capabilities/gpu0/mig/gi1",), "MIG's are not there yet"),
+        ((), (), "NVIDIA"),
+        (("nvidiactl",), ("gpus/0000:81:00.0",), "0 of 1"),
+        (("nvidiactl", "nvidia0"), ("gpus/0000:81:00.0", "gpus/0000:a1:00.0"), "1 of 2"),
+        (("nvidiactl", "nvidia0"), ("capabilities/gpu0/mig/gi1",), "MIG"),
     ],
 )
 def test_where_a_device_of_nvidia_s_is_not_there_yet_nvml_can_make_it(
@@ -146,5 +146,5 @@ def test_where_a_device_of_nvidia_s_is_not_there_yet_nvml_can_make_it(
     found = tried(tmp_path, devices=devices, driver=driver)
     assert found["makes a device"]
     assert found["makes MIG's devices"]
-    assert found["told"][1] == f"all, since {why}"
+    assert why in found["told"][1]
     assert not found["makes a file"] or not found["landlock"]

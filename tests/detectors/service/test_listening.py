@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 
 import pytest
@@ -38,7 +39,7 @@ def test_without_the_newer_family_everywhere_is_the_older_one(monkeypatch: pytes
 def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors() -> None:
     with bound("127.0.0.1", 0) as listening, pytest.raises(OSError, match="in use"):
         bound("127.0.0.1", listening.getsockname()[1])
-    with pytest.raises(OSError, match="bind on address"):
+    with pytest.raises(OSError, match=re.escape("300.0.0.1")):
         bound("300.0.0.1", 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -37,21 +38,21 @@ def test_a_file_and_then_overrides_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "names"),
     [
-        ("[chain]\nrepeat_s = 'x'", "field chain.repeat_s: value 'x': expected `float`, got `str`"),
-        ("[chain]\nrepeat_s = -1", "field chain.repeat_s: value -1: expected `float` > 0"),
-        ("[chain]\nrepeats = 1", "field chain.repeats: value 1: no such field"),
-        ("[cain]", "field cain: value {}: no such field"),
-        ("[chain", "not valid TOML"),
-        ("[chain]\nrepeat_s = inf", "field chain.repeat_s: value inf: expected `float` <= 1000000000.0"),
-        ("[publishing]\nburst_writes = 99999999999999999999", "expected `int` <= 10000"),
-        (f"[chain]\nrepeat_s = {'9' * 5000}", "not valid TOML"),
-        (f"[chain]\nrepeat_s = {'[' * 5000}", "not valid TOML"),
+        ("[chain]\nrepeat_s = 'x'", ("chain.repeat_s", "'x'", "`float`")),
+        ("[chain]\nrepeat_s = -1", ("chain.repeat_s", "-1", "`float` > 0")),
+        ("[chain]\nrepeats = 1", ("chain.repeats", " 1")),
+        ("[cain]", (" cain", "{}")),
+        ("[chain", ("TOML",)),
+        ("[chain]\nrepeat_s = inf", ("chain.repeat_s", "inf", "`float` <= 1000000000.0")),
+        ("[publishing]\nburst_writes = 99999999999999999999", ("`int` <= 10000",)),
+        (f"[chain]\nrepeat_s = {'9' * 5000}", ("TOML",)),
+        (f"[chain]\nrepeat_s = {'[' * 5000}", ("TOML",)),
     ],
 )
 def test_a_bad_file_is_named_with_field_value_and_what_was_expected(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, names: tuple[str, ...]
 ) -> None:
     file = tmp_path / "agent.toml"
     file.write_text(text)
@@ -60,12 +61,14 @@ def test_a_bad_file_is_named_with_field_value_and_what_was_expected(
         load(file, [], AgentSettings)
 
     assert str(caught.value).startswith(str(file))
-    assert told in str(caught.value)
+    assert all(name in str(caught.value) for name in names), caught.value
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=os.strerror(errno.ENOENT)) as caught:
         load(tmp_path / "none.toml", [], AgentSettings)
+
+    assert str(caught.value).startswith(str(tmp_path / "none.toml"))
 
 
 @pytest.mark.parametrize(
@@ -81,26 +84,27 @@ def test_a_bad_override_is_told(override: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "names"),
     [
-        (["--server", "http://x"], "--node or $NODE_NAME"),
-        (["--node", "n"], "--server must name the API server"),
-        (["--node", "n", "--server", "http://x", "--listen", "9101"], "expected host:port"),
-        (
-            ["--node", "n", "--server", "http://x", "--token-file", "/none/t"],
-            "--token-file /none/t: no such file",
-        ),
-        (["--node", "n", "--server", "http://x", "--set", "a.b=1"], "field a: value {'b': 1}: no such field"),
+        (["--server", "http://x"], ("--node", "$NODE_NAME")),
+        (["--node", "n"], ("--server",)),
+        (["--node", "n", "--server", "http://x", "--listen", "9101"], ("--listen", "host:port")),
+        (["--node", "n", "--server", "http://x", "--token-file", "/none/t"], ("--token-file", "/none/t")),
+        (["--node", "n", "--server", "http://x", "--set", "a.b=1"], ("field a", "{'b': 1}")),
     ],
 )
 def test_bad_arguments_of_the_agent_end_with_a_reason(
-    args: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    args: list[str],
+    names: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("NODE_NAME", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     assert agent_command.run(args) == 2
-    assert told in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert all(name in told for name in names), told
 
 
 def said(args: list[str], monkeypatch: pytest.MonkeyPatch, points: list[EntryPoint]) -> int:
@@ -123,9 +127,9 @@ def test_the_help_names_every_command_and_loads_none_of_ours(
     assert said(["--help"], monkeypatch, POINTS) == 0
 
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
-    assert "Watch one node" in lines["agent"]
-    assert "Return the number of items" in lines["len"]
-    assert "cannot be loaded" in lines["broken"]
+    assert "no_such_module" not in lines["agent"], "it is not loaded"
+    assert (len.__doc__ or "").splitlines()[0] in lines["len"]
+    assert "no_such_module" in lines["broken"]
 
 
 def test_every_command_of_ours_has_its_line_in_the_help(
@@ -147,7 +151,7 @@ def test_where_chaos_is_left_out_its_commands_say_so_and_the_help_is_silent_of_t
     monkeypatch.setattr(main, "find_spec", lambda name: None)
 
     assert said(["demo"], monkeypatch, installed) == 2
-    assert "no command 'demo': the image leaves out the package that breaks\n" in capsys.readouterr().err
+    assert ".venv/bin/rekindle demo" in capsys.readouterr().err
     assert said(["--help"], monkeypatch, installed) == 0
     printed = capsys.readouterr().out
     assert "rekindle doctor" in printed
@@ -162,7 +166,7 @@ def test_an_unknown_command_names_the_nearest(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(["agnet"], monkeypatch, POINTS) == 2
-    assert "did you mean 'agent'?" in capsys.readouterr().err
+    assert "'agent'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from detectors.commands import extras
 from detectors.folds.holders import HeldDevices
 from detectors.service.settings import PodResources as Settings
 from detectors.sources.pod_resources import PodResources
@@ -176,7 +178,7 @@ async def test_a_kubelet_that_hangs_is_given_up_and_told(root: Path) -> None:
             await asyncio.wait_for(source.asked.wait(), 30)
 
     assert heard.state is False
-    assert "no answer within 0.5 s" in heard.why
+    assert "0.5 s" in heard.why
     assert time.monotonic() - begin_s < 15
 
 
@@ -193,7 +195,7 @@ async def test_a_child_that_hangs_is_killed(
         async with asking(root, Settings(deadline_s=0.5)) as (source, heard):
             await asyncio.wait_for(source.asked.wait(), 30)
 
-    assert "no answer within 0.5 s" in heard.why
+    assert "0.5 s" in heard.why
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -204,7 +206,7 @@ async def test_what_is_no_answer_is_told_and_the_next_good_one_counts(root: Path
         played.answer = b"\xff\xfe no such message"
         async with asking(root) as (source, heard):
             await heard.until(lambda: heard.state is False)
-            assert "no list of PodResources v1" in heard.why
+            assert "PodResources v1" in heard.why
 
             played.answer = answer(pod("llm-0", "GPU-1"))
             source.look_again()
@@ -219,13 +221,13 @@ async def test_a_kubelet_without_the_service_is_called_too_old(root: Path) -> No
         async with asking(root) as (_, heard):
             await heard.until(lambda: heard.state is False)
 
-    assert "this kubelet has no PodResources v1" in heard.why
+    assert "Kubernetes 1.20" in heard.why
 
 
 async def test_a_socket_that_appears_later_is_found(root: Path) -> None:
     async with asking(root) as (_, heard):
         await heard.until(lambda: heard.state is False)
-        assert heard.why == f"{root / SOCKET}: No such file or directory"
+        assert heard.why == f"{root / SOCKET}: {os.strerror(errno.ENOENT)}"
         with kubelet(root):
             await heard.until(lambda: heard.state is True)
 
@@ -250,7 +252,8 @@ async def test_without_grpcio_the_missing_package_is_named(
         async with asking(root) as (_, heard):
             await heard.until(lambda: heard.state is False)
 
-    assert "grpcio or protobuf is not installed" in heard.why
+    assert "grpcio" in heard.why
+    assert extras.install("agent") in heard.why
 
 
 async def test_switched_off_it_says_so_and_asks_nobody(root: Path) -> None:

@@ -38,7 +38,9 @@ def test_only_a_pod_that_comes_first_takes_a_place(
 def test_what_is_left_out_is_told_without_a_number_that_changes() -> None:
     assert told([], frozenset(), 256) == ""
     assert told([NEW], frozenset(), 256) == told([NEW, OLD], frozenset(), 256)
-    assert "that hold devices" in told([NEW, RANK], frozenset({"rank"}), 256)
+    with_devices = told([NEW, RANK], frozenset({"rank"}), 256)
+    assert with_devices == told([RANK], frozenset({"rank"}), 256)
+    assert with_devices != told([NEW], frozenset({"rank"}), 256)
 
 
 def test_pods_with_devices_and_pods_that_the_controller_names_come_first() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from detectors.commands import extras
 from detectors.validation import devices, kernel_log, nvml_health
 from detectors.validation.kernel_log import reset_line
-from detectors.validation.node_check import CannotRunError, Node
+from detectors.validation.node_check import CannotRunError, Node, Result
 from detectors.wire.step_report import Outcome
 
 from .fake_nvml import Gpu, NVMLError, NVMLError_LibraryNotFound, put_nvml
@@ -39,6 +42,10 @@ def gpus() -> list[Gpu]:
     return [Gpu(uuid=uuid, pci=f"00000000:{uuid[-2:]}:00.0") for uuid in UUIDS]
 
 
+def gpus_named(result: Result) -> list[str]:
+    return re.findall(r"GPU-\d+", result.message)
+
+
 # --- devices ----------------------------------------------------------------------------------------------
 
 
@@ -47,7 +54,8 @@ def test_all_gpus_are_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     result = devices.run(node(root))
 
-    assert (result.outcome, result.message) == (Outcome.PASSED, "2 of 2 GPUs (by NVML)")
+    assert result.outcome is Outcome.PASSED
+    assert "2 of 2" in result.message
 
 
 def test_a_gpu_that_nvml_does_not_show_is_missing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +64,8 @@ def test_a_gpu_that_nvml_does_not_show_is_missing(root: Path, monkeypatch: pytes
     result = devices.run(node(root))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == "1 of 2 GPUs (by NVML); missing: GPU-39"
+    assert "1 of 2" in result.message
+    assert gpus_named(result) == ["GPU-39"]
 
 
 def test_a_gpu_that_is_lost_is_missing_though_nvml_counts_it(
@@ -66,7 +75,10 @@ def test_a_gpu_that_is_lost_is_missing_though_nvml_counts_it(
     second.lost = "GPU is lost"
     put_nvml(monkeypatch, first, second)
 
-    assert devices.run(node(root)).message == "1 of 2 GPUs (by NVML); missing: GPU-39"
+    result = devices.run(node(root))
+
+    assert "1 of 2" in result.message
+    assert gpus_named(result) == ["GPU-39"]
 
 
 def test_a_gpu_that_left_the_bus_is_missing_by_name_where_it_was_repaired(
@@ -77,7 +89,8 @@ def test_a_gpu_that_left_the_bus_is_missing_by_name_where_it_was_repaired(
     result = devices.run(node(root, expected=3, repaired=("GPU-77",)))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == "2 of 3 GPUs (by NVML); missing: GPU-77"
+    assert "2 of 3" in result.message
+    assert gpus_named(result) == ["GPU-77"]
 
 
 def test_a_gpu_that_was_repaired_must_be_there_though_nobody_knows_the_count(
@@ -88,7 +101,8 @@ def test_a_gpu_that_was_repaired_must_be_there_though_nobody_knows_the_count(
     result = devices.run(node(root, expected=0, repaired=("GPU-77",)))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == "2 GPUs (by NVML; not told how many there must be); missing: GPU-77"
+    assert result.message.startswith("2 GPUs ")
+    assert gpus_named(result) == ["GPU-77"]
 
 
 def test_where_nobody_knows_the_count_nvml_must_show_what_the_driver_shows(
@@ -98,7 +112,9 @@ def test_where_nobody_knows_the_count_nvml_must_show_what_the_driver_shows(
     assert devices.run(node(root, expected=0)).outcome is Outcome.FAILED
 
     put_nvml(monkeypatch, *gpus())
-    assert devices.run(node(root, expected=0)).message == "2 GPUs (by NVML; not told how many there must be)"
+    result = devices.run(node(root, expected=0))
+    assert result.outcome is Outcome.PASSED
+    assert result.message.startswith("2 GPUs ")
 
 
 def test_without_nvml_the_drivers_folders_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +131,7 @@ def test_without_nvml_the_drivers_folders_are_counted(root: Path, monkeypatch: p
 def test_a_node_without_a_driver_cannot_be_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_nvml(monkeypatch, error=NVMLError("Driver Not Loaded"))
 
-    with pytest.raises(CannotRunError, match=r"no NVIDIA driver on this node: .*nvidia is missing"):
+    with pytest.raises(CannotRunError, match="proc/driver/nvidia"):
         devices.run(node(tmp_path, expected=0))
 
 
@@ -127,7 +143,8 @@ def test_where_devices_are_expected_a_node_without_a_driver_has_lost_them(
     told = devices.run(node(tmp_path, expected=8))
 
     assert told.outcome is Outcome.FAILED
-    assert told.message.startswith("0 of 8 GPUs: no NVIDIA driver on this node: ")
+    assert "0 of 8" in told.message
+    assert str(tmp_path / "proc/driver/nvidia") in told.message
 
 
 # --- nvml-health ------------------------------------------------------------------------------------------
@@ -139,22 +156,22 @@ def test_healthy_gpus_pass(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = nvml_health.run(node(root))
 
     assert result.outcome is Outcome.PASSED
-    assert result.message.startswith("GPUs that answer: 2;")
+    assert "2" in result.message
 
 
 @pytest.mark.parametrize(
     ("trouble", "says"),
     [
-        ({"rows": (0, 1, 1, 0)}, "a row waits to be remapped: the GPU needs a reset"),
-        ({"rows": (0, 512, 0, 1)}, "a row could not be remapped: the GPU must be replaced"),
-        ({"rows": None, "pages_pending": 1}, "a memory page waits to be retired: the GPU needs a reset"),
-        ({"action": 1}, "the driver asks for a reset"),
-        ({"action": 2}, "the driver asks for a reboot of the node"),
-        ({"action": 9}, "the driver asks for recovery action 9"),
-        ({"uncorrected": 3}, "3 uncorrectable ECC errors"),
-        ({"clocks": [0x08]}, "hardware slowdown"),
-        ({"clocks": [0x41]}, "thermal slowdown by hardware"),
-        ({"clocks": [0x80]}, "power brake"),
+        ({"rows": (0, 1, 1, 0)}, "reset"),
+        ({"rows": (0, 512, 0, 1)}, "replaced"),
+        ({"rows": None, "pages_pending": 1}, "reset"),
+        ({"action": 1}, nvml_health._ACTIONS[1]),
+        ({"action": 2}, nvml_health._ACTIONS[2]),
+        ({"action": 9}, "9"),
+        ({"uncorrected": 3}, "3"),
+        ({"clocks": [0x08]}, nvml_health._CLOCK_REASONS[0x08]),
+        ({"clocks": [0x41]}, nvml_health._CLOCK_REASONS[0x40]),
+        ({"clocks": [0x80]}, nvml_health._CLOCK_REASONS[0x80]),
         ({"lost": "GPU is lost"}, "GPU is lost"),
     ],
 )
@@ -170,7 +187,10 @@ def test_a_gpu_that_says_that_it_needs_something_fails(
     result = nvml_health.run(node(root))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == f"{'GPU 1' if second.lost else 'GPU-39'}: {says}"
+    name, _, trouble_told = result.message.partition(": ")
+    assert name == ("GPU 1" if second.lost else "GPU-39")
+    assert says in trouble_told
+    assert ";" not in trouble_told, "it is the only trouble"
 
 
 def test_a_clock_that_is_held_down_for_a_moment_only_is_no_fault(
@@ -197,21 +217,21 @@ def test_a_driver_that_does_not_answer_fails(root: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("has_driver", "says"), [(True, "its pod needs NVIDIA's runtime class"), (False, "no NVIDIA driver")]
+    ("has_driver", "lacks"), [(True, "libnvidia-ml.so.1"), (False, "proc/driver/nvidia")]
 )
 def test_a_pod_without_nvml_cannot_ask_and_says_what_it_lacks(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_driver: bool, says: str
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_driver: bool, lacks: str
 ) -> None:
     put_nvml(monkeypatch, error=NVMLError_LibraryNotFound("NVML Shared Library Not Found"))
 
-    with pytest.raises(CannotRunError, match=says):
+    with pytest.raises(CannotRunError, match=lacks):
         nvml_health.run(node(root if has_driver else tmp_path / "other"))
 
 
 def test_an_image_without_the_package_cannot_ask(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    with pytest.raises(CannotRunError, match=r"pip install 'rekindle\[agent\]' brings it"):
+    with pytest.raises(CannotRunError, match=re.escape(extras.install("agent"))):
         nvml_health.run(node(root))
 
 
@@ -235,7 +255,7 @@ def test_a_quiet_kernel_log_passes(root: Path) -> None:
 
     result = kernel_log.run(node(root))
 
-    assert (result.outcome, result.message) == (Outcome.PASSED, "no fatal fault since the boot")
+    assert result.outcome is Outcome.PASSED
 
 
 def test_a_fatal_xid_of_this_boot_fails_and_names_the_gpu(root: Path) -> None:
@@ -244,7 +264,7 @@ def test_a_fatal_xid_of_this_boot_fails_and_names_the_gpu(root: Path) -> None:
     result = kernel_log.run(node(root))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == f"since the boot: xid-79 on GPU-38: {LOST}"
+    assert all(name in result.message for name in ("xid-79", "GPU-38", LOST))
 
 
 MINE = "gpu-7-device-lost-1a"
@@ -258,9 +278,10 @@ def test_what_came_before_the_reset_does_not_count_and_what_came_after_it_does(r
     says(root, LOST.replace("38:00", "39:00"))
     failed = kernel_log.run(repaired)
 
-    assert (passed.outcome, passed.message) == (Outcome.PASSED, "no fatal fault since the reset")
+    assert passed.outcome is Outcome.PASSED
     assert failed.outcome is Outcome.FAILED
-    assert failed.message.startswith("since the reset: xid-79 on GPU-39: ")
+    assert "xid-79" in failed.message
+    assert gpus_named(failed) == ["GPU-39"]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +307,7 @@ def test_a_reset_for_another_incident_or_of_other_devices_clears_nothing(
     result = kernel_log.run(node(root, repaired=repaired, incident=MINE))
 
     assert result.outcome is Outcome.FAILED
-    assert result.message == f"since the boot: xid-79 on GPU-38: {LOST}; not the reset of this repair: {line}"
+    assert all(name in result.message for name in ("xid-79", "GPU-38", LOST, line))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +392,7 @@ def test_what_the_kernel_itself_prints_is_no_reset(root: Path) -> None:
 def test_a_log_that_has_lost_its_beginning_says_so(root: Path) -> None:
     (root / "dev/kmsg").write_text("4,700,1,-;usb 1-1: new device\n")
 
-    assert kernel_log.run(node(root)).message.endswith("the first 700 records are no longer there")
+    assert "700" in kernel_log.run(node(root)).message
 
 
 def test_a_device_is_read_record_by_record_until_there_is_none(root: Path) -> None:
@@ -386,7 +407,7 @@ def test_a_device_is_read_record_by_record_until_there_is_none(root: Path) -> No
     finally:
         os.close(ours)
         os.close(theirs)
-    assert result.message == f"since the boot: xid-79 on GPU-38: {LOST}"
+    assert all(name in result.message for name in ("xid-79", "GPU-38", LOST))
 
 
 def test_rubbish_hides_nothing(root: Path) -> None:
@@ -400,5 +421,5 @@ def test_rubbish_hides_nothing(root: Path) -> None:
 def test_a_kernel_log_that_cannot_be_read_proves_nothing(root: Path) -> None:
     (root / "dev/kmsg").unlink()
 
-    with pytest.raises(CannotRunError, match=r"dev/kmsg: No such file or directory"):
+    with pytest.raises(CannotRunError, match=f"dev/kmsg: {os.strerror(errno.ENOENT)}"):
         kernel_log.run(node(root))

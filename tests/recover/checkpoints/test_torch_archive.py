@@ -40,7 +40,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(legacy: b
             archive.writestr("archive/data.pkl", malicious)
     read = archive_bytes if legacy else outline
 
-    with pytest.raises(DamagedError, match=r"it asks for posix.system, which no checkpoint needs; not done"):
+    with pytest.raises(DamagedError, match=r"\bposix\.system\b"):
         read(Folder(tmp_path, lambda: None), "file")
     assert not proof.exists()
 

@@ -19,6 +19,7 @@ from recover.checkpoints.inert_pickle import Inert, load_inert
 from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_dcp import INDEX_BYTES_MAX, TorchDcp, pieces_in
 from recover.recovery.scan_spec import MEMORY_LIMIT
+from tests.facts import names
 
 FIXTURE = Path(__file__).parent / "fixtures" / "torch-dcp-2.15.0" / "step-40"
 INDEX = (FIXTURE / ".metadata").read_bytes()
@@ -40,7 +41,7 @@ def test_what_torch_wrote_is_complete(checkpoint: Path) -> None:
 def test_a_data_file_one_byte_short_is_incomplete(checkpoint: Path) -> None:
     os.truncate(checkpoint / "__1_0.distcp", 4414)
 
-    assert read(checkpoint).reason == "'__1_0.distcp' has 4414 bytes, .metadata needs 4415"
+    assert names(read(checkpoint).reason, "'__1_0.distcp'", 4414, ".metadata", 4415)
 
 
 def test_a_data_file_that_is_longer_than_needed_is_complete(checkpoint: Path) -> None:
@@ -52,35 +53,40 @@ def test_a_data_file_that_is_longer_than_needed_is_complete(checkpoint: Path) ->
 def test_a_missing_data_file_is_incomplete(checkpoint: Path) -> None:
     (checkpoint / "__0_0.distcp").unlink()
 
-    with pytest.raises(DamagedError, match=r"'__0_0.distcp' is missing"):
+    with pytest.raises(DamagedError, match=r"'__0_0\.distcp'"):
         read(checkpoint)
 
 
 def test_without_its_index_it_was_never_finished(checkpoint: Path) -> None:
     (checkpoint / ".metadata").rename(checkpoint / ".metadata.tmp")
 
-    with pytest.raises(DamagedError, match=r"no .metadata: never finished \(2 data files\)"):
+    with pytest.raises(DamagedError, match=r"\.metadata\b.*\b2\b"):
         read(checkpoint)
 
 
 def test_an_index_per_rank_says_that_it_cannot_be_judged(checkpoint: Path) -> None:
     (checkpoint / ".metadata").rename(checkpoint / "__0.metadata")
 
-    with pytest.raises(DamagedError, match="saved without collectives"):
+    with pytest.raises(DamagedError) as raised:
         read(checkpoint)
+    (checkpoint / "__0.metadata").unlink()
+    with pytest.raises(DamagedError) as never_finished:
+        read(checkpoint)
+
+    assert str(raised.value) != str(never_finished.value)
 
 
 def test_an_index_that_leads_out_of_the_directory_is_refused(checkpoint: Path) -> None:
     (checkpoint / ".metadata").write_bytes(INDEX.replace(b"__0_0.distcp", b"../../passwd"))
 
-    with pytest.raises(DamagedError, match="not a file of this directory"):
+    with pytest.raises(DamagedError, match=r"'\.\./\.\./passwd'"):
         read(checkpoint)
 
 
 def test_an_entry_without_length_is_refused(checkpoint: Path) -> None:
     (checkpoint / ".metadata").write_bytes(INDEX.replace(b"\x8c\x06length", b"\x8c\x06lengtx"))
 
-    with pytest.raises(DamagedError, match="without relative_path, offset and length"):
+    with pytest.raises(DamagedError, match=r"relative_path\b.*\boffset\b.*\blength"):
         read(checkpoint)
 
 
@@ -88,7 +94,7 @@ def test_an_entry_without_length_is_refused(checkpoint: Path) -> None:
 def test_another_pickle_is_not_an_index(index: bytes, checkpoint: Path) -> None:
     (checkpoint / ".metadata").write_bytes(index)
 
-    with pytest.raises(DamagedError, match="not the index of a distributed checkpoint"):
+    with pytest.raises(DamagedError, match=r"\.metadata\b.*\bstorage_data"):
         read(checkpoint)
 
 
@@ -152,7 +158,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(checkpoin
     malicious = pickle.dumps(Payload(f"touch {proof}"))
     (checkpoint / ".metadata").write_bytes(malicious)
 
-    with pytest.raises(DamagedError, match=r"it asks for posix.system, which no checkpoint needs; not done"):
+    with pytest.raises(DamagedError, match=r"\bposix\.system\b"):
         read(checkpoint)
     assert not proof.exists()
 
@@ -166,7 +172,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(checkpoin
 )
 def test_functions_of_the_standard_library_are_not_even_looked_up(name: str) -> None:
     module, function = name.split()
-    with pytest.raises(ValueError, match=f"it asks for {module}.{function}"):
+    with pytest.raises(ValueError, match=rf"\b{module}\.{function}\b"):
         load_inert(f"c{module}\n{function}\n.".encode())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path, PurePosixPath
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recover.checkpoints.folder import FORBIDDEN
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import ScanMessage, ScanResult, decode_message
-from recover.checkpoints.volume import MountedVolume
+from recover.checkpoints.volume import OUTSIDE, MountedVolume
 from recover.cli.checkpoints_command import run
+from tests.facts import names
 from tests.recover.checkpoints.test_hostile_folders import without_rights
 from tests.recover.checkpoints.test_scan import sharded
 
@@ -77,8 +80,10 @@ def test_a_link_that_leads_out_of_the_volume_is_not_followed_and_nothing_older_c
 
     assert result.chosen is None
     newest, older = result.checkpoints
-    assert "is not in the volume at '/ckpt'" in newest.reason
-    assert older.reason == "not examined: step 80 is newer, and nobody knows whether it is complete"
+    assert OUTSIDE in newest.reason
+    assert names(newest.reason, "'/ckpt'")
+    assert (older.format, older.complete) == ("", False)
+    assert names(older.reason, 80)
 
 
 def test_a_file_of_a_checkpoint_that_is_a_link_is_read_in_the_volume_only(here: Path) -> None:
@@ -91,7 +96,7 @@ def test_a_file_of_a_checkpoint_that_is_a_link_is_read_in_the_volume_only(here: 
     (outside / "commit.json").symlink_to(here.parent / "elsewhere" / "step-80" / "commit.json")
 
     result = scanned(here)
-    assert "is not in the volume" in result.checkpoints[0].reason
+    assert OUTSIDE in result.checkpoints[0].reason
     assert result.chosen is None
 
 
@@ -99,15 +104,16 @@ def test_a_path_that_leads_out_of_the_volume_is_told_with_the_training_s_own_pat
     (here / "latest").symlink_to(here.parent / "elsewhere")
 
     for path in ("/ckpt/latest", "/other", "/"):
-        with pytest.raises(ScanError, match=f"^{path}: it leads to '.*', which is not in the volume"):
+        with pytest.raises(ScanError, match=re.escape(OUTSIDE)) as raised:
             scanned(here, path)
+        assert str(raised.value).startswith(f"{path}: ")
 
 
 def test_links_in_circles_end(here: Path) -> None:
     (here / "a").symlink_to("/ckpt/b")
     (here / "b").symlink_to("/ckpt/a")
 
-    with pytest.raises(ScanError, match="Too many levels of symbolic links"):
+    with pytest.raises(ScanError, match=os.strerror(errno.ELOOP)):
         scanned(here, "/ckpt/a")
 
 
@@ -126,9 +132,10 @@ def test_the_scan_pod_s_command_tells_the_training_s_paths_and_repairs_in_the_vo
 
     assert found.chosen is not None
     assert found.chosen.path == "step-40"
-    assert found.repaired == ("'step-80' was moved to rekindle-set-aside-m",)
+    (line,) = found.repaired
+    assert names(line, "'step-80'", "rekindle-set-aside-m")
     assert (here / "runs" / "5" / "rekindle-set-aside-m" / "step-80").is_dir()
-    assert told(here, "/ckpt/none").error.startswith("/ckpt/none: No such file or directory")
+    assert names(told(here, "/ckpt/none").error, "/ckpt/none", os.strerror(errno.ENOENT))
 
 
 def test_nothing_is_repaired_where_a_link_leads_out_of_the_volume(here: Path) -> None:
@@ -138,7 +145,7 @@ def test_nothing_is_repaired_where_a_link_leads_out_of_the_volume(here: Path) ->
 
     found = told(here, "/ckpt/latest", "--repair", "set-aside", "--write")
 
-    assert "is not in the volume" in found.error
+    assert OUTSIDE in found.error
     assert sorted(path.name for path in elsewhere.iterdir()) == ["step-80", "step-90"]
 
 
@@ -149,7 +156,7 @@ def test_a_volume_needs_its_place_in_the_training_and_the_reverse(
     assert run(["scan", "/ckpt", "--mounted-at", "/ckpt"]) == 2
     assert run(["scan", "/ckpt", "--volume", str(here), "--mounted-at", "ckpt"]) == 2
     assert run(["scan", "/ckpt", "--volume", str(here / "none"), "--mounted-at", "/ckpt"]) == 2
-    assert "expected the folder of a volume" in capsys.readouterr().err
+    assert names(capsys.readouterr().err, here / "none", os.strerror(errno.ENOENT))
 
 
 def test_what_only_the_training_s_user_may_read_is_not_replaced_by_an_older_one() -> None:
@@ -163,16 +170,15 @@ def test_what_only_the_training_s_user_may_read_is_not_replaced_by_an_older_one(
 
         with without_rights():
             assert step_chosen(scan(root)) == 40
-            with pytest.raises(
-                ScanError, match=r"may not read step 60 \('commit.json' cannot be read"
-            ) as refused:
+            with pytest.raises(ScanError, match=re.escape(FORBIDDEN)) as refused:
                 scan(root, other_user=True)
             assert step_chosen(scan(root, other_user=True, exclude={60})) == 40
-        assert "The scan never runs as root: name the training's user by runAsUser" in str(refused.value)
+        assert names(str(refused.value), 60, "'commit.json'", "runAsUser")
 
         root.chmod(0o700)
-        with without_rights(), pytest.raises(ScanError, match=r"may not read it\. No older one is chosen"):
+        with without_rights(), pytest.raises(ScanError, match="runAsUser") as refused:
             scan(root, other_user=True)
+        assert names(str(refused.value), root)
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -1,6 +1,9 @@
 """`rekindle checkpoints scan` as people, scripts and the scan pod call it."""
 
+import errno
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from detectors.commands.exit_status import closing
+from recover.checkpoints.marker_template import MARKER_EXPECTED
 from recover.checkpoints.scan_result import (
     MESSAGE_BYTES_MAX,
     Checkpoint,
@@ -19,6 +24,9 @@ from recover.checkpoints.scan_result import (
     message_of,
 )
 from recover.cli.checkpoints_command import run
+from tests.facts import missing
+
+NO_FILE = os.strerror(errno.ENOENT)
 
 
 @pytest.fixture
@@ -44,9 +52,11 @@ def test_json_has_exactly_the_promised_fields(
     }  # fmt: skip
     half = {
         "step": 60, "path": "step-60", "format": "rekindle-sharded", "complete": False,
-        "reason": "no commit.json: never finished (1 shard files)", "bytes": 0,
+        "bytes": 0,
     }  # fmt: skip
-    assert json.loads(capsys.readouterr().out) == {"checkpoints": [half, chosen], "chosen": chosen}
+    found = json.loads(capsys.readouterr().out)
+    assert not missing(found["checkpoints"][0].pop("reason"), "commit.json", 1)
+    assert found == {"checkpoints": [half, chosen], "chosen": chosen}
 
 
 def test_the_marker_of_the_generic_format_is_given_beside_it(
@@ -58,17 +68,17 @@ def test_the_marker_of_the_generic_format_is_given_beside_it(
     assert json.loads(capsys.readouterr().out)["chosen"]["format"] == "generic"
     assert run(generic) == 2
     assert run(["scan", str(root), "--marker", "commit.json"]) == 2
-    assert "--format generic needs --marker, and no other format has one" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, "--format generic", "--marker")
     assert run([*generic, "--marker", "/etc/passwd"]) == 2
-    assert "expected a relative file, as DONE or step_{step}/DONE" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, "'/etc/passwd'", MARKER_EXPECTED)
 
 
 def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root)]) == 0
 
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "never finished" in printed
-    assert "A resume takes step 40" in printed
+    *table, sentence = capsys.readouterr().out.splitlines()
+    assert not missing("\n".join(table), "step-60", "commit.json", "step-40")
+    assert not missing(sentence, 40, str(root / "step-40"))
 
 
 def test_a_long_reason_and_a_long_path_are_told_whole_where_nobody_has_a_terminal(
@@ -84,7 +94,8 @@ def test_a_long_reason_and_a_long_path_are_told_whole_where_nobody_has_a_termina
 
     printed = capsys.readouterr().out
     assert f"'{name}'" in printed
-    assert f"No complete checkpoint in '{deep}'.\n" in printed
+    *_, sentence = printed.splitlines()
+    assert not missing(sentence, f"'{deep}'")
 
 
 def test_a_directory_without_names_of_checkpoints_is_told_which_ones_those_are(
@@ -94,21 +105,25 @@ def test_a_directory_without_names_of_checkpoints_is_told_which_ones_those_are(
 
     assert run(["scan", str(tmp_path)]) == 3
 
-    assert "Nothing in it has the name of one, such as step-40, " in capsys.readouterr().out
+    forms = ("step-40", "global_step40", "iter_0000040", "checkpoint-40", "ckpt_40", "step-40.pt")
+    assert not missing(capsys.readouterr().out, *forms)
 
 
 def test_a_repair_that_has_nothing_to_do_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["scan", str(root), "--repair", "tracker"]
+    def printed(*repair: str) -> list[str]:
+        assert run(["scan", str(root), *repair]) == 0
+        return capsys.readouterr().out.splitlines()
 
-    assert run(asked) == 0
-    assert run([*asked, "--write"]) == 0
+    *before, said = printed("--repair", "tracker")
 
-    assert capsys.readouterr().out.count("Nothing is to be repaired.") == 2
+    assert before == printed(), "one line more"
+    assert [*before, said] == printed("--repair", "tracker", "--write")
 
 
 def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root), "--exclude", "40"]) == 3
-    assert "No complete checkpoint" in capsys.readouterr().out
+    *_, sentence = capsys.readouterr().out.splitlines()
+    assert not missing(sentence, f"'{root}'")
 
 
 @pytest.mark.parametrize(
@@ -125,15 +140,12 @@ def test_the_exit_status_says_when_none_is_complete(root: Path, capsys: pytest.C
 )
 def test_wrong_usage_has_its_own_exit_status(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(args) == 2
-    assert "Usage: rekindle checkpoints" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, "Usage", "rekindle checkpoints")
 
 
 def test_help_tells_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", "--help"]) == 0
-    assert (
-        "Exit status: 0 a checkpoint was chosen; 2 an argument, setting or file cannot be used; 3 none is"
-        in " ".join(capsys.readouterr().out.split())
-    )
+    assert closing("checkpoints scan") in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_scan_pod_writes_its_message_and_prints_nothing(
@@ -156,15 +168,15 @@ def test_a_root_that_cannot_be_read_is_told_in_the_message_too(
     message_file = tmp_path / "termination-log"
     assert run(["scan", str(tmp_path / "gone"), "--message-file", str(message_file)]) == 2
 
-    assert "No such file or directory" in capsys.readouterr().err
-    assert "gone: No such file or directory" in decode_message(message_file.read_text()).error
+    assert not missing(capsys.readouterr().err, str(tmp_path / "gone"), NO_FILE)
+    assert not missing(decode_message(message_file.read_text()).error, str(tmp_path / "gone"), NO_FILE)
 
 
 def test_a_message_file_that_cannot_be_written_is_told(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["scan", str(root), "--message-file", str(root / "no" / "file")]) == 2
-    assert "the message file cannot be written" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, str(root / "no" / "file"), NO_FILE)
 
 
 def test_the_scan_pod_loads_nothing_heavy(root: Path) -> None:
@@ -200,5 +212,5 @@ def test_a_message_always_fits_and_reads_back(reasons: list[str], error: str) ->
 
 @pytest.mark.parametrize("text", ["", "OOMKilled", "[]", '{"chosen": 3}', '{"x":' + "[" * 4000])
 def test_a_message_of_another_kind_is_an_error_that_shows_it(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a scan result"):
+    with pytest.raises(ValueError, match=re.escape(repr(text[:80]))):
         decode_message(text)

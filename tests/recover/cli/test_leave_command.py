@@ -15,7 +15,7 @@ import pytest
 from chaos.apiserver.deletion import Deletion
 from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError, ReplyLost
-from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealthStatus, Source
+from detectors.wire.contract import Coverage, CoverageState, Fault, Finding, NodeHealthStatus, Source
 from detectors.wire.resource import Resource
 from recover.api import GangRef, RecoverySpec
 from recover.api.marks import QUARANTINE, REPAIR_OF, SCAN_OF
@@ -30,17 +30,20 @@ from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
 from recover.model import Mark, Node, Quarantine
 from recover.policy.settings import Settings
+from recover.stories.words import FAULTS
 from tests.builders import NOW
+from tests.facts import each_names, missing
 from tests.recover.served import served
 from tests.recover.stories.why_cases import finding
 
 SYSTEM = "rekindle-system"
 FAULTY = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
 POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "none"}]}
-STOPPED = (
-    "Job ml/llm was stopped for a restart and is not started yet; kubectl patch job -n ml llm --type merge "
-    """-p '{"spec":{"suspend":false}}' starts it without Rekindle"""
-)
+START = """kubectl patch job -n ml llm --type merge -p '{"spec":{"suspend":false}}'"""
+STOPPED = ("Job ml/llm", START)
+"""What is named of a job that stays stopped: the job, and the command that starts it."""
+TAINT = "rekindle.dev/unhealthy=device-lost:NoSchedule"
+LEASE = "rekindle-system/rekindle-controller"
 NOTE = Quarantine(incident="n1-device-lost-1", fault="device-lost", at=NOW, cordoned=True)
 
 
@@ -133,15 +136,15 @@ def test_all_that_is_ours_goes_and_a_second_time_nothing_is_written(
         "that is a person's"
     )
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
-    assert capsys.readouterr().out.splitlines() == [
-        "job repair-1-reset-1 deleted",
-        "pod job-llm-1-scan-1 deleted",
-        "configmap old-rekindle deleted",
-        "node n1: uncordoned, taint rekindle.dev/unhealthy=device-lost:NoSchedule removed, "
-        "rekindle.dev/quarantined-by removed",
-        "configmap rekindle-state deleted",
-        "nothing of Rekindle is left on any node",
-    ]
+    assert each_names(
+        capsys.readouterr().out.splitlines(),
+        ("job", "repair-1-reset-1"),
+        ("pod", "job-llm-1-scan-1"),
+        ("configmap", "old-rekindle"),
+        ("node", "n1", TAINT, QUARANTINE),
+        ("configmap", "rekindle-state"),
+        (),
+    )
     before = [node["metadata"]["resourceVersion"] for node in store.objects(NODES)]
     assert run(["--kubeconfig", kubeconfig]) == 0
     assert [node["metadata"]["resourceVersion"] for node in store.objects(NODES)] == before
@@ -159,10 +162,7 @@ def test_beside_a_controller_that_goes_on_nothing_is_written_and_its_lease_is_na
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert capsys.readouterr().err.startswith(
-        "rekindle leave: not done within 2 s: by-hand still holds the lease "
-        "rekindle-system/rekindle-controller"
-    )
+    assert not missing(capsys.readouterr().err, "2 s", "by-hand", LEASE)
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
 
 
@@ -177,10 +177,7 @@ def test_while_a_job_is_being_restarted_nothing_is_changed(
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert capsys.readouterr().err.splitlines() == [
-        f"rekindle leave: {STOPPED}",
-        "rekindle leave: nothing was changed, since no controller would be left to finish this",
-    ]
+    assert each_names(capsys.readouterr().err.splitlines(), STOPPED, ())
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body.get("spec")
 
@@ -198,11 +195,7 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert capsys.readouterr().err.splitlines() == [
-        f"rekindle leave: {STOPPED}",
-        "rekindle leave: the controllers ended before they could finish this: start them again (helm "
-        "upgrade), wait, and run this again",
-    ]
+    assert each_names(capsys.readouterr().err.splitlines(), STOPPED, ("helm upgrade",))
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
 
@@ -224,8 +217,7 @@ def test_a_node_that_cannot_be_written_is_named_and_what_is_remembered_stays(
     assert run(["--kubeconfig", kubeconfig]) == 1
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("rekindle leave: node n1 is not as it was: 4")
-    assert told[1:] == ["rekindle leave: it may be run again"]
+    assert each_names(told, ("n1", 422), ())
     assert store.read(CONFIGMAPS, "rekindle-state", SYSTEM)
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
 
@@ -258,8 +250,9 @@ def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds
     assert run(["--server", "http://127.0.0.1:1"]) == 3
 
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("rekindle leave: asks again: GET /api")
-    assert told[1:] == ["rekindle leave: the API server gave no usable answer for 0.5 s; nothing was changed"]
+    assert "GET /api" in told[0]
+    assert each_names(told[1:], ("0.5 s",))
+    assert missing(told[1], LEASE) == [LEASE]
 
 
 async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers() -> None:
@@ -270,8 +263,11 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
         async def run(self) -> NoReturn:
             raise LeaseLostError("no renewal was answered for 10 s")
 
-    with pytest.raises(CannotLeaveError, match="the lease was not kept: no renewal was answered"):
+    with pytest.raises(CannotLeaveError, match="10 s") as raised:
         await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
+
+    assert isinstance(raised.value.__cause__, LeaseLostError)
+    assert str(raised.value.__cause__) in str(raised.value)
 
 
 def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_out_is_named(
@@ -295,13 +291,12 @@ def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_o
     assert not n1["spec"].get("taints")
     assert not n1["metadata"].get("annotations")
     assert not store.read(NODES, "n3").body["spec"].get("unschedulable")
-    told = capsys.readouterr().out
-    assert (
-        "node n1: taint rekindle.dev/unhealthy=device-lost:NoSchedule removed, rekindle.dev/quarantined-by "
-        "removed, it stays cordoned, since xid-79 (a GPU was lost, 0000:3b:00.0) is open on it; once it is "
-        "mended: kubectl uncordon n1\n"
-    ) in told
-    assert "node n3: not changed, though xid-48 (a GPU was lost, 0000:3b:00.0) is open on it" in told
+    broken = FAULTS[Fault.DEVICE_LOST], "0000:3b:00.0"
+    assert each_names(
+        [line for line in capsys.readouterr().out.splitlines() if line.startswith("node ")],
+        ("n1", TAINT, QUARANTINE, "xid-79", *broken, "kubectl uncordon n1"),
+        ("n3", "xid-48", *broken, "kubectl cordon n3"),
+    )
 
 
 def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -361,9 +356,13 @@ def test_a_dry_run_prints_what_a_removal_does_and_writes_nothing(
     rehearsed = capsys.readouterr().out.splitlines()
     assert (store.version, controllers) == (before, {SYSTEM}), "something was written"
     assert run(["--kubeconfig", kubeconfig]) == 0
-    assert rehearsed[:-1] == [f"{line} (dry run)" for line in capsys.readouterr().out.splitlines()[:-1]]
-    assert rehearsed[0] == "deployment rekindle-controller deleted (dry run)"
-    assert rehearsed[-1] == "nothing was changed (dry run)"
+    done = capsys.readouterr().out.splitlines()
+    assert len(rehearsed) == len(done)
+    for dry, wet in zip(rehearsed, done[:-1], strict=False):
+        assert dry.startswith(wet)
+        assert dry != wet, "it is marked as not done"
+    assert rehearsed[-1] != done[-1]
+    assert not missing(rehearsed[0], "deployment", "rekindle-controller")
 
 
 def test_a_dry_run_names_who_holds_the_lease(
@@ -374,9 +373,8 @@ def test_a_dry_run_names_who_holds_the_lease(
 
     assert run(["--dry-run", "--kubeconfig", kubeconfig]) == 0
 
-    assert capsys.readouterr().out.startswith(
-        "waits until by-hand gives away the lease rekindle-system/rekindle-controller (dry run)\n"
-    )
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert not missing(first, "by-hand", LEASE)
 
 
 def test_a_dry_run_says_what_would_keep_it(
@@ -389,11 +387,9 @@ def test_a_dry_run_says_what_would_keep_it(
 
     printed = capsys.readouterr()
     assert store.version == before
-    assert printed.out.startswith("waits up to 60 s: Job ml/llm was stopped for a restart")
-    assert printed.err.splitlines() == [
-        f"rekindle leave: {STOPPED}",
-        "rekindle leave: without --dry-run this command would wait for up to 60 s, and then refuse",
-    ]
+    first, *_ = printed.out.splitlines()
+    assert not missing(first, "60 s", "Job ml/llm")
+    assert each_names(printed.err.splitlines(), STOPPED, ("--dry-run", "60 s"))
 
 
 def test_a_recovery_that_has_started_its_job_again_is_waited_for_and_then_named(
@@ -411,9 +407,10 @@ def test_a_recovery_that_has_started_its_job_again_is_waited_for_and_then_named(
     assert run(["--kubeconfig", kubeconfig]) == 0
 
     printed = capsys.readouterr()
-    words = "Job ml/llm is being recovered, in phase Resuming (NoCapacity: 2 of 4 ranks wait for a node)"
-    assert printed.out.startswith(f"waits: {words}\n")
-    assert f"rekindle leave: {words}; it goes on without Rekindle" in printed.err
+    words = ("Job ml/llm", "Resuming", "NoCapacity", status["message"])
+    first, *_ = printed.out.splitlines()
+    assert not missing(first, *words)
+    assert each_names(printed.err.splitlines(), (*words, "rekindle why -n ml job/llm"))
 
 
 @pytest.fixture
@@ -437,8 +434,7 @@ def test_where_rekindle_is_not_installed_it_says_so_at_once(
     assert run([*dry, "--kubeconfig", kubeconfig, "--set", f"namespace={namespace}"]) == 3
 
     told = capsys.readouterr().err
-    assert told.startswith("rekindle leave: Rekindle is not installed there: ")
-    assert namespace in told
+    assert each_names(told.splitlines(), ("rekindle leave", namespace))
     assert store.version == before
     assert time.monotonic() - begun < 10
 
@@ -452,9 +448,7 @@ def test_marks_without_their_namespace_are_named_with_what_to_do(
     assert run(["--kubeconfig", kubeconfig, "--set", "namespace=gone"]) == 1
 
     told = capsys.readouterr().err
-    assert "there is no namespace gone" in told
-    assert "these nodes still carry what Rekindle wrote: n1" in told
-    assert "kubectl create namespace gone" in told
+    assert each_names(told.splitlines(), ("gone", "n1"), ("kubectl create namespace gone",))
 
 
 def test_a_controller_in_another_namespace_is_named(
@@ -467,7 +461,7 @@ def test_a_controller_in_another_namespace_is_named(
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert "run this with --set namespace=gpu-ops" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, "--set namespace=gpu-ops")
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
 
 
@@ -490,13 +484,12 @@ def test_a_missing_right_is_told_before_anything_is_changed(
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert capsys.readouterr().err == (
-        "rekindle leave: nothing was changed: this account may not patch leases in namespace "
-        "rekindle-system, patch nodes\n"
-    )
+    (told,) = capsys.readouterr().err.splitlines()
+    assert not missing(told, "patch leases", SYSTEM, "patch nodes")
+    assert missing(told, "delete") == ["delete"], "that is allowed"
     assert store.version == before
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--kubeconfig", "/nowhere"]) == 2
-    assert "kubeconfig /nowhere: no such file" in capsys.readouterr().err
+    assert not missing(capsys.readouterr().err, "/nowhere")

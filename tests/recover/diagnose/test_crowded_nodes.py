@@ -28,6 +28,7 @@ from detectors.wire.contract import (
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.model import Pod
 from tests.builders import BOOT, NOW, Worlds, cluster, gang
+from tests.facts import names
 
 BORN = NOW - timedelta(hours=1)
 CROWD = 66
@@ -137,8 +138,8 @@ def test_a_rank_that_misses_in_a_list_without_room_may_train_so_its_gang_is_told
     decision = world.decide()
 
     assert decision.restarts == []
-    assert "Rekindle cannot tell whether the job hangs" in decision.incident.status.summary
-    assert "n1" in decision.incident.status.summary
+    assert decision.incident.spec.fault is Fault.HANG
+    assert names(decision.incident.status.summary, "n1")
 
 
 def test_ranks_that_stall_stop_no_gang_while_another_may_go_on_behind_a_crowd() -> None:
@@ -150,7 +151,8 @@ def test_ranks_that_stall_stop_no_gang_while_another_may_go_on_behind_a_crowd() 
     decision = full(world, "n1").decide()
 
     assert decision.restarts == []
-    assert "Rekindle cannot tell whether the job hangs" in decision.incident.status.summary
+    assert decision.incident.spec.fault is Fault.HANG
+    assert names(decision.incident.status.summary, "n1")
 
 
 def test_a_gang_whose_stall_is_known_only_later_is_restarted_then_and_its_incident_says_so() -> None:

@@ -34,7 +34,7 @@ def test_a_gang_without_a_first_step_is_noticed_and_left_alone_as_its_log_may_be
     decision = silent().decide()
 
     assert decision.incident.spec.fault is Fault.HANG
-    assert "either the job hangs, or its log shows no steps" in decision.incident.status.summary
+    assert "rekindle doctor" in decision.incident.status.summary
     assert decision.restarts == []
 
 

@@ -17,6 +17,7 @@ from recover.model.modes import Mode
 from recover.triage.plan import plan
 from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.repair.scene import broken
 
 
@@ -65,10 +66,10 @@ def test_after_a_persons_uncordon_what_goes_on_takes_the_node_out_again_for_an_i
     assert note.incident == incident.metadata.name
     assert incident.status.phase is IncidentPhase.OPEN
     assert released_at < incident.spec.detected_at <= world.now
-    assert f"went on after {released_at:%H:%M:%S}" in incident.status.summary
+    assert names(incident.status.summary, f"{released_at:%H:%M:%S}")
     assert [e.at for e in incident.status.evidence] == [incident.spec.detected_at]
     told = [e for e in found.actions if isinstance(e, Emit) and e.reason == EventReason.NODE_QUARANTINED]
-    assert "went on after" in told[0].message
+    assert names(told[0].message, f"{released_at:%H:%M:%S}")
     goes_on(world.later(600))
     recovering(world)
     assert newest(world).spec.detected_at == incident.spec.detected_at

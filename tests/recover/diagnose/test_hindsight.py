@@ -9,6 +9,7 @@ from detectors.wire.contract import Fault, Severity
 from recover.api import Blame, Incident, IncidentPhase, Outcome, Phase
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Template
+from recover.stories.incident_words import blame
 from recover.stories.job_state import Job
 from recover.stories.why_job import why_job
 from recover.triage.plan import plan
@@ -25,6 +26,7 @@ from tests.acting import (
     step,
 )
 from tests.builders import Worlds, cluster, gang
+from tests.facts import names
 
 HELD = {"rekindle.dev/hold": "true"}
 UNDOUBTED = {"code": "xid-74", "fault": Fault.NVLINK, "final": False, "ago_s": 3}
@@ -114,8 +116,9 @@ def test_what_was_blamed_first_and_what_is_known_by_now_is_said_by_incident_and_
     assert own.status.phase is IncidentPhase.CLOSED
     assert (own.status.blame, own.status.blamed_node) == (Blame.NODE, "n3")
     assert world.incidents[own.status.superseded_by].spec.node == "n3"
-    assert own.status.summary.startswith("xid-79 on n3, device GPU-n3: device-lost, as is known by now.")
-    assert own.status.summary.endswith(f"What was said at first: {first.summary}")
+    by_now, first_words, _ = own.status.summary.partition(first.summary)
+    assert first_words == first.summary
+    assert names(by_now, "xid-79", "n3", "GPU-n3", Fault.DEVICE_LOST)
     causes = only_recovery(world).status.causes
     assert [(cause.node, cause.fault) for cause in causes] == [
         ("n3", Fault.DEVICE_LOST),
@@ -126,10 +129,11 @@ def test_what_was_blamed_first_and_what_is_known_by_now_is_said_by_incident_and_
 
 def test_a_recovery_that_looks_before_triage_does_not_start_the_gang_on_the_broken_node() -> None:
     world = told_late(brought_to(crashed(), "starting"), 10)
+    assert not names(only_recovery(world).status.message, "n3")
 
     assert step(world) == ["recovery-resuming"]
     assert "n3" in only_recovery(world).status.avoid_nodes
-    assert "the start also avoids nodes that have broken since: n3" in only_recovery(world).status.message
+    assert names(only_recovery(world).status.message, "n3")
 
 
 def test_a_blocked_recovery_that_has_not_started_the_gang_yet_keeps_it_off_as_well() -> None:
@@ -209,6 +213,7 @@ def test_a_culprit_that_is_told_of_after_the_start_corrects_the_blame_and_stops_
 
 def test_why_tells_of_a_recovered_job_whom_its_crash_is_blamed_on_by_now() -> None:
     world = brought_to(crashed(blind=False), "Verifying")
+    first = own_incident(world)
     first_step(world, 81)
     looked(world)
     looked(told_late(world, 40))
@@ -216,9 +221,12 @@ def test_why_tells_of_a_recovered_job_whom_its_crash_is_blamed_on_by_now() -> No
     job = Job(ref=only_recovery(world).spec.gang)
     told = why_job(job, world.recoveries.values(), world.incidents.values(), world.now)
 
-    lines = {section.title: [line.text for line in section.lines] for section in told.sections}
-    assert lines["Who is to blame"][0] == "node n3, for device-lost"
-    assert any("What was said at first: PyTorchJob ml/llm" in line for line in lines["What was seen"])
+    lines = [line for section in told.sections for line in section.lines]
+    (culprit,) = (i for i in world.incidents.values() if i.spec.node == "n3")
+    whom = blame([culprit])
+    assert names(whom[0].text, "n3", Fault.DEVICE_LOST)
+    assert [line for line in lines if line in {*whom, *blame([first])}] == list(whom)
+    assert any(first.status.summary in line.text for line in lines)
 
 
 def test_a_gang_that_came_back_to_the_culprit_is_stopped_once_more_and_kept_off() -> None:
@@ -313,11 +321,8 @@ def test_a_node_taken_out_on_evidence_that_is_not_final_says_who_may_be_the_caus
     looked(told_late(world, 10))
 
     (weak,) = (i.status for i in world.incidents.values() if i.spec.node == "n1")
-    assert weak.summary == (
-        "xid-74 on n1, device GPU-n1: nvlink. "
-        "But xid-79 on n3, device GPU-n3: device-lost: that is final, and may be the cause. "
-        "n1 stays out all the same, for xid-74, until a repair or a person gives it back"
-    )
+    for facts in (("xid-74", "n1", "GPU-n1", Fault.NVLINK), ("xid-79", "n3", "GPU-n3", Fault.DEVICE_LOST)):
+        assert names(weak.summary, *facts)
     assert [(suspect.node, suspect.score) for suspect in weak.suspects] == [("n3", 1.0), ("n1", 0.5)]
     assert weak.blamed_node == "n1"
     assert world.nodes["n1"].quarantine is not None
@@ -343,4 +348,6 @@ def test_two_final_verdicts_do_not_doubt_each_other() -> None:
 
     looked(told_late(world, 10))
 
-    assert not any("may be the cause" in i.status.summary for i in world.incidents.values())
+    suspects = {i.spec.node: [(s.node, s.score) for s in i.status.suspects] for i in world.incidents.values()}
+    assert suspects == {"n1": [("n1", 1.0)], "n3": [("n3", 1.0)]}
+    assert not any(names(i.status.summary, "n1", "n3") for i in world.incidents.values())

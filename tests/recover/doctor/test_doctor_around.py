@@ -8,12 +8,14 @@ import msgspec
 import pytest
 import yaml
 
-from detectors.wire.contract import CoverageState
+from detectors.wire.contract import CoverageState, Source
 from recover.doctor.case import Part, Severity
 from recover.doctor.report import examined
 from recover.model import NamespaceView, Terminal
 from recover.model.modes import Mode, Modes, Standing, begun
 from recover.policy.settings import Budgets
+from recover.stories.words import SOURCES
+from tests.facts import names
 from tests.recover.doctor.doctor_cases import (
     LABEL,
     LEAVES,
@@ -127,10 +129,7 @@ def test_failed_pods_that_a_job_has_counted_use_up_its_retries() -> None:
     spent = msgspec.structs.replace(job, gang=msgspec.structs.replace(job.gang, failures=3))
 
     assert "retries-counted" in found(job)
-    assert (
-        found(spent)["no-retry"].what
-        == "the next failed pod ends the Job for good (3 failed pods are counted)"
-    )
+    assert names(found(spent)["no-retry"].what, 3)
 
 
 def test_pods_that_read_the_environment_beat_what_the_template_says() -> None:
@@ -157,19 +156,20 @@ def test_a_source_that_an_agent_cannot_read_is_told_with_its_reason() -> None:
 
     finding = found(in_cluster("pytorchjob", health={"node-3": blind}))["blind"]
 
-    assert finding.what == "GPU driver (NVML) is not read on 1 node of 1: node-3"
-    assert finding.where.value == "driver not loaded"
+    assert names(finding.what, SOURCES[Source.NVML], 1, "node-3")
+    (nvml,) = (row for row in blind.status.coverage if row.source is Source.NVML)
+    assert finding.where.value == nvml.why
 
 
 def test_a_source_that_250_agents_cannot_read_is_one_finding() -> None:
-    names = [f"n{number}" for number in range(250)]
-    pods = tuple(pod(number, node=name) for number, name in enumerate(names))
-    blind = {name: health(name=name, nvml=CoverageState.BLIND) for name in names}
+    on = [f"n{number}" for number in range(250)]
+    pods = tuple(pod(number, node=name) for number, name in enumerate(on))
+    blind = {name: health(name=name, nvml=CoverageState.BLIND) for name in on}
 
     findings = examined(in_cluster("pytorchjob", pods=pods, health=blind)).findings
 
     (finding,) = (one for one in findings if one.name == "blind")
-    assert finding.what == "GPU driver (NVML) is not read on 250 nodes of 250: n0, n1, n10, n100 and 246 more"
+    assert names(finding.what, SOURCES[Source.NVML], 250, "n0", "n1", "n10", "n100", 246)
     assert finding.fix == "kubectl describe nodehealth n0"
 
 
@@ -178,13 +178,13 @@ def test_nodes_without_an_agent_are_counted() -> None:
 
     finding = found(in_cluster("pytorchjob", pods=pods, health={}))["no-agent"]
 
-    assert finding.what == "no agent reports for 20 nodes of 20: n0, n1, n10, n11 and 16 more"
+    assert names(finding.what, 20, "n0", "n1", "n10", "n11", 16)
 
 
 def test_a_running_job_without_a_step_is_told_which_annotation_helps() -> None:
     finding = found(in_cluster("pytorchjob", health={"node-3": health()}))["no-steps"]
 
-    assert "its 4 pods, the first of which came 20 min ago" in finding.what
+    assert names(finding.what, 4, "20 min")
     assert finding.fix.startswith(
         "kubectl annotate pytorchjob -n team llm 'rekindle.dev/step-template=step {step}/' --overwrite"
     )

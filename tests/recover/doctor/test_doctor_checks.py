@@ -249,9 +249,11 @@ def test_every_check_has_a_name_of_its_own() -> None:
 
 
 def test_what_was_not_read_leaves_its_checks_unmade_and_says_why() -> None:
-    report = examined(in_cluster("pytorchjob", unread={Part.CLAIM: "you may not"}, access_modes=()))
+    why = "you may not"
 
-    assert {one.check: one.why for one in report.not_made} == {"checkpoint-claim": "you may not"}
+    report = examined(in_cluster("pytorchjob", unread={Part.CLAIM: why}, access_modes=()))
+
+    assert {one.check: one.why for one in report.not_made} == {"checkpoint-claim": why}
 
 
 def test_the_worst_comes_first() -> None:

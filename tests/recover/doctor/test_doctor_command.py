@@ -20,21 +20,27 @@ from chaos.apiserver.kinds import CLAIMS
 from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
-from recover.cli.doctor_command import run
-from recover.doctor.case import Case, Part
+from recover.cli.doctor_command import INSTALL, run
+from recover.doctor import manifest as manifests
+from recover.doctor import report
+from recover.doctor.case import Case, Finding, Part, Place, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.look import look
 from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
 from recover.kube.cluster import ListPage
 from recover.model.modes import Mode
+from recover.recipes.load import built_in
 from recover.snapshot.find import NotFound
+from recover.snapshot.manifests import documents
 from recover.snapshot.read import CannotTell
+from tests.facts import names
 from tests.recover.served import served
 from tests.recover.stories.why_cases import NOW
 
 CASES = Path(__file__).parent / "doctor_cases"
 JOB = (CASES / "job.yaml").read_text()
 NO_CONSENT = JOB.replace("enabled", "disabled")
+BUILT_IN = built_in()
 
 
 def write(folder: Path, text: str) -> str:
@@ -54,69 +60,70 @@ def test_a_manifest_that_is_all_right_ends_with_0_and_says_what_was_not_checked(
     assert run(["-f", write(tmp_path, JOB)]) == 0
 
     printed = capsys.readouterr()
-    assert printed.out.startswith(
-        "Job team/llm\nAt a fault nothing was found that would not work; "
-        f"{len(CHECKS) - len(unmade)} checks passed, {len(unmade)} not made.\n"
-    )
-    assert f"  - {', '.join(unmade)}: a file was read, and no cluster\n" in printed.out
+    subject, verdict, *_ = printed.out.splitlines()
+    assert subject == "Job team/llm"
+    assert names(verdict, len(CHECKS) - len(unmade), len(unmade))
+    assert ", ".join(unmade) in printed.out
     assert printed.err == ""
 
 
 def test_a_finding_is_told_with_its_place_what_follows_and_the_fix(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    finding = only_finding(NO_CONSENT)
+    where = Place("Job team/llm", "metadata.labels[rekindle.dev/auto-recovery]", "disabled")
+    assert (finding.severity, finding.where) == (Severity.FAILS, where)
+    assert yaml.safe_load(finding.fix) == {"metadata.labels": {"rekindle.dev/auto-recovery": "enabled"}}
+
     assert run(["-f", write(tmp_path, NO_CONSENT)]) == 1
 
-    assert (
-        "Will fail at a fault, or lose work\n"
-        "  - the job asks not to be restarted; it counts as disabled (not-opted-in)\n"
-        "      where: Job team/llm: metadata.labels[rekindle.dev/auto-recovery]: disabled\n"
-        "      then: an Incident says what happened, and the job is left alone\n"
-        "      fix: metadata.labels: {rekindle.dev/auto-recovery: enabled}\n"
-    ) in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    at = next(at for at, line in enumerate(lines) if names(line, finding.what, "not-opted-in"))
+    assert names(lines[at + 1], where.object, where.field, where.value)
+    assert names(lines[at + 2], finding.means)
+    assert names(lines[at + 3], finding.fix)
+
+
+def only_finding(manifest: str) -> Finding:
+    """What the command has to tell of it."""
+    (case,), _ = manifests.cases(documents(manifest, "job.yaml"), "job.yaml", BUILT_IN, NOW)
+    (finding,) = report.examined(case).findings
+    return finding
 
 
 WITHOUT_CONSENT = JOB.replace("{rekindle.dev/auto-recovery: enabled}", "{}")
 
 
 @pytest.mark.parametrize(
-    ("manifest", "exit_status", "said"),
-    [
-        (
-            WITHOUT_CONSENT,
-            0,
-            "Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault, "
-            "unless its namespace enables it. To enable it: metadata.annotations: "
-            '{rekindle.dev/auto-recovery: "enabled"}, or the same annotation on its namespace. '
-            "Apart from that, at a fault nothing was found",
-        ),
-        (
-            NO_CONSENT,
-            1,
-            "Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault. To "
-            "enable it: metadata.labels: {rekindle.dev/auto-recovery: enabled}. Apart from that, at a fault "
-            "nothing was found",
-        ),
-    ],
+    ("manifest", "exit_status", "by_namespace"),
+    [(WITHOUT_CONSENT, 0, True), (NO_CONSENT, 1, False)],
     ids=["nothing said", "disabled"],
 )
 def test_a_job_that_is_not_enabled_is_told_so_first_and_what_to_write_where(
-    manifest: str, exit_status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    manifest: str, exit_status: int, by_namespace: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    finding = only_finding(manifest)
+    assert finding.name == "not-opted-in"
+
     assert run(["-f", write(tmp_path, manifest)]) == exit_status
 
-    assert capsys.readouterr().out.startswith(f"Job team/llm\n{said}")
+    subject, verdict, *_ = capsys.readouterr().out.splitlines()
+    assert subject == "Job team/llm"
+    assert names(verdict, finding.fix)
+    assert names(verdict, "namespace") is by_namespace
 
 
 def test_a_consent_that_is_no_word_of_ours_is_told_with_the_words_that_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["-f", write(tmp_path, NO_CONSENT.replace("disabled", '"true"'))]) == 1
+    manifest = NO_CONSENT.replace("disabled", '"true"')
 
-    assert (
-        "  - expected enabled, observe or disabled; the job counts as observe (not-opted-in)\n"
-        "      where: Job team/llm: metadata.labels[rekindle.dev/auto-recovery]: true\n"
-    ) in capsys.readouterr().out
+    assert run(["-f", write(tmp_path, manifest)]) == 1
+
+    finding = only_finding(manifest)
+    assert finding.what in capsys.readouterr().out
+    assert (finding.name, finding.where.value) == ("not-opted-in", "true")
+    assert names(finding.what, "enabled", "observe", "disabled")
 
 
 def test_standard_input_is_a_file_too(
@@ -145,47 +152,53 @@ def test_each_job_of_a_file_is_told_and_one_that_fails_counts(
         "value": "disabled",
     }
     assert second["findings"] == []
-    assert {"check": "mode", "why": "a file was read, and no cluster"} in second["notMade"]
-    assert "document 1: Service llm is left out: no job that Rekindle restarts" in printed.err
+    unmade = {one["check"]: one["why"] for one in second["notMade"]}
+    assert unmade.keys() == {check.name for check in CHECKS if check.needs}
+    assert all(unmade.values())
+    assert names(printed.err, 1, "Service", "llm")
 
 
 def test_a_file_without_a_job_is_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["-f", write(tmp_path, "kind: Service\n")]) == 3
-    assert "no job in it that Rekindle restarts" in capsys.readouterr().err
+    assert names(capsys.readouterr().err, tmp_path / "job.yaml")
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "facts"),
     [
-        ("a: [", "job.yaml: line 1: "),
-        (
-            JOB.replace("parallelism: 4", "parallelism: four"),
-            "field spec.parallelism: value 'four': expected",
-        ),
+        ("a: [", ["job.yaml", 1]),
+        (JOB.replace("parallelism: 4", "parallelism: four"), ["spec.parallelism", "'four'"]),
         (
             JOB.replace("completions: 4", "completions: 4\n  backoffLimit: none"),
-            "document 1: field spec.backoffLimit: value 'none': expected `int`, got `str`",
+            [1, "spec.backoffLimit", "'none'", "int", "str"],
         ),
         (
             (CASES / "pytorchjob.yaml").read_text().replace("image: trainer", "env: [{name: A, value: 1}]"),
-            "document 1: spec.pytorchReplicaSpecs.Worker: "
-            "field template.spec.containers[0].env[0].value: value 1: expected `str`, got `int`",
+            [
+                "spec.pytorchReplicaSpecs.Worker",
+                "template.spec.containers[0].env[0].value",
+                1,
+                "str",
+                "int",
+            ],
         ),
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_2_and_names_the_field(
-    text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, facts: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["-f", write(tmp_path, text)]) == 2
 
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert words in printed.err
+    assert names(printed.err, *facts)
 
 
 def test_a_job_or_a_file_is_asked_for_and_not_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["llm", "-f", "job.yaml"]) == 2
-    assert capsys.readouterr().err == "rekindle: expected JOB or -f FILE, not both\n"
+    err = capsys.readouterr().err
+    assert names(err, "JOB", "-f", "FILE")
+    assert err.count("\n") == 1
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------
@@ -240,12 +253,11 @@ def test_a_job_of_the_cluster_is_looked_at_with_all_that_stands_around_it(
     assert run(["team/llm", "--kubeconfig", kubeconfig]) == 0
 
     printed = capsys.readouterr()
-    assert printed.out.startswith(
-        "Job team/llm\nAt a fault nothing will fail, 1 may fail or cost time; "
-        f"{len(CHECKS) - 1} checks passed.\n"
-    )
-    assert "no step was read so far in the logs of its 4 pods" in printed.out
-    assert "fix: kubectl annotate job -n team llm 'rekindle.dev/step-template=step {step}/'" in printed.out
+    subject, verdict, *rest = printed.out.splitlines()
+    assert subject == "Job team/llm"
+    assert names(verdict, 1, len(CHECKS) - 1)
+    assert any(names(line, "no-steps", 4) for line in rest)
+    assert "kubectl annotate job -n team llm 'rekindle.dev/step-template=step {step}/'" in printed.out
     assert printed.err == ""
 
 
@@ -266,11 +278,13 @@ def test_a_claim_that_is_not_there_is_a_finding_and_not_a_check_that_was_not_mad
 ) -> None:
     store.delete(CLAIMS, "ckpt", Deletion(), namespace="team")
 
-    assert run(["llm", "--kubeconfig", kubeconfig]) == 1
+    assert run(["llm", "-o", "json", "--kubeconfig", kubeconfig]) == 1
 
-    printed = capsys.readouterr()
-    assert "where: PersistentVolumeClaim team/ckpt: metadata.name\n" in printed.out
-    assert "Not checked" not in printed.out
+    (job,) = msgspec.json.decode(capsys.readouterr().out)["jobs"]
+    (finding,) = (one for one in job["findings"] if one["name"] == "claim-missing")
+    assert finding["where"]["object"] == "PersistentVolumeClaim team/ckpt"
+    assert finding["where"]["field"] == "metadata.name"
+    assert job["notMade"] == []
 
 
 def test_a_manifest_without_consent_says_that_its_namespace_may_consent(
@@ -281,12 +295,13 @@ def test_a_manifest_without_consent_says_that_its_namespace_may_consent(
 
     assert run(["-f", write(tmp_path, without)]) == 0
 
+    finding = only_finding(without)
+    assert (finding.name, finding.severity) == ("not-opted-in", Severity.RISKS)
+    assert names(finding.what, "namespace")
+    assert names(finding.means, "namespace")
     printed = capsys.readouterr().out
-    assert "the job does not ask to be restarted, and whether its namespace does is not known" in printed
-    assert (
-        "then: unless its namespace does: an Incident says what happened, and the job is left alone"
-        in printed
-    )
+    assert finding.what in printed
+    assert finding.means in printed
 
 
 def test_a_recipe_of_ones_own_is_known_ahead(
@@ -311,14 +326,13 @@ def test_a_recipe_of_ones_own_is_known_ahead(
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
-    [("lm", "did you mean team/llm?"), ("node-3", "node-3 is a node, and a job was expected")],
+    ("asked", "facts"), [("lm", ["team/llm"]), ("node-3", ["node-3", "rekindle why", "node/node-3"])]
 )
 def test_what_is_no_job_is_3(
-    asked: str, words: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+    asked: str, facts: list[str], kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([asked, "--kubeconfig", kubeconfig]) == 3
-    assert words in capsys.readouterr().err
+    assert names(capsys.readouterr().err, *facts)
 
 
 def test_a_job_of_several_namespaces_gets_the_commands_that_say_which(
@@ -328,13 +342,14 @@ def test_a_job_of_several_namespaces_gets_the_commands_that_say_which(
     store.create(JOBS, {**yaml.safe_load(JOB), "metadata": {"name": "llm"}}, "other")
 
     assert run(["llm", "--kubeconfig", kubeconfig]) == 3
-    assert "rekindle doctor -n other job/llm; rekindle doctor -n team job/llm" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert names(err, "rekindle doctor -n other job/llm", "rekindle doctor -n team job/llm")
 
 
 @pytest.mark.parametrize("asked", [["llm"], []], ids=["job", "installation"])
 def test_a_server_that_does_not_answer_is_3(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*asked, "--server", "http://127.0.0.1:9"]) == 3
-    assert capsys.readouterr().err.startswith("rekindle: the API server does not answer: ")
+    assert names(capsys.readouterr().err, "127.0.0.1:9")
 
 
 class KnowsNothing(BaseHTTPRequestHandler):
@@ -372,22 +387,18 @@ class ApiServer(ThreadingHTTPServer):
 
 
 @pytest.mark.parametrize(
-    ("asked", "api_server", "words"),
+    ("asked", "api_server", "facts"),
     [
-        (["llm"], KnowsNothing, "this cluster does not know "),
-        (
-            ["llm"],
-            NoApiServer,
-            "the server at that address is no Kubernetes API server: it does not serve Kubernetes' kinds",
-        ),
-        ([], KnowsNothing, "Rekindle is not installed in this cluster. To install it:"),
-        (["llm"], Forbids, "you may list nothing of what Rekindle writes: nodehealths left out: "),
+        (["llm"], KnowsNothing, ["rekindle doctor", "rekindle crds"]),
+        (["llm"], NoApiServer, ["Kubernetes"]),
+        ([], KnowsNothing, [INSTALL]),
+        (["llm"], Forbids, ["nodehealths", "rekindle-viewer"]),
     ],
 )
 def test_a_cluster_without_rekindle_or_without_the_right_to_see_it_is_3(
     asked: list[str],
     api_server: type[KnowsNothing],
-    words: str,
+    facts: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with ApiServer(("127.0.0.1", 0), api_server) as server:
@@ -397,7 +408,7 @@ def test_a_cluster_without_rekindle_or_without_the_right_to_see_it_is_3(
         finally:
             server.shutdown()
 
-    assert f"rekindle: {words}" in capsys.readouterr().err
+    assert names(capsys.readouterr().err, *facts)
 
 
 async def test_only_its_own_pods_that_have_not_ended_are_looked_at(store: MemoryCluster) -> None:
@@ -455,7 +466,7 @@ async def test_what_one_may_not_read_leaves_only_its_own_checks_unmade(
     case, _ = await looked(store, verb, plural, FORBIDDEN)
 
     assert set(case.unread) == {part}
-    assert "may not" in case.unread[part]
+    assert case.unread[part]
 
 
 async def test_who_may_not_list_namespaces_may_read_the_one_of_the_job(store: MemoryCluster) -> None:
@@ -466,11 +477,16 @@ async def test_who_may_not_list_namespaces_may_read_the_one_of_the_job(store: Me
 
 
 async def test_a_failing_api_server_and_a_missing_object_are_no_missing_right(store: MemoryCluster) -> None:
-    failing, _ = await looked(store, "get", "configmaps", ApiError(500, "InternalError", "etcd is away"))
+    failure = ApiError(500, "InternalError", "etcd is away")
+    failing, _ = await looked(store, "get", "configmaps", failure)
     missing, _ = await looked(store, "get", "configmaps", ApiError(404, "NotFound", "none"))
+    forbidden, _ = await looked(store, "get", "configmaps", FORBIDDEN)
 
-    assert failing.unread[Part.MODE].startswith("the API server failed to answer ConfigMap rekindle-system/")
-    assert missing.unread[Part.MODE].startswith("there is no ConfigMap rekindle-system/rekindle-state: ")
+    assert names(failing.unread[Part.MODE], "rekindle-system/rekindle-state", 500, failure.message)
+    assert names(missing.unread[Part.MODE], "rekindle-system/rekindle-state")
+    assert not names(missing.unread[Part.MODE], 404)
+    assert names(forbidden.unread[Part.MODE], FORBIDDEN.message)
+    assert not names(missing.unread[Part.MODE], FORBIDDEN.message)
 
 
 async def test_who_may_not_read_policies_does_not_know_of_them_and_who_may_does(store: MemoryCluster) -> None:
@@ -484,7 +500,8 @@ async def test_recipes_of_ones_own_that_cannot_be_read_are_left_out_and_said(sto
     case, notes = await looked(store, "list", "recipes", FORBIDDEN)
 
     assert "paddle-autogrow-crash" in case.recipes
-    assert notes == ["recipes of your own left out: you may not read recipes.rekindle.dev (you may not)"]
+    (note,) = notes
+    assert names(note, "recipes.rekindle.dev", FORBIDDEN.message)
 
 
 async def test_a_mode_that_is_no_mode_is_not_taken_for_one(store: MemoryCluster) -> None:

@@ -10,6 +10,7 @@ from recover.doctor.case import Severity
 from recover.doctor.issues_ahead import ahead
 from recover.recipes.gang_evidence import CUDA_RUNTIME, VGPU_BASELINE
 from recover.recipes.load import built_in, parse
+from tests.facts import names
 from tests.recover.doctor.doctor_cases import (
     PODS,
     annotated,
@@ -51,8 +52,9 @@ def test_a_runtime_newer_than_the_driver_is_told_with_the_nodes() -> None:
 
     assert CUDA_RUNTIME == "rekindle.dev/cuda-runtime"
     assert finding.severity is Severity.RISKS
-    assert finding.what.endswith(": on old, 1 of the 3 nodes that it may run on")
-    assert finding.where.value == "cuda.runtime is 12.6, cuda.driver is 12.4"
+    assert names(finding.what, "old", 1, 3)
+    assert not names(finding.what, "new")
+    assert names(finding.where.value, "cuda.runtime", "12.6", "cuda.driver", "12.4")
 
 
 @pytest.mark.parametrize(

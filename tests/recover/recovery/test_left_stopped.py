@@ -12,9 +12,10 @@ from recover.model import Mark, Refusal
 from recover.model.actions import ConfirmGone, Emit, Ensure, Patch
 from recover.model.modes import Mode
 from recover.triage.plan import plan
-from recover.workloads.patches import MARK
+from recover.workloads.patches import MARK, mark_of
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, gang
+from tests.facts import names
 from tests.recover.recovery.phase_cases import faulted, resumed
 
 
@@ -61,7 +62,9 @@ def test_it_is_not_taken_up_again_by_itself_and_its_incident_says_why() -> None:
 
     assert not world.recoveries
     said = [r for i in world.incidents.values() for r in i.status.actions if r.reason == Reason.HELD]
-    assert all("was deleted" in record.message for record in said)
+    mark = world.gangs["llm-uid"].mark
+    assert mark is not None
+    assert all(names(record.message, mark.recovery) for record in said)
 
 
 def test_the_next_fault_after_a_person_started_it_is_recovered_as_any_other() -> None:
@@ -181,3 +184,28 @@ def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_w
     ]
 
     assert isinstance(chain[0], ConfirmGone)
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        "../../../../../../api/v1/namespaces/ml/configmaps/others",
+        "../recoveries?watch=true",
+        "x#0",
+        "UPPER",
+        "",
+        "a" * 254,
+    ],
+)
+def test_a_mark_that_names_what_no_recovery_can_be_called_is_none(called: str) -> None:
+    """Whoever may change the job may write it. The controller would ask the API server for that address, with
+    its own rights, again and again."""
+    world = left()
+    mark = Mark(recovery=called, attempt=1, did="stopped")
+    forged = mark_of({MARK: msgspec.json.encode(mark).decode()})
+    world.change_gang(mark=forged)
+
+    found = plan(world.world(), world.settings, world.now).actions
+
+    assert forged is None
+    assert not [a for a in found if isinstance(a, ConfirmGone) and a.name == called]

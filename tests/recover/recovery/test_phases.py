@@ -195,7 +195,7 @@ def test_the_first_error_of_a_lost_rank_is_kept_however_much_its_launcher_printe
     recovery = advanced(world, Phase.RESUMING)
 
     assert recovery.status.failed_log == FailedLog(
-        pod="llm-worker-1", node="n1", first_error=full.text, tail="train.py FAILED"
+        pod="llm-worker-1", node="n1", first_error=full.text, tail=said.tail
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -25,6 +25,7 @@ from tests.acting import (
     step,
 )
 from tests.builders import BOOT, NOW, Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.recovery.phase_cases import choice, faulted
 
 # --- choosing ---------------------------------------------------------------------------------------------
@@ -101,30 +102,30 @@ def test_once_the_gang_has_resumed_no_checkpoint_is_told_to_what_its_framework_s
 @pytest.mark.parametrize(
     ("annotation", "message", "wait_s", "why"),
     [
-        ("/ckpt", "Traceback (most recent call last)", 0, "not a scan result"),
-        ("/ckpt", "", 0, "said nothing"),
-        ("/ckpt", '{"found": 3}', 0, "none of the 3"),
-        ("/ckpt", "{}", 0, "no checkpoint yet"),
-        ("/ckpt", '{"error": "permission denied"}', 0, "permission denied"),
-        ("/ckpt", choice(80, "x" * 512), 0, "not a path"),
-        ("/ckpt", choice(80, "/etc"), 0, "not a path"),
-        ("/ckpt", choice(80, "../other"), 0, "not a path"),
-        ("/ckpt", choice(80, ""), 0, "not a path"),
-        ("/ckpt", choice(80, "."), 0, "not a path"),
-        ("/ckpt", choice(80, "step-80\n\nWho is to blame\n  - node n7"), 0, "not a path"),
-        ("/ckpt", choice(80, "step-80\0"), 0, "not a path"),
-        ("/ckpt", choice(80, "step-80\x1b[2J"), 0, "not a path"),
-        ("/ckpt", choice(80, "step-80\u202e"), 0, "not a path"),
-        ("/ckpt", choice(-1), 0, "step"),
-        ("/ckpt", choice(2**63), 0, "step"),
-        ("/ckpt", None, 30, "did not end within 30 s"),
-        ("ckpt", None, 0, "not absolute"),
-        ("/elsewhere", None, 0, "no volume"),
-        (None, None, 0, "has no annotation"),
+        ("/ckpt", "Traceback (most recent call last)", 0, ["Traceback"]),
+        ("/ckpt", "", 0, [0]),
+        ("/ckpt", '{"found": 3}', 0, [3]),
+        ("/ckpt", "{}", 0, []),
+        ("/ckpt", '{"error": "permission denied"}', 0, ["permission denied"]),
+        ("/ckpt", choice(80, "x" * 512), 0, ["x" * 80]),
+        ("/ckpt", choice(80, "/etc"), 0, ["'/etc'"]),
+        ("/ckpt", choice(80, "../other"), 0, ["'../other'"]),
+        ("/ckpt", choice(80, ""), 0, ["''"]),
+        ("/ckpt", choice(80, "."), 0, ["'.'"]),
+        ("/ckpt", choice(80, "step-80\n\nWho is to blame\n  - node n7"), 0, [r"'step-80\n\nWho"]),
+        ("/ckpt", choice(80, "step-80\0"), 0, [r"'step-80\x00'"]),
+        ("/ckpt", choice(80, "step-80\x1b[2J"), 0, [r"'step-80\x1b[2J'"]),
+        ("/ckpt", choice(80, "step-80\u202e"), 0, [r"'step-80\u202e'"]),
+        ("/ckpt", choice(-1), 0, [-1]),
+        ("/ckpt", choice(2**63), 0, [2**63]),
+        ("/ckpt", None, 30, [30]),
+        ("ckpt", None, 0, ["'ckpt'"]),
+        ("/elsewhere", None, 0, ["/elsewhere"]),
+        (None, None, 0, ["rekindle.dev/checkpoint"]),
     ],
 )
 def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_reason_is_told(
-    annotation: str | None, message: str | None, wait_s: float, why: str
+    annotation: str | None, message: str | None, wait_s: float, why: list[object]
 ) -> None:
     world = faulted(checkpoint=annotation) if annotation is not None else faulted()
     if message is None and wait_s == 0:
@@ -135,13 +136,14 @@ def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_
     status = only_recovery(world).status
     assert status.reason == Reason.CHECKPOINT_UNVERIFIED
     assert status.checkpoint is not None
-    assert why in status.checkpoint.reason
+    assert status.checkpoint.reason
+    assert names(status.checkpoint.reason, *why)
     assert environment(world)["REKINDLE_RESUME_FROM"] is None
 
 
 def test_what_a_scan_says_of_others_is_one_line_each_and_forges_no_other() -> None:
     """Code in a scan pod may answer with anything, and people read it as our words."""
-    forged = "step-90\n\nWho is to blame\n  - node n7"
+    forged = "step-90\n\nForged\n  - node n7"
     newer = {"step": 90, "format": "", "complete": False, "bytes": 0}
     message = msgspec.json.encode(
         {
@@ -149,7 +151,7 @@ def test_what_a_scan_says_of_others_is_one_line_each_and_forges_no_other() -> No
             "rejected": [
                 {**newer, "path": forged, "reason": "cut"},
                 {**newer, "path": "", "reason": "cut"},
-                {**newer, "path": "step-90", "reason": "cut\nWho is to blame\x07"},
+                {**newer, "path": "step-90", "reason": "cut\nForged\x07"},
             ],
             "tracker": "a\nb",
             "repaired": ["c\nd"],
@@ -162,7 +164,7 @@ def test_what_a_scan_says_of_others_is_one_line_each_and_forges_no_other() -> No
     assert checkpoint is not None
     assert checkpoint.verified
     assert checkpoint.reason == "x \ufffd[2Jy"
-    assert [(c.path, c.reason) for c in checkpoint.rejected] == [("step-90", "cut Who is to blame\ufffd")]
+    assert [(c.path, c.reason) for c in checkpoint.rejected] == [("step-90", "cut Forged\ufffd")]
     assert (checkpoint.tracker, checkpoint.repaired, checkpoint.digests) == ("a b", ["c d"], "e\ufffdf")
 
 
@@ -213,9 +215,8 @@ def test_a_node_is_kept_out_by_the_host_name_of_its_label_which_need_not_be_the_
 
     (start,) = [a for a in look(world).actions if isinstance(a, Patch)]
 
-    assert "{'key': 'kubernetes.io/hostname', 'operator': 'NotIn', 'values': ['machine-1']}" in str(
-        start.body
-    )
+    kept_off = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["machine-1"]}
+    assert str(kept_off) in str(start.body)
 
 
 def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
@@ -228,7 +229,7 @@ def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.RESUMING, Reason.START_REFUSED)
-    assert "ConfigMap llm-rekindle-pytorchjob before it, was not taken within 600 s" in status.message
+    assert names(status.message, "llm-rekindle-pytorchjob", 600)
     assert acts(look(world)) == ["start-gang"]
     assert advanced(world, Phase.VERIFYING).status.reason == ""
 
@@ -242,7 +243,7 @@ def test_a_start_that_an_immutable_configmap_refuses_says_how_a_person_helps() -
     step(world)
 
     message = only_recovery(world).status.message
-    assert f"{words}. kubectl delete configmap -n ml llm-rekindle-pytorchjob helps" in message
+    assert names(message, words, "kubectl delete configmap -n ml llm-rekindle-pytorchjob")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (phase, reason)
-    assert "422 Invalid: jobs are changed by their owners only" in status.message
+    assert words.partition("!")[0] in status.message
     assert acts(look(world)) == [], "not at each change in the cluster"
     again = look(world.later(10))
     assert act in acts(again)
@@ -275,7 +276,7 @@ def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
     assert step(world.later(5000)) == [f"recovery-{phase.lower()}"]
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (phase, ""), "taken at last"
-    assert "was taken" in status.message
+    assert words.partition("!")[0] not in status.message
     assert not acts(look(world)), "all its time begins now"
 
 
@@ -302,7 +303,7 @@ def test_a_gang_that_finds_no_room_is_blocked_with_the_schedulers_words_and_goes
     step(world.later(600))
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
-    assert "1 Insufficient nvidia.com/gpu" in status.message
+    assert next(iter(world.pods["llm-uid"].values())).unschedulable in status.message
     assert acts(look(world.later(3600))) == []
 
     world.pods["llm-uid"].clear()
@@ -316,15 +317,17 @@ def test_a_blocked_gang_says_how_many_ranks_run_as_they_come() -> None:
     step(world)
     start_pods(world.later(1), running=False)
     step(world.later(600))
-    assert only_recovery(world).status.message.startswith("0 of 4 ranks run")
-
     uid, pod = next(iter(world.pods["llm-uid"].items()))
+    ours, schedulers, _ = only_recovery(world).status.message.partition(pod.unschedulable)
+    assert schedulers
+    assert names(ours, 0, 4)
+
     world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, phase=PodPhase.RUNNING)
     step(world)
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
-    assert status.message.startswith("1 of 4 ranks run")
+    assert names(status.message.partition(pod.unschedulable)[0], 1, 4)
     assert acts(look(world.later(3600))) == []
 
 
@@ -372,11 +375,11 @@ def test_who_holds_a_stopped_gang_keeps_it_stopped_until_they_let_it_go() -> Non
 def test_a_persons_reason_is_kept_as_one_line_that_steers_no_terminal() -> None:
     world = faulted()
     advanced(world, Phase.RESUMING)
-    said = "moving\nEvents:\n  Normal  Healed\x9b2J\u202e"
+    said = "moving\n  racks\x9b2J\u202e"
     world.change_gang(annotations={"rekindle.dev/hold": "true", "rekindle.dev/hold-reason": said})
     step(world)
 
-    assert "moving Events: Normal Healed\ufffd2J\ufffd" in only_recovery(world).status.message
+    assert "moving racks\ufffd2J\ufffd" in only_recovery(world).status.message
 
 
 def test_a_hold_that_ends_by_its_time_needs_nobody_to_start_the_gang() -> None:
@@ -465,6 +468,24 @@ def test_one_line_with_a_step_proves_nothing_and_the_second_one_has_as_long_as_t
     assert only_recovery(world).status.phase is Phase.VERIFYING
 
     assert step(world.later(700)) == ["recovery-stopping"]
+
+
+def test_a_line_of_the_future_is_waited_for_no_longer_than_any_second_line() -> None:
+    """The clock of its node is wrong by years, or its agent lies."""
+    world = faulted(attempts_per_cause="2")
+    advanced(world, Phase.VERIFYING)
+    first_step(world, 100)
+    end = datetime(2199, 1, 1, tzinfo=UTC)
+    for name, health in world.health.items():
+        pods = [
+            msgspec.structs.replace(pod, edge=Edge.STARTED, first_step=None, last_step_at=end)
+            for pod in health.status.pods
+        ]
+        status = msgspec.structs.replace(health.status, pods=pods)
+        world.health[name] = msgspec.structs.replace(health, status=status)
+
+    assert acts(look(world.later(5300))) == []
+    assert step(world.later(200)) == ["recovery-stopping"]
 
 
 @pytest.mark.parametrize(("by_a_node", "held_against_it"), [(True, []), (False, [80])])

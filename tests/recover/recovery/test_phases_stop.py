@@ -24,6 +24,7 @@ from tests.acting import (
     step,
 )
 from tests.builders import NOW, Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.recovery.phase_cases import CLAIM, faulted
 
 # --- stopping ---------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.PODS_STUCK)
-    assert "4 old pod(s) have not ended in time: llm-worker-0 on n0" in status.message
+    assert names(status.message, 4, "llm-worker-0", "n0")
     assert [act.reason for act in ended.actions if isinstance(act, Emit)] == ["RecoveryBlocked"]
     assert step(world) == []
 
@@ -253,7 +254,7 @@ def test_a_node_object_that_is_gone_proves_nothing_about_a_volume_that_one_node_
     assert step(world.later(1)) == ["recovery-blocked"]
     status = only_recovery(world).status
     assert status.reason == Reason.NEEDS_FENCING_PROOF
-    assert status.message.endswith("kubectl -n ml delete pod llm-worker-2 --force")
+    assert names(status.message, "kubectl -n ml delete pod llm-worker-2 --force")
     assert acts(look(world.later(86400))) == []
 
     world.pods["llm-uid"].clear()
@@ -354,7 +355,7 @@ def test_a_gang_that_trains_is_not_stopped_for_a_node_that_a_person_has_released
 
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.FAILED, Reason.CAUSE_GONE)
-    assert "n1 was released with xid-79 on it" in status.message
+    assert names(status.message, "n1", "xid-79")
     assert not world.gangs["llm-uid"].suspended
 
 

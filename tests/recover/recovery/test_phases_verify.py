@@ -11,6 +11,7 @@ from recover.model import Template
 from recover.model.actions import Create
 from tests.acting import advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.recovery.phase_cases import CLAIM, choice
 
 
@@ -54,13 +55,13 @@ def test_a_newer_checkpoint_proves_progress() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (choice(80), "the newest is of step 80"),
-        ("{}", "no checkpoint yet"),
-        ('{"error": "permission denied"}', "permission denied"),
+        (choice(80), [80]),
+        ("{}", []),
+        ('{"error": "permission denied"}', ["permission denied"]),
     ],
 )
 def test_without_a_newer_checkpoint_the_recovery_says_that_nothing_proves_progress(
-    message: str, why: str
+    message: str, why: list[object]
 ) -> None:
     world = silent()
     step(world)
@@ -71,7 +72,7 @@ def test_without_a_newer_checkpoint_the_recovery_says_that_nothing_proves_progre
     status = only_recovery(world).status
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
     assert progress(world).status == "False"
-    assert why in status.message
+    assert names(status.message, *why)
 
 
 def test_a_scan_that_never_ends_is_not_waited_for() -> None:
@@ -139,4 +140,4 @@ def test_a_gang_may_take_for_its_first_step_as_long_as_its_people_say(
         assert (status.phase, status.reason) == (Phase.SUCCEEDED, Reason.SUCCEEDED_UNVERIFIED)
     else:
         assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
-        assert f"no step within {stops_after_s} s of the start" in status.message
+        assert names(status.message, stops_after_s)

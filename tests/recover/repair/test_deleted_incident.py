@@ -71,7 +71,7 @@ def test_a_deleted_incident_is_made_anew_under_its_name_and_its_node_stays_out(
     assert scene.world.nodes["n1"].quarantine == note
     done = {r.action: r for r in incident.status.actions if r.outcome is Outcome.DONE}
     assert "quarantine-node" in done
-    assert "was missing" in done["remake-incident"].message
+    assert "n1" in done["remake-incident"].message
     before = dict(scene.world.incidents)
     scene.triage()
     scene.triage()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -30,23 +32,23 @@ def test_a_file_of_ones_own_takes_the_place_of_one_template(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "names"),
     [
-        ("spec: [", "not valid YAML: while parsing a flow node expected the node content"),
-        ("since: 2026-02-31", "not valid YAML: day is out of range for month"),
-        ("", "expected a pod template"),
-        ("containers: []", "expected a pod template"),
-        ("spec: {containers: []}", "expected a pod template"),
-        ("spec: {containers: [3]}", "expected a pod template"),
-        ("spec: {containers: [{name: x, env: {A: b}}]}", r"got `object` - at `$.spec.containers[0].env`"),
-        ("spec: {containers: [{name: x}], initContainers: [a]}", r"at `$.spec.initContainers[0]`"),
-        ("{metadata: {labels: [a]}, spec: {containers: [{name: x}]}}", r"at `$.metadata.labels`"),
-        ("spec: {nodeName: n7, containers: [{name: x}]}", "field spec.nodeName: value 'n7'"),
-        (None, "cannot be read"),
+        ("spec: [", ("YAML", "flow node")),
+        ("since: 2026-02-31", ("YAML", "day is")),
+        ("", ("`spec.containers`",)),
+        ("containers: []", ("`spec.containers`",)),
+        ("spec: {containers: []}", ("`spec.containers`",)),
+        ("spec: {containers: [3]}", ("`spec.containers`",)),
+        ("spec: {containers: [{name: x, env: {A: b}}]}", ("`object`", "`$.spec.containers[0].env`")),
+        ("spec: {containers: [{name: x}], initContainers: [a]}", ("`$.spec.initContainers[0]`",)),
+        ("{metadata: {labels: [a]}, spec: {containers: [{name: x}]}}", ("`$.metadata.labels`",)),
+        ("spec: {nodeName: n7, containers: [{name: x}]}", ("spec.nodeName", "'n7'")),
+        (None, (os.strerror(errno.ENOENT),)),
     ],
 )
 def test_a_template_that_cannot_be_used_names_setting_file_and_what_was_expected(
-    tmp_path: Path, text: str | None, said: str
+    tmp_path: Path, text: str | None, names: tuple[str, ...]
 ) -> None:
     file = tmp_path / "reset.yaml"
     if text is not None:
@@ -55,7 +57,7 @@ def test_a_template_that_cannot_be_used_names_setting_file_and_what_was_expected
     with pytest.raises(SettingsError) as raised:
         load_means(Repairs(templates=Templates(reset=str(file))))
 
-    assert said in str(raised.value)
+    assert all(name in str(raised.value) for name in names), raised.value
     assert f"repair.templates.reset: {file}" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -72,30 +74,29 @@ def test_an_object_for_reboots_is_read_from_the_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "names"),
     [
-        (Repairs(maintenance=Maintenance(plural="rebootnodes")), "expected both plural and manifest"),
-        (Repairs(maintenance=Maintenance(manifest=MANIFEST)), "expected both plural and manifest"),
-        (Repairs(maintenance=Maintenance(plural="x", manifest="[")), "not valid YAML"),
-        (
-            Repairs(maintenance=Maintenance(plural="x", manifest="at: 2026-02-31")),
-            "not valid YAML: day is out",
-        ),
-        (Repairs(maintenance=Maintenance(plural="x", manifest="kind: X")), "`apiVersion` and `kind`"),
+        (Repairs(maintenance=Maintenance(plural="rebootnodes")), ("plural", "manifest")),
+        (Repairs(maintenance=Maintenance(manifest=MANIFEST)), ("plural", "manifest")),
+        (Repairs(maintenance=Maintenance(plural="x", manifest="[")), ("YAML",)),
+        (Repairs(maintenance=Maintenance(plural="x", manifest="at: 2026-02-31")), ("YAML", "day is")),
+        (Repairs(maintenance=Maintenance(plural="x", manifest="kind: X")), ("`apiVersion`", "`kind`")),
         (
             Repairs(
                 maintenance=Maintenance(plural="x", manifest="{apiVersion: a/v1, kind: X, metadata: [a]}")
             ),
-            "field metadata: Expected `object`",
+            ("metadata", "`object`"),
         ),
         (
             Repairs(
                 maintenance=Maintenance(plural="x", manifest=MANIFEST), webhook=Webhook(url="http://bmc/")
             ),
-            "one of the two",
+            ("maintenance", "webhook"),
         ),
     ],
 )
-def test_an_object_that_cannot_be_used_ends_the_start(settings: Repairs, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_an_object_that_cannot_be_used_ends_the_start(settings: Repairs, names: tuple[str, ...]) -> None:
+    with pytest.raises(SettingsError) as raised:
         load_means(settings)
+
+    assert all(name in str(raised.value) for name in names), raised.value

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from detectors.wire.contract import Remedy
-from recover.api.repair_state import RepairPhase, StepOutcome
+from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
 from recover.model import Container, Pod, PodPhase, Waiting
+from recover.repair import for_people
 from tests.recover.repair.scene import GOOD, Scene, broken, hooked, rebooting, report
 
 
@@ -44,11 +45,11 @@ RUNS = Container("validate", running=True)
 @pytest.mark.parametrize(
     ("pod", "why"),
     [
-        (None, "had no pod; kubectl events -n rekindle-system --for job/{job}"),
-        ({"node": "", "unschedulable": "0/40: Too many pods"}, "found no place: 0/40: Too many pods"),
-        ({"containers": (PULL,)}, "waits: ImagePullBackOff: no such image"),
-        ({}, "has not started; kubectl events -n rekindle-system --for pod/{job}-x"),
-        ({"phase": PodPhase.RUNNING, "containers": (RUNS,)}, "still ran"),
+        (None, "kubectl events -n rekindle-system --for job/{job}"),
+        ({"node": "", "unschedulable": "0/40: Too many pods"}, "0/40: Too many pods"),
+        ({"containers": (PULL,)}, "ImagePullBackOff: no such image"),
+        ({}, "kubectl events -n rekindle-system --for pod/{job}-x"),
+        ({"phase": PodPhase.RUNNING, "containers": (RUNS,)}, ""),
     ],
     ids=["no pod", "no place", "no image", "no start", "runs"],
 )
@@ -62,25 +63,28 @@ def test_of_a_job_that_does_not_end_the_incident_says_why(pod: dict[str, object]
     message = told_in_time(scene, scene.world.settings.repair.validate_deadline_s)
 
     assert step.job not in scene.world.repair_jobs, "nobody can look at it any more"
-    assert message.startswith("after 30 min ")
+    assert "30 min" in message
+    assert step.job in message
     assert message.endswith(why.format(job=step.job))
+    assert ("kubectl" in message) is why.startswith("kubectl"), "only where nothing is known"
 
 
 def test_of_a_reboot_that_does_not_come_the_incident_says_what_became_of_its_job() -> None:
     deadline_s = rebooting().world.settings.repair.reboot_deadline_s
 
+    done = told_in_time(rebooting().job_ends(), deadline_s)
+    assert "20 min" in done
     failed = rebooting().job_ends(good=False, says="systemctl: Access denied")
-    assert told_in_time(failed, deadline_s).endswith(
-        "container reboot ended with 1: systemctl: Access denied"
-    )
-    assert "had no pod; kubectl events" in told_in_time(rebooting(), deadline_s)
-    assert (
-        told_in_time(rebooting().job_ends(), deadline_s) == "after 20 min the node is still in its old boot"
-    )
+    told = told_in_time(failed, deadline_s)
+    assert told.startswith(done)
+    assert told.endswith("1: systemctl: Access denied")
+    without_pod = told_in_time(rebooting(), deadline_s)
+    assert without_pod.startswith(done)
+    assert "kubectl events" in without_pod
 
     outside = hooked(broken(remedy=Remedy.REBOOT_NODE))
     outside.settle()
-    assert told_in_time(outside, deadline_s) == "after 20 min the node is still in its old boot"
+    assert told_in_time(outside, deadline_s) == done
 
 
 def test_where_no_boot_id_is_known_it_is_not_claimed_that_the_node_is_in_its_old_boot() -> None:
@@ -90,7 +94,8 @@ def test_where_no_boot_id_is_known_it_is_not_claimed_that_the_node_is_in_its_old
 
     message = told_in_time(scene.node_boots(), scene.world.settings.repair.reboot_deadline_s)
 
-    assert message == "after 20 min no boot id tells whether the node has booted again"
+    assert "20 min" in message
+    assert "boot id" in message
 
 
 def test_a_report_that_went_with_its_pod_is_not_blamed_on_the_agent() -> None:
@@ -99,8 +104,7 @@ def test_a_report_that_went_with_its_pod_is_not_blamed_on_the_agent() -> None:
 
     message = told_in_time(scene, scene.world.settings.repair.validate_deadline_s)
 
-    assert "its Job" in message
-    assert message.endswith("has ended, and what its pod had to tell is not known")
+    assert scene.repair.steps[-1].job in message
 
 
 @pytest.mark.parametrize("silent", ["the Job", "the agent"])
@@ -109,12 +113,14 @@ def test_a_validation_that_comes_to_no_end_does_not_send_a_person_to_the_hardwar
     scene.node_boots(agent=silent != "the agent").settle()
     if silent == "the agent":
         scene.job_ends(says=GOOD)
+    job = scene.repair.steps[-1].job
 
     message = told_in_time(scene, scene.world.settings.repair.validate_deadline_s)
 
     assert scene.repair.phase is RepairPhase.HANDED_OVER
-    assert ("its agent has not reported" in message) is (silent == "the agent")
-    assert f"{message}. See to that, and check the node by hand. n1 stays" in scene.repair.message
+    assert (job in message) is (silent == "the Job")
+    assert message in scene.repair.message
+    assert scene.repair.message.endswith(for_people.see_to_that(scene.world.nodes["n1"]))
 
 
 def test_a_job_whose_pod_its_own_end_has_removed_is_not_said_to_have_had_none() -> None:
@@ -125,10 +131,8 @@ def test_a_job_whose_pod_its_own_end_has_removed_is_not_said_to_have_had_none() 
 
     scene.settle()
 
-    assert (
-        scene.repair.steps[-1].message
-        == f"Job {job} failed, and no pod is left to tell why (BackoffLimitExceeded)"
-    )
+    assert all(name in scene.repair.steps[-1].message for name in (job, "BackoffLimitExceeded"))
+    assert "kubectl" not in scene.repair.steps[-1].message, "as of one that never had a pod"
 
 
 def test_the_checks_that_are_shown_are_those_of_the_last_validation() -> None:
@@ -158,5 +162,6 @@ def test_where_a_person_had_cordoned_the_node_before_the_command_that_releases_i
     scene.later(86_400).settle()
 
     assert scene.repair.phase is RepairPhase.HANDED_OVER
-    assert "End or move them, then reboot the node by hand. n1 stays out of service" in scene.repair.message
+    to_do = for_people.move_pods(StepKind.REBOOT, scene.world.nodes["n1"])
+    assert scene.repair.message.endswith(to_do)
     assert scene.repair.message.endswith("kubectl taint node n1 rekindle.dev/unhealthy-")

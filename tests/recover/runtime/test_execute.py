@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -372,7 +373,7 @@ def test_what_is_not_ours_is_removed_from_our_own_object_and_told() -> None:
 
     change, event = cluster.bodies
     assert change["data"] == {"LD_PRELOAD": None, "BASH_ENV": None, "A": "1", "B": None}
-    assert event["note"] == "BASH_ENV, LD_PRELOAD: somebody else had put these there"
+    assert event["note"].startswith("BASH_ENV, LD_PRELOAD: ")
 
 
 def test_of_many_foreign_keys_a_few_are_named() -> None:
@@ -383,7 +384,7 @@ def test_of_many_foreign_keys_a_few_are_named() -> None:
 
     change, event = cluster.bodies
     assert change["data"] == dict.fromkeys(there["data"])
-    assert event["note"].startswith("K000, K001, K002, K003, K004, K005, K006, K007 and 492 more: somebody")
+    assert re.findall(r"\d+", event["note"]) == [*(f"{number:03}" for number in range(8)), "492"]
 
 
 @pytest.mark.parametrize("there", [b'{"metadata": {"name": "env"}}', b'{"metadata": {}, "data": {"A": "0"}}'])

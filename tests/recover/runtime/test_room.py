@@ -65,7 +65,7 @@ def test_a_job_that_is_too_large_is_known_by_name_and_refused_for_its_size() -> 
 
     assert isinstance(verdict, Denied)
     assert verdict.reason is Reason.UNSUPPORTED
-    assert "Job ml/huge: it has 1161 KiB, and Rekindle reads objects of up to 512 KiB" in verdict.message
+    assert all(name in verdict.message for name in ("Job ml/huge", "1161 KiB", "512 KiB"))
     assert made.unreadable()["Job"] == 1
     assert len(msgspec.json.encode(gang)) < 2000
 
@@ -111,8 +111,7 @@ def test_the_jobs_of_one_namespace_leave_room_for_those_of_another() -> None:
 
     assert gangs["small-uid"].unsupported == ""
     assert 0 < len(refused) < 100
-    assert "the jobs of namespace ml take the 1 MiB" in refused[0].unsupported
-    assert "setting room.jobs_mib" in refused[0].unsupported
+    assert all(name in refused[0].unsupported for name in ("namespace ml", "1 MiB", "room.jobs_mib"))
     read = [gang for gang in gangs.values() if not gang.unsupported]
     assert sum(len(msgspec.json.encode(gang)) for gang in read) <= 1024 * 1024 + 2000
 
@@ -149,4 +148,4 @@ def test_whoever_writes_an_object_that_is_too_large_again_and_again_fills_no_log
     for version in range(1, 6):
         made.absorb(JOBS, job("huge", version=version, tolerations=30_000))
 
-    assert capsys.readouterr().out.count("object skipped") == 1
+    assert capsys.readouterr().out.count("ml/huge") == 1

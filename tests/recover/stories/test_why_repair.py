@@ -17,8 +17,11 @@ from recover.api.repair_state import (
     StepOutcome,
 )
 from recover.stories.overview import overview
+from recover.stories.repair_words import PHASE_WORDS
 from recover.stories.why_node import why_node
-from tests.recover.stories.why_cases import NOW, health, incident, node, told
+from recover.stories.words import Tone
+from tests.facts import missing
+from tests.recover.stories.why_cases import NOW, health, incident, next_steps, node, told, tones
 
 BEGAN = NOW - timedelta(minutes=2)
 
@@ -39,12 +42,13 @@ def test_a_repair_that_waits_tells_why_and_what_can_be_done() -> None:
         RepairPhase.WAITING, reason=Reason.PODS_OF_OTHERS, message="these pods must end: shop/web-0"
     )
 
-    text = told(why_node("node-3", node(quarantined=True), health(), [under(waits)], NOW))
+    story = why_node("node-3", node(quarantined=True), health(), [under(waits)], NOW)
 
-    assert "Waiting 2 min ago: waits before the next step (PodsOfOthers)" in text
-    assert "these pods must end: shop/web-0" in text
-    assert "`kubectl get pods -A -o wide --field-selector spec.nodeName=node-3` lists them." in text
-    assert "After repair.wait_for_others_s a person is called." in text
+    words, tone = PHASE_WORDS[RepairPhase.WAITING]
+    assert tones(story, "Waiting", "2 min", words, "PodsOfOthers") == [tone]
+    assert tones(story, waits.message) == [Tone.DETAIL]
+    assert "`kubectl get pods -A -o wide --field-selector spec.nodeName=node-3`" in next_steps(story)
+    assert not missing(next_steps(story), "repair.wait_for_others_s")
 
 
 def test_steps_and_checks_are_told_with_how_they_ended() -> None:
@@ -76,18 +80,19 @@ def test_steps_and_checks_are_told_with_how_they_ended() -> None:
         ],
     )
 
-    text = told(why_node("node-3", node(quarantined=True), health(), [under(over)], NOW))
+    story = why_node("node-3", node(quarantined=True), health(), [under(over)], NOW)
 
-    for said in (
-        "it was handed to a person (ValidationFailed)",
-        "reset 1 (repair-1-reset-1), begun 2 min ago: failed after 30 s: in use",
-        "reboot 1 (repair-1-reboot-1), begun 2 min ago: done after 30 s: boot b2",
-        "validation 1 (repair-1-validate-1), begun 2 min ago: under way",
-        "reboot 1 (repair-1-reboot-1), begun 2 min ago: not begun: exceeded quota",
-        "check devices failed: 7 of 8",
-        "check nccl-pair could not run",
+    words, tone = PHASE_WORDS[RepairPhase.HANDED_OVER]
+    for expected, facts in (
+        (tone, (words, "ValidationFailed")),
+        (Tone.BAD, ("repair-1-reset-1", "2 min", "30 s", "in use")),
+        (Tone.GOOD, ("repair-1-reboot-1", "2 min", "30 s", "b2")),
+        (Tone.WAITING, ("repair-1-validate-1", "2 min")),
+        (Tone.WAITING, ("repair-1-reboot-1", "2 min", "exceeded quota")),
+        (Tone.BAD, ("devices", "7 of 8")),
+        (Tone.WAITING, ("nccl-pair",)),
     ):
-        assert said in text, f"missing: {said}\n{text}"
+        assert tones(story, *facts) == [expected], f"{facts}\n{told(story)}"
 
 
 def test_status_has_a_row_for_each_repair_that_is_not_over() -> None:
@@ -95,7 +100,9 @@ def test_status_has_a_row_for_each_repair_that_is_not_over() -> None:
     returned = repair(RepairPhase.RETURNED, message="well again")
 
     shown = overview({"node-3": node(quarantined=True)}, {"node-3": health()}, [under(handed)], [], NOW)
-    rows = {table.title: table.rows for table in shown.tables}
-    assert rows["Repairs"] == (("node-3", "HandedOver", "2 min ago", "NeedsPerson", "Replace the device"),)
+    (row,) = (row for table in shown.tables for row in table.rows if "NeedsPerson" in row)
+    assert row[:2] == ("node-3", "HandedOver")
+    assert not missing(row[2], "2 min")
+    assert row[3:] == ("NeedsPerson", handed.message)
     calm = overview({"node-3": node()}, {"node-3": health()}, [under(returned)], [], NOW)
-    assert "Repairs" not in {table.title for table in calm.tables}
+    assert "Returned" not in [cell for table in calm.tables for row in table.rows for cell in row]

@@ -1,34 +1,46 @@
 """recover/stories/overview.py: what `rekindle status` shows of the cluster."""
 
+import re
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import CoverageState
+from detectors.wire.contract import CoverageState, Fault, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
+from recover.diagnose.coverage import silence_of
 from recover.model import AgentPod, Node, Taint
 from recover.stories.overview import Overview, overview
-from recover.stories.words import Tone
+from recover.stories.spare_words import FREE
+from recover.stories.words import FAULTS, SOURCES, Tone
+from tests.facts import missing
 from tests.recover.stories.why_cases import NOW, action, finding, health, incident, node, recovery, refused
 
 
-def rows(shown: Overview, title: str) -> list[tuple[str, ...]]:
-    return [row for table in shown.tables if table.title == title for row in table.rows]
+def rows(shown: Overview, column: str) -> list[tuple[str, ...]]:
+    """Of the table that has this column."""
+    return [row for table in shown.tables if column in table.columns for row in table.rows]
+
+
+def counts(shown: Overview) -> list[int]:
+    """The numbers of the verdict: accelerator nodes, quarantined, recoveries, Incidents; then spares."""
+    return [int(number) for number in re.findall(r"\d+", shown.verdict.text)]
 
 
 def test_what_one_may_not_list_is_unknown_and_not_none() -> None:
     shown = overview({}, {}, [], [], NOW, hidden={"nodes", "incidents"})
 
-    assert shown.verdict.text == "nodes unknown, 0 active recoveries, incidents unknown"
+    assert counts(shown) == [0], "of recoveries only"
+    assert not missing(shown.verdict.text, "nodes", "incidents")
     assert shown.verdict.tone is Tone.WAITING
 
 
 def test_a_quiet_cluster_is_one_good_line_and_no_table() -> None:
     shown = overview({"node-3": node()}, {"node-3": health()}, [], [], NOW)
 
-    assert shown.verdict.text == "1 accelerator node, 0 quarantined, 0 active recoveries, 0 open incidents"
+    assert counts(shown) == [1, 0, 0, 0]
     assert shown.verdict.tone is Tone.GOOD
     assert shown.tables == ()
 
@@ -42,22 +54,29 @@ def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
         NOW,
     )
 
-    assert shown.verdict.text == "2 accelerator nodes, 1 quarantined, 0 active recoveries, 1 open incident"
-    assert rows(shown, "Nodes") == [("node-3", "quarantined 3 min ago", "xid-79", "node-3-device-lost-1a2b")]
-    assert rows(shown, "Recoveries") == [
-        ("team/llm", "Succeeded", "3 min ago", "a GPU was lost on node-3", "from 41, 9 lost", "running again")
-    ]
-    (open_incident,) = rows(shown, "Open incidents")
+    assert counts(shown) == [2, 1, 0, 1]
+    ((name, state, findings, why),) = rows(shown, "FINDINGS")
+    assert (name, findings, why) == ("node-3", "xid-79", "node-3-device-lost-1a2b")
+    assert not missing(state, "3 min")
+    ((job, phase, since, after, steps, now),) = rows(shown, "STEPS")
+    assert (job, phase, now) == ("team/llm", "Succeeded", "running again")
+    assert not missing(since, "3 min")
+    assert not missing(after, FAULTS[Fault.DEVICE_LOST], "node-3")
+    assert not missing(steps, 41, 9)
+    (open_incident,) = rows(shown, "BLAME")
     assert open_incident[:3] == ("node-3-device-lost-1a2b", "device-lost", "node-3")
     assert [c.run for c in shown.commands][:2] == ["rekindle why team/llm", "rekindle why node/node-3"]
 
 
 def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
-    def shown(**hidden: set[str]) -> str:
-        return rows(overview({"node-3": node(quarantined=True)}, {}, [], [], NOW, **hidden), "Nodes")[0][3]
+    def shown(hidden: Collection[str] = ()) -> str:
+        out = {"node-3": node(quarantined=True)}
+        ((_, _, _, incident),) = rows(overview(out, {}, [], [], NOW, hidden=hidden), "FINDINGS")
+        return incident
 
-    assert shown() == "node-3-device-lost-1a2b (missing: the controller creates it again)"
     assert shown(hidden={"incidents"}) == "node-3-device-lost-1a2b"
+    assert shown() != "node-3-device-lost-1a2b"
+    assert not missing(shown(), "node-3-device-lost-1a2b")
 
 
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
@@ -65,9 +84,10 @@ def test_what_was_not_done_is_shown_with_its_meaning() -> None:
 
     shown = overview({}, {}, [incident(*acts)], [], NOW)
 
-    assert rows(shown, "Not done, and why") == [
-        ("restart-gang", "Job team/llm", "NotOptedIn", "3 min ago", EXPLANATIONS[Reason.NOT_OPTED_IN].meaning)
-    ]
+    ((act, target, reason, since, meaning),) = rows(shown, "ACT")
+    assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
+    assert not missing(since, "3 min")
+    assert meaning == EXPLANATIONS[Reason.NOT_OPTED_IN].meaning
 
 
 def test_a_closed_incident_is_not_shown() -> None:
@@ -82,7 +102,7 @@ def test_active_recoveries_come_first_and_old_ones_not_at_all() -> None:
         {}, {}, [], [recovery(number=1, phases=long_ago), recovery(), recovery(Phase.STOPPING, number=2)], NOW
     )
 
-    assert [row[1] for row in rows(shown, "Recoveries")] == ["Stopping", "Succeeded"]
+    assert [row[1] for row in rows(shown, "STEPS")] == ["Stopping", "Succeeded"]
 
 
 def test_nodes_that_are_blind_in_the_same_way_share_one_row() -> None:
@@ -91,10 +111,10 @@ def test_nodes_that_are_blind_in_the_same_way_share_one_row() -> None:
 
     shown = overview({n: node(n) for n in names}, blind, [], [], NOW)
 
-    assert rows(shown, "Blind") == [
-        ("GPU driver (NVML)", "2: node-1, node-2", "driver not loaded"),
-        ("everything", "1: node-3", "no agent reports for it"),
-    ]
+    why = blind["node-1"].status.coverage[-1].why
+    of_nvml, of_all = rows(shown, "SOURCE")
+    assert of_nvml == (SOURCES[Source.NVML], "2: node-1, node-2", why)
+    assert of_all[1] == "1: node-3"
 
 
 def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
@@ -118,14 +138,15 @@ def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
     told = {one.name: health(name=one.name) for one in nodes}
     shown = overview({one.name: one for one in nodes}, told, [], [], NOW)
 
-    assert rows(shown, "Spares") == [
-        ("s1", "h200", "free"),
-        ("s2", "h200", "lent 5 min ago for node-3 (node-3-device-lost-1a2b)"),
-        ("s3", "b200", "not kept free yet"),
-        ("s4", "h200", "of no use now: NotReady"),
-    ]
-    assert shown.verdict.text.endswith(", 1 of 4 spares free")
-    assert "spare" not in overview({"n": node("n")}, {}, [], [], NOW).verdict.text
+    spares = rows(shown, "POOL")
+    assert [row[:2] for row in spares] == [("s1", "h200"), ("s2", "h200"), ("s3", "b200"), ("s4", "h200")]
+    free, on_loan, not_yet, broken = (state for _, _, state in spares)
+    assert free == FREE
+    assert not missing(on_loan, "5 min", "node-3", "node-3-device-lost-1a2b")
+    assert not_yet not in (FREE, "")
+    assert not missing(broken, "NotReady")
+    assert counts(shown)[-2:] == [1, 4]
+    assert counts(overview({"n": node("n")}, {}, [], [], NOW)) == [1, 0, 0, 0], "no word of spares"
 
 
 def test_a_node_without_accelerators_needs_no_agent() -> None:
@@ -144,8 +165,9 @@ def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -
 
     shown = overview(nodes, reports, [], [], NOW, agents=agents)
 
-    assert set(rows(shown, "Blind")) == {
-        ("everything", "1: node-4", "its agent's pod is not ready"),
-        ("everything", "1: node-5", "its agent's pod is missing"),
+    silent = {name: silence_of(name, reports[name], agents, NOW) for name in ("node-4", "node-5")}
+    assert {(who, why) for _, who, why in rows(shown, "SOURCE")} == {
+        (f"1: {name}", one.kind) for name, one in silent.items() if one is not None
     }
-    assert rows(overview(nodes, reports, [], [], NOW), "Blind") == [], "nobody can tell"
+    assert len(rows(shown, "SOURCE")) == len(silent)
+    assert rows(overview(nodes, reports, [], [], NOW), "SOURCE") == [], "nobody can tell"

@@ -45,7 +45,9 @@ from recover.k8s.kinds import JOBS
 from recover.model import Gang, Node, Quarantine
 from recover.policy.consent import OptIn
 from recover.stories.job_state import Job
-from recover.stories.words import Story
+from recover.stories.why_node import why_node
+from recover.stories.words import Line, Story, Tone
+from tests.facts import missing
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 FAULT_AT = NOW - timedelta(minutes=3)
@@ -198,7 +200,26 @@ def health(
 
 def told(story: Story) -> str:
     """The whole story as one text."""
-    lines = [story.subject, story.verdict.text]
+    texts = [story.subject, story.verdict.text]
     for section in story.sections:
-        lines += [f"# {section.title}", *(line.text for line in section.lines)]
-    return "\n".join([*lines, *(command.run for command in story.commands)])
+        texts += [f"# {section.title}", *(line.text for line in section.lines)]
+    return "\n".join([*texts, *(command.run for command in story.commands)])
+
+
+def lines(story: Story, *facts: str | int) -> list[Line]:
+    """The lines of the sections that name all of these."""
+    every = (line for section in story.sections for line in section.lines)
+    return [line for line in every if not missing(line.text, *facts)]
+
+
+def tones(story: Story, *facts: str | int) -> list[Tone]:
+    """How the lines that name all of these are meant."""
+    return [line.tone for line in lines(story, *facts)]
+
+
+_NEXT_STEPS = why_node("node-3", node(), None, [incident(refused(Reason.HELD))], NOW).sections[-1].title
+
+
+def next_steps(story: Story) -> str:
+    """What the story proposes; its last section, if it proposes anything."""
+    return "\n".join(line.text for s in story.sections if s.title == _NEXT_STEPS for line in s.lines)

@@ -12,6 +12,7 @@ from recover.model import PodPhase
 from recover.recovery.advance import advance
 from tests.acting import advanced, only_recovery, recovering
 from tests.builders import cluster, gang
+from tests.facts import names
 
 
 @pytest.mark.parametrize("number", ["²", "-1", "0", "many", "9" * 5000, "", " 3"])
@@ -128,5 +129,5 @@ def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
 
     assert decision.cordons == ["n7"], "it is of no pool"
     assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
-    said = " ".join(str(record) for incident in decision.incidents for record in incident.status.actions)
-    assert "1 of 5 nodes of pool h100 are quarantined, the limit is 1" in said
+    said = " ".join(r.message for incident in decision.incidents for r in incident.status.actions)
+    assert names(said, 1, 5, "h100")

@@ -7,13 +7,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Fault, Origin, Remedy, Severity
+from detectors.wire.contract import Fault, Origin, Remedy, Severity, Source
 from recover.api import Blame, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.model import Quarantine, Taint, Terminal
 from recover.model.modes import Mode
 from tests.acting import apply, only_recovery, recovering, step
 from tests.builders import NOW, Decision, cluster, gang
+from tests.facts import names
 
 
 def test_a_lost_gpu_cordons_its_node_and_restarts_the_gang() -> None:
@@ -73,9 +74,9 @@ def test_a_crash_on_a_node_whose_kernel_log_is_not_read_blames_nobody() -> None:
     assert decision.incident.status.blame is Blame.UNKNOWN
     assert decision.incident.status.suspects[0].node == "n2"
     assert "permission denied" in decision.incident.status.summary
-    assert refused(decision, "quarantine-node") == [
-        ("n2", Reason.BLIND, "kmsg of n2 is blind (permission denied)")
-    ]
+    ((target, reason, message),) = refused(decision, "quarantine-node")
+    assert (target, reason) == ("n2", Reason.BLIND)
+    assert names(message, Source.KMSG, "n2", "permission denied")
 
 
 def test_a_hang_tells_of_each_blind_node_that_it_may_be_to_blame_and_stays() -> None:

@@ -13,6 +13,7 @@ from recover.model import Mark
 from recover.recovery.advance import advance
 from tests.acting import acts, advanced, apply, start_pods
 from tests.builders import Worlds, gang
+from tests.facts import names
 from tests.recover.triage.test_capacity import GPU, estimate, struck, template
 
 KEY = "ml/its"
@@ -114,12 +115,12 @@ def test_who_waits_beside_reserved_places_says_for_whom_and_starts_once_they_are
     assert step(world) == ["recovery-resuming"]
     status = ours(world).status
     assert (status.phase, status.reason) == (Phase.RESUMING, Reason.NO_CAPACITY)
-    assert "reserved for what was just started (3 for PyTorchJob ml/bert)" in status.message
+    assert names(status.message, 3, "ml/bert")
     assert step(world.later(30)) == []
 
     del world.recoveries[KEY]
     assert step(world) == ["recovery-resuming"]
-    assert "fits: starting all 3 ranks" in ours(world).status.message
+    assert (ours(world).status.phase, ours(world).status.reason) == (Phase.RESUMING, "")
     assert ours(world).status.phases[-1].at == world.now, "its own start begins now"
     assert "start-gang" in step(world)
 
@@ -132,7 +133,10 @@ def test_once_the_places_are_taken_it_waits_for_room_as_before() -> None:
         world.pods["bert-uid"][uid] = msgspec.structs.replace(pod, requests=((GPU, 8),))
 
     assert step(world) == ["recovery-blocked"]
-    assert ours(world).status.message.startswith("PyTorchJob ml/llm is not started yet: 3 of 3 ranks have no")
+    status = ours(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
+    assert names(status.message, "ml/llm", 3)
+    assert not names(status.message, "ml/bert")
 
 
 @pytest.mark.parametrize(

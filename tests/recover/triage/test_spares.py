@@ -17,6 +17,7 @@ from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
 from tests.acting import advanced, recovering
 from tests.builders import Worlds, cluster, gang
+from tests.facts import names
 from tests.recover.triage.spare_cases import (
     OURS,
     PEOPLES,
@@ -54,7 +55,9 @@ def test_a_quarantine_lets_one_spare_in_and_the_incident_tells_which() -> None:
     assert lent(world) == {"n7": "n1"}
     assert world.nodes["n7"].taints == ()
     assert world.nodes["n7"].annotations[SPARE_FOR] == incident_of(world, "n1").metadata.name
-    assert told(world, "n1") == [(Outcome.DONE, "", "n7 takes pods in place of n1 until that is back")]
+    ((outcome, reason, message),) = told(world, "n1")
+    assert (outcome, reason) == (Outcome.DONE, "")
+    assert names(message, "n7", "n1")
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
@@ -96,9 +99,9 @@ def test_two_nodes_out_let_two_spares_in_and_a_third_finds_none_which_is_told() 
     comes_to_rest(world)
 
     assert lent(world) == {"n7": "n1", "n8": "n2"}
-    wanted = "looked for a spare of pool h200 with nvidia.com/gpu: 8 in place of n3"
-    none_left = f"{wanted}: none of the 2 is free and sound"
-    assert told(world, "n3") == [(Outcome.REFUSED, Reason.NO_SPARE, none_left)]
+    ((outcome, reason, message),) = told(world, "n3")
+    assert (outcome, reason) == (Outcome.REFUSED, Reason.NO_SPARE)
+    assert names(message, "pool h200", "nvidia.com/gpu: 8", "n3", 2)
 
     released(world, "n1")
     comes_to_rest(world)

@@ -13,6 +13,7 @@ from recover.model.modes import Mode, followed
 from recover.triage.spare_node import KEPT, SPARE
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, gang
+from tests.facts import names
 from tests.recover.triage.spare_cases import (
     OURS,
     PEOPLES,
@@ -36,9 +37,9 @@ def test_in_mode_observe_no_spare_is_touched_and_the_incident_says_what_would_be
     fails(world, "n1")
 
     assert comes_to_rest(world) == []
-    assert told(world, "n1") == [
-        (Outcome.WOULD, Reason.OBSERVE_MODE, "would let n7 take pods in place of n1")
-    ]
+    ((outcome, reason, message),) = told(world, "n1")
+    assert (outcome, reason) == (Outcome.WOULD, Reason.OBSERVE_MODE)
+    assert names(message, "n7", "n1")
 
 
 def test_what_would_be_done_in_mode_observe_is_refused_with_the_node_once_the_mode_is_higher() -> None:

@@ -86,25 +86,28 @@ def test_the_ranks_of_a_jobset_are_the_pods_that_its_jobs_run_at_a_time() -> Non
 
 
 @pytest.mark.parametrize(
-    ("metadata", "spec", "owner"),
+    ("metadata", "spec", "names"),
     [
-        ({}, {}, ""),
-        ({}, {"managedBy": "jobset.sigs.k8s.io/jobset-controller"}, ""),
-        ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, "controller kueue.x-k8s.io/multikueue"),
-        ({"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, "Kueue (queue gpus)"),
-        ({"annotations": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, "Kueue (queue gpus)"),
+        ({}, {}, ()),
+        ({}, {"managedBy": "jobset.sigs.k8s.io/jobset-controller"}, ()),
+        ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, ("kueue.x-k8s.io/multikueue",)),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, ("Kueue", "gpus")),
+        ({"annotations": {"kueue.x-k8s.io/queue-name": "gpus"}}, {}, ("Kueue", "gpus")),
         (
             {"ownerReferences": [{"kind": "TrainJob", "name": "llm", "uid": "t", "controller": True}]},
             {},
-            "TrainJob llm",
+            ("TrainJob llm",),
         ),
     ],
     ids=["nobody", "JobSet itself", "MultiKueue", "Kueue", "an older Kueue", "TrainJob"],
 )
 def test_who_else_decides_about_a_jobset_is_named(
-    metadata: dict[str, Any], spec: dict[str, Any], owner: str
+    metadata: dict[str, Any], spec: dict[str, Any], names: tuple[str, ...]
 ) -> None:
-    assert parsed(metadata=metadata, **spec).foreign_owner == owner
+    owner = parsed(metadata=metadata, **spec).foreign_owner
+
+    assert bool(owner) is bool(names)
+    assert all(name in owner for name in names)
 
 
 def test_a_jobset_that_works_off_a_queue_is_no_gang_for_its_restart_would_lose_what_was_done() -> None:
@@ -113,7 +116,7 @@ def test_a_jobset_that_works_off_a_queue_is_no_gang_for_its_restart_would_lose_w
 
     unsupported = parsed(jobs=[replicated("leader"), queue]).unsupported
 
-    assert unsupported == "its replicatedJob shards works off 100 completions, 4 at a time, and is no gang"
+    assert all(name in unsupported for name in ("shards", "100", "4"))
     assert parsed(jobs=[replicated("leader")]).unsupported == ""
 
 

@@ -14,6 +14,7 @@ from recover.policy.consent import OptIn, opt_in
 from recover.recovery.scan_place import location
 from recover.workloads import WORKLOADS
 from recover.workloads.patches import reads_environment
+from tests.facts import each_names
 
 OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
 CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}
@@ -128,12 +129,12 @@ def test_other_objects_are_passed_on_and_named_and_those_of_a_list_are_looked_at
     ]
     assert answer.documents[2]["items"][0] == service
     assert "rekindle.dev/auto-recovery" in answer.documents[2]["items"][1]["metadata"]["labels"]
-    passed = "is passed on as it is: no job that Rekindle restarts"
-    assert answer.notes == (
-        f"job.yaml: document 1: CronJob nightly {passed}",
-        f"job.yaml: document 3, item 1: Service llm {passed}",
-        f"job.yaml: document 4: Job llm {passed}",
-        f"job.yaml: document 5: what stands there {passed}",
+    assert each_names(
+        answer.notes,
+        ("job.yaml", "document 1", "CronJob nightly"),
+        ("job.yaml", "document 3", "item 1", "Service llm"),
+        ("job.yaml", "document 4", "Job llm"),
+        ("job.yaml", "document 5"),
     )
 
 
@@ -157,31 +158,35 @@ def test_a_source_that_names_nothing_is_no_obstacle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "field", "value", "expected"),
     [
         ({**job(), "spec": {"template": {"spec": {"containers": "all"}}}},
-         "field spec.template.spec.containers: value 'all': expected `array`, got `str`"),
-        ({**job(), "spec": {"parallelism": "two"}}, "field spec.parallelism: value 'two': expected `int`"),
-        ({**job(), "spec": {}}, "field spec.template.spec.containers: value (none): expected at least one"),
-        ({**job(), "spec": None}, "field spec: value (none): this field is required"),
-        ({**job(), "metadata": {}}, "field metadata.name: value (none): this field is required"),
-        ({**job(), "metadata": None}, "field metadata.name: value (none): this field is required"),
+         "spec.template.spec.containers", "'all'", "`array`"),
+        ({**job(), "spec": {"parallelism": "two"}}, "spec.parallelism", "'two'", "`int`"),
+        ({**job(), "spec": {}}, "spec.template.spec.containers", "(none)", ""),
+        ({**job(), "spec": None}, "spec", "(none)", ""),
+        ({**job(), "metadata": {}}, "metadata.name", "(none)", ""),
+        ({**job(), "metadata": None}, "metadata.name", "(none)", ""),
         ({**job(), "metadata": {"name": "llm", "labels": {"a": True}}},
-         "field metadata.labels[a]: value True: expected `str`, got `bool`"),
-        ({**job(), **YES}, "field (all): value (an object): expected text as keys"),
+         "metadata.labels[a]", "True", "`str`"),
+        ({**job(), **YES}, "", "(an object)", ""),
         ({**jobset(), "spec": {"replicatedJobs": [{"name": "a"}]}},
-         "field spec.replicatedJobs[0].template.spec.template.spec.containers: value (none)"),
+         "spec.replicatedJobs[0].template.spec.template.spec.containers", "(none)", ""),
         ({**kubeflow("PyTorchJob"), "spec": {"pytorchReplicaSpecs": {"Master": None}}},
-         "field spec.pytorchReplicaSpecs.Master.template.spec.containers: value (none)"),
-        (reading(["ours"]), "field envFrom[0]: value 'ours': expected `object`, got `str`"),
-        (reading({"configMapRef": {"name": "a"}}), "field envFrom: value "),
-        (reading([{"configMapRef": "a"}]), "field envFrom[0].configMapRef: value 'a': expected `object"),
+         "spec.pytorchReplicaSpecs.Master.template.spec.containers", "(none)", ""),
+        (reading(["ours"]), "envFrom[0]", "'ours'", "`object`"),
+        (reading({"configMapRef": {"name": "a"}}), "envFrom", "{'configMapRef': {'name': 'a'}}", "`array"),
+        (reading([{"configMapRef": "a"}]), "envFrom[0].configMapRef", "'a'", "`object"),
     ],
 )  # fmt: skip
 def test_a_job_that_is_none_is_refused_with_file_document_field_and_value(
-    document: dict[str, Any], message: str
+    document: dict[str, Any], field: str, value: str, expected: str
 ) -> None:
     with pytest.raises(BadValueError) as caught:
         made(None, document)
 
-    assert str(caught.value).startswith(f"job.yaml: document 2: {message}"), str(caught.value)
+    error = caught.value
+    assert (error.file, error.where) == ("job.yaml", "document 2")
+    assert (error.field, error.value) == (field, value)
+    assert expected in error.expected
+    assert error.expected

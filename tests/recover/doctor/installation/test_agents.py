@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from detectors.wire.contract import NodeHealth, Source
+from recover.stories.words import SOURCES
+from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     LABEL,
     agent,
@@ -35,13 +37,16 @@ def test_a_node_that_an_agent_should_be_on_and_is_not() -> None:
     finding = only(changed(pods=(controller("c1"), agent("n1"))))
 
     assert finding.name == "nodes-without-agent"
-    assert finding.what.startswith("1 node with accelerators has no agent")
+    assert names(finding.what, 1, "n2")
 
 
 def test_a_cluster_that_offers_no_accelerators_is_told() -> None:
     nodes = {name: node(name, accelerated=False) for name in ("n1", "n2")}
 
-    assert only(changed(nodes=nodes)).what == "none of 2 nodes offers what counts as an accelerator"
+    finding = only(changed(nodes=nodes))
+
+    assert finding.name == "no-accelerators"
+    assert names(finding.what, 2)
 
 
 def test_no_agent_is_wanted_on_a_node_without_accelerators() -> None:
@@ -61,17 +66,16 @@ def test_agents_that_are_not_ready_are_told_by_their_reason() -> None:
             on, containerStatuses=[{"state": {"waiting": waiting}, "lastState": {"terminated": ended}}]
         )
 
-    names = [f"n{number}" for number in range(1, 1001)]
-    pods = [crashed(name) for name in names[:-1]] + [agent(names[-1], phase="Running")]
+    on = [f"n{number}" for number in range(1, 1001)]
+    pods = [crashed(name) for name in on[:-1]] + [agent(on[-1], phase="Running")]
     seen = msgspec.structs.replace(healthy(1000), pods=(controller("c1"), *pods), health={})
 
     many, one = found(seen)
 
-    assert many.what == (
-        "999 agents are not ready, on n1, n10, n100, n101 and 995 more: "
-        "CrashLoopBackOff: back-off 40s restarting agent-n1; before, it ended with 2 (Error)"
-    )
-    assert one.what.endswith("on n1000: its NodeHealth has not been made, which the controller does")
+    assert (many.name, one.name) == ("agents-not-ready", "agents-not-ready")
+    assert names(many.what, 999, "n1", "n10", "n100", "n101", 995)
+    assert names(many.what, "CrashLoopBackOff", "40s", "agent-n1", 2, "Error")
+    assert names(one.what, "n1000", "NodeHealth")
 
 
 def test_an_agent_that_finds_no_place_is_told_once_and_by_its_node() -> None:
@@ -82,7 +86,9 @@ def test_an_agent_that_finds_no_place_is_told_once_and_by_its_node() -> None:
     spec = msgspec.convert({"affinity": {"nodeAffinity": required}}, type(waiting.spec))
     pods = (controller("c1"), agent("n1"), msgspec.structs.replace(waiting, spec=spec))
 
-    assert only(changed(pods=pods)).what == "1 agent is not ready, on n2: Unschedulable: no cpu"
+    finding = only(changed(pods=pods))
+    assert finding.name == "agents-not-ready"
+    assert names(finding.what, 1, "n2", "Unschedulable", "no cpu")
 
 
 def test_an_agent_whose_node_is_not_ready_is_not_sent_for_its_log() -> None:
@@ -91,7 +97,8 @@ def test_an_agent_whose_node_is_not_ready_is_not_sent_for_its_log() -> None:
 
     finding = only(msgspec.structs.replace(seen, nodes=nodes))
 
-    assert finding.what == "1 agent is not ready, on n2: the node is NotReady"
+    assert finding.name == "agents-not-ready"
+    assert names(finding.what, 1, "n2", "NotReady")
 
 
 def test_a_source_that_was_switched_off_is_switched_on_again_by_its_setting() -> None:
@@ -99,18 +106,19 @@ def test_a_source_that_was_switched_off_is_switched_on_again_by_its_setting() ->
 
     (nvml,) = found(seen)
 
-    assert nvml.fix.endswith(" --reuse-values --set settings.agent.nvml.enabled=true")
+    assert names(nvml.fix, "helm upgrade", "--reuse-values", "settings.agent.nvml.enabled=true")
 
 
 def test_a_thousand_blind_nodes_are_a_few_lines() -> None:
-    seen = blind(1000, kmsg="/dev/kmsg: Operation not permitted", nvml="libnvidia-ml.so.1 on n@, pid @: none")
+    why = "libnvidia-ml.so.1 on n@, pid @: none"
+    seen = blind(1000, kmsg="/dev/kmsg: Operation not permitted", nvml=why)
 
     kmsg, nvml = found(seen)
 
     assert (kmsg.name, kmsg.severity) == ("kmsg-blind", "fails")
-    assert kmsg.what == "kernel log: not read on 1000 nodes of 1000: n1, n10, n100, n1000 and 996 more"
+    assert names(kmsg.what, SOURCES[Source.KMSG], 1000, "n1", "n10", "n100", "n1000", 996)
     assert (nvml.name, nvml.severity) == ("nvml-blind", "risks")
-    assert nvml.where.value == "libnvidia-ml.so.1 on n1, pid 1: none"
+    assert nvml.where.value == why.replace("@", "1")
 
 
 def test_of_many_reasons_the_rest_is_counted() -> None:
@@ -120,7 +128,7 @@ def test_of_many_reasons_the_rest_is_counted() -> None:
     findings = found(msgspec.structs.replace(healthy(8), health=told))
 
     assert len(findings) == 6
-    assert findings[-1].where.value == "3 further reasons"
+    assert names(findings[-1].where.value, 3)
 
 
 def test_a_node_where_too_many_containers_run_is_told() -> None:
@@ -136,7 +144,7 @@ def test_a_node_where_too_many_containers_run_is_told() -> None:
     finding = only(changed(health={"n1": crowded, "n2": health("n2")}))
 
     assert (finding.name, finding.where.value) == ("logs-left-out", why)
-    assert finding.what == "not all logs of pods are read on 1 node: n1"
+    assert names(finding.what, 1, "n1")
 
 
 def test_nvml_that_was_let_go_for_a_repair_is_no_finding() -> None:
@@ -166,13 +174,14 @@ def test_a_row_of_the_users_catalogue_that_no_agent_uses_is_told_once() -> None:
     finding = only(changed(health={name: bad(name) for name in ("n1", "n2")}))
 
     assert (finding.name, finding.severity) == ("catalogue-row-unused", "risks")
-    assert finding.what == f"2 agents do not use a row of your catalogue: {why}"
+    assert names(finding.what, 2, why)
 
 
 def test_agents_of_another_version_than_the_release() -> None:
     seen = healthy()
     old = {name: health(name, version="0.0.9") for name in seen.nodes}
 
-    assert only(msgspec.structs.replace(seen, health=old)).what == (
-        "2 agents are of version 0.0.9, and the release of 0.1.0: n1, n2"
-    )
+    finding = only(msgspec.structs.replace(seen, health=old))
+
+    assert finding.name == "agents-of-another-version"
+    assert names(finding.what, 2, "0.0.9", "0.1.0", "n1", "n2")

@@ -13,6 +13,7 @@ import pytest
 
 from recover.doctor.installation.installed import Installation
 from recover.doctor.installation.release_objects import ApiKinds, Version, Written
+from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NOW,
     changed,
@@ -54,7 +55,7 @@ def test_a_kind_that_is_not_served_is_named() -> None:
     finding = only(changed(kinds=kinds))
 
     assert finding.name == "definitions-missing"
-    assert "does not know Recipe in v1alpha1" in finding.what
+    assert names(finding.what, "Recipe", "v1alpha1")
 
 
 def _edited(change: Any) -> Installation:
@@ -84,7 +85,7 @@ def test_what_a_definition_lacks_is_named(change: Any, lacks: str) -> None:
 
     assert finding.name == "definition-outdated"
     assert finding.where.value == lacks
-    assert finding.fix.startswith("rekindle crds | kubectl apply")
+    assert names(finding.fix, "rekindle crds", "kubectl apply")
 
 
 def test_a_definition_that_knows_more_is_no_finding() -> None:
@@ -101,8 +102,10 @@ def test_clocks_that_are_off_are_told_together_by_their_side() -> None:
 
     ahead, behind = found(changed(clocks=tuple(clocks)))
 
-    assert ahead.what == "2 clocks are ahead of the API server's, by up to 60 min: node a, node b"
-    assert behind.what == "1 clock is behind the API server's, by up to 60 s: node c"
+    assert (ahead.name, ahead.where.object) == ("clock", "node a")
+    assert (behind.name, behind.where.object) == ("clock", "node c")
+    assert names(ahead.what, 2, "60 min", "node a", "node b")
+    assert names(behind.what, 1, "60 s", "node c")
 
 
 @pytest.mark.parametrize(("theirs_s", "ahead_s"), [(0.0, 0.0), (0.9, 0.0), (1.5, 0.5), (-2.0, -2.0)])

@@ -8,6 +8,7 @@ import msgspec
 
 from recover.model import Node, Taint
 from recover.triage.spare_node import KEPT, SPARE, SPARE_FOR, Kept
+from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NOW,
     found,
@@ -23,8 +24,9 @@ def test_the_same_mistake_on_many_objects_is_one_finding() -> None:
 
     finding = only(msgspec.structs.replace(healthy(5), nodes=nodes))
 
-    assert finding.what.startswith("5 objects (node n1, node n2, node n3, node n4 and 1 more): label ")
-    assert finding.fix.startswith("kubectl label node n1 rekindle.dev/manged- ")
+    assert finding.name == "misread"
+    assert names(finding.what, 5, "node n1", "node n2", "node n3", "node n4", 1, "rekindle.dev/manged")
+    assert names(finding.fix, "kubectl label", "node n1", "rekindle.dev/manged-")
 
 
 def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_not() -> None:
@@ -44,7 +46,8 @@ def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_
 
     fresh, taken = found(seen)
 
-    assert (fresh.name, fresh.what) == ("spares-not-kept", "1 spare is without the taint: n1")
+    assert fresh.name == "spares-not-kept"
+    assert names(fresh.what, 1, "n1")
     assert (taken.name, taken.severity) == ("spares-in-service", "advice")
     facts = {fact.name: fact.what for fact in reported(seen).facts}
-    assert facts["spares"] == "1 of 4 in reserve, n3 in place of n9 for lost-gpu"
+    assert names(facts["spares"], 1, 4, "n3", "n9", "lost-gpu")

@@ -13,6 +13,7 @@ from recover.doctor.installation.installed import State
 from recover.model.judged_recipes import JudgedRecipe, RecipeReason, SeenRecipe
 from recover.model.modes import Mode
 from recover.policy.settings import LowerModes, Settings
+from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NOW,
     agent,
@@ -40,7 +41,7 @@ def test_a_release_of_another_version_than_this_command_is_told() -> None:
     finding = only(changed(version="0.2.0"))
 
     assert (finding.name, finding.severity) == ("command-of-another-version", "advice")
-    assert finding.what == "this command is of version 0.2.0, and the release of 0.1.0"
+    assert names(finding.what, "0.2.0", "0.1.0")
 
 
 def test_a_controller_that_is_not_ready_is_told_with_the_reason_of_its_pod() -> None:
@@ -51,16 +52,18 @@ def test_a_controller_that_is_not_ready_is_told_with_the_reason_of_its_pod() -> 
     finding = only(msgspec.structs.replace(seen, pods=(controller("c1"), lame, agent("n1"), agent("n2"))))
 
     assert (finding.name, finding.severity) == ("controller-not-ready", "risks")
-    assert finding.what == "1 of 2 controllers are ready: ImagePullBackOff: not found"
+    assert names(finding.what, 1, 2, "ImagePullBackOff", "not found")
 
 
 def test_pods_that_are_refused_are_told_with_what_the_deployment_says() -> None:
-    refused = deployment(ready=0, message="exceeded quota: pods")
+    why = "exceeded quota: pods"
+    refused = deployment(ready=0, message=why)
     seen = changed(controller=refused, pods=(agent("n1"), agent("n2")))
 
     finding = found(seen)[0]
 
-    assert finding.what == "0 of 2 controllers are ready: exceeded quota: pods"
+    assert finding.name == "controller-not-ready"
+    assert names(finding.what, 0, 2, why)
 
 
 @pytest.mark.parametrize(
@@ -84,18 +87,20 @@ def test_a_lease_is_as_old_as_the_api_server_says() -> None:
 
 
 def test_settings_that_the_controller_refuses_are_told_in_its_words() -> None:
-    finding = only(changed(settings=None, settings_problem="controller.toml: field mode: value 'on'"))
+    problem = "controller.toml: field mode: value 'on'"
 
-    assert finding.name == "settings-refused"
-    assert finding.what == "controller.toml: field mode: value 'on'"
+    finding = only(changed(settings=None, settings_problem=problem))
+
+    assert (finding.name, finding.what) == ("settings-refused", problem)
 
 
 def test_a_mode_that_is_not_taken_over_and_one_that_only_observes() -> None:
     first, second = found(changed(state=State(Mode.OBSERVE, NOW - timedelta(hours=5))))
 
-    assert first.what == "the settings say recover, and the controller is in mode observe"
+    assert first.name == "mode-not-taken-over"
+    assert names(first.what, Mode.RECOVER, Mode.OBSERVE)
     assert (second.name, second.severity) == ("mode-observe", "advice")
-    assert second.what == "the controller has been in mode observe for 5 h"
+    assert names(second.what, Mode.OBSERVE, "5 h")
 
 
 def test_modes_of_pools_and_namespaces_that_nothing_bears_or_that_are_no_lower() -> None:
@@ -106,9 +111,12 @@ def test_modes_of_pools_and_namespaces_that_nothing_bears_or_that_are_no_lower()
 
     lost, higher = found(msgspec.structs.replace(seen, nodes=nodes))
 
-    assert lost.what == "a mode is set for what is not there: pool h200, namespace gone"
-    assert higher.what == "a mode above the cluster's is set for namespace gone"
-    assert higher.fix.endswith(" --set mode=repair  # and lower that of all others")
+    assert (lost.name, higher.name) == ("mode-of-nothing", "mode-not-raised")
+    assert names(lost.what, "pool h200", "namespace gone")
+    assert not names(lost.what, "a100")
+    assert names(higher.what, "namespace gone")
+    assert not names(higher.what, "h200")
+    assert names(higher.fix, "mode=repair")
 
 
 def test_recipes_that_are_not_used_are_told_by_their_reason() -> None:
@@ -133,4 +141,5 @@ def test_recipes_that_are_not_used_are_told_by_their_reason() -> None:
 
     finding = only(changed(recipes=judged))
 
-    assert finding.what == "2 recipes are not used: r1, r2"
+    assert finding.name == "recipe-not-accepted"
+    assert names(finding.what, 2, "r1", "r2")

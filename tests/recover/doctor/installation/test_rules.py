@@ -12,6 +12,7 @@ from recover.doctor.installation.installed import Right, State
 from recover.doctor.installation.release_objects import NetworkPolicy
 from recover.model import NamespaceView
 from recover.model.modes import Mode
+from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NAMESPACE,
     NOW,
@@ -33,8 +34,8 @@ def test_rights_that_are_not_in_force_are_told_by_account_and_kind() -> None:
 
     agents, controllers = found(changed(denied=tuple(denied)))
 
-    assert agents.what == "rekindle-agent may not do what it must: patch nodehealths/status.rekindle.dev"
-    assert controllers.what == "rekindle-controller may not do what it must: patch delete jobs.batch"
+    assert names(agents.what, "rekindle-agent", "patch", "nodehealths/status.rekindle.dev")
+    assert names(controllers.what, "rekindle-controller", "patch", "delete", "jobs.batch")
 
 
 def test_the_rights_of_the_chart_are_asked_for_in_the_releases_namespace() -> None:
