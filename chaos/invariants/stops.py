@@ -81,7 +81,7 @@ def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
     spec, status, meta = incident["spec"], incident.get("status", {}), incident["metadata"]
     if (
         spec.get("node")
-        or not meta["name"].startswith("fleet-brake")
+        or meta["name"].rpartition("-")[0] != f"fleet-brake-{spec['fault']}"
         or status.get("phase", "Open") != "Open"
     ):
         return False

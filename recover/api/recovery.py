@@ -215,6 +215,14 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
         str, Meta(description="the blamed or suspected node, if any", max_length=NAME_CHARS_MAX)
     ] = ""
     nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
+    nodes_without_devices: Annotated[
+        list[str],
+        Meta(
+            description="of these nodes, those where no rank is known to have held an accelerator; no spare "
+            "takes their place",
+            max_length=4096,
+        ),
+    ] = []
     gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
     causes: Annotated[
@@ -247,6 +255,9 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     nodes: Annotated[
         list[str],
         Meta(description="where the ranks ran that a later attempt has stopped", max_length=4096),
+    ] = []
+    nodes_without_devices: Annotated[
+        list[str], Meta(description="as in the spec, of the nodes of a later attempt", max_length=4096)
     ] = []
     witnesses: Annotated[
         list[Witness], Meta(description="of the ranks that a later attempt has stopped", max_length=8)
@@ -334,6 +345,14 @@ class Recovery(Wire, frozen=True, kw_only=True):
     def nodes(self) -> list[str]:
         """Where the ranks ran that this attempt has stopped."""
         return self.status.nodes or self.spec.nodes
+
+    @property
+    def nodes_with_devices(self) -> list[str]:
+        """Those of `nodes` where a rank held accelerators. An earlier version wrote nothing of this, so all
+        nodes of its recoveries count."""
+        told = self.status if self.status.nodes else self.spec
+        without = frozenset(told.nodes_without_devices)
+        return [name for name in told.nodes if name not in without]
 
     @property
     def witnesses(self) -> list[Witness]:

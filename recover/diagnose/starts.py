@@ -16,16 +16,32 @@ A pod that nobody can end keeps its place in the gang: the third and the fourth 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from recover.diagnose.goes_on import CLOCKS_APART
 from recover.model import Gang, Pod, World
 
-__all__ = ["departed", "leftover", "new_pods", "ranks"]
+__all__ = ["departed", "leftover", "new_pods", "nodes_without_devices", "ranks"]
 
 
 def ranks(world: World, gang: Gang) -> list[Pod]:
     """The pods of the present start, those that went away from it included."""
     pods = new_pods(world, gang)
     return [*pods, *departed(world, gang, pods)]
+
+
+def nodes_without_devices(world: World, pods: Collection[Pod]) -> list[str]:
+    """The nodes of these pods where none of them is known to hold an accelerator. Whoever may create a pod
+    may write the name of any node into it, so the name proves nothing: the node must be there, or its kubelet
+    must have reported the pod's containers."""
+    named = {pod.node for pod in pods if pod.node}
+    held = {pod.node for pod in pods if pod.accelerators and (pod.containers or _is_accelerated(world, pod))}
+    return sorted(named - held)
+
+
+def _is_accelerated(world: World, pod: Pod) -> bool:
+    node = world.nodes.get(pod.node)
+    return node is not None and node.is_accelerated
 
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:

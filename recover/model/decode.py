@@ -224,6 +224,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         annotations=meta.annotations,
         created=meta.creation_timestamp,
         deleting_since=meta.deleting_since,
+        deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
         accelerators=sum(
             _accelerators({**c.resources.requests, **c.resources.limits}, accelerators) for c in containers

@@ -65,6 +65,9 @@ class Pod(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
     created: datetime | None = None
     deleting_since: datetime | None = None
+    deleting_until: datetime | None = None
+    """When the kubelet kills what still runs of it. Whoever deletes a pod chooses this time. It may be
+    centuries ahead, where nobody can calculate with it: compare it only."""
     containers: tuple[Container, ...] = ()
     accelerators: int = 0
     requests: tuple[tuple[str, int], ...] = ()

@@ -20,7 +20,7 @@ from recover.api import (
 )
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.ranks import losses
-from recover.diagnose.starts import leftover, ranks
+from recover.diagnose.starts import leftover, nodes_without_devices, ranks
 from recover.diagnose.witnesses import witnesses
 from recover.k8s.bodies import builtins, merge_diff, regarding
 from recover.k8s.kinds import RECOVERIES
@@ -237,12 +237,14 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts:
     here: never all of its ranks ran."""
     attempt = ctx.status.attempt + 1
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
-    lost = [loss.pod for loss in losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now)]
+    pods = ranks(ctx.world, ctx.gang)
+    lost = [loss.pod for loss in losses(ctx.world, pods, ctx.now)]
     status = refitted(
         ctx.status,
         attempt=attempt,
         causes=bounded([*ctx.status.causes, *added]),
-        nodes=sorted({pod.node for pod in ranks(ctx.world, ctx.gang) if pod.node}),
+        nodes=sorted({pod.node for pod in pods if pod.node}),
+        nodes_without_devices=nodes_without_devices(ctx.world, pods),
         witnesses=witnesses(ctx.world, ctx.gang, lost, [cause.node for cause in added]),
         fruitless=[*ctx.status.fruitless, *(_suspected(ctx, added) if counts else ())],
         uncounted=[*ctx.status.uncounted, *(() if counts else (ctx.status.attempt,))],

@@ -12,13 +12,13 @@ import msgspec
 
 from detectors.wire.contract import Fault
 from recover.api import Blame, Incident, IncidentPhase
-from recover.diagnose.diagnosis import Diagnosis
+from recover.diagnose.diagnosis import Diagnosis, fingerprint
 from recover.model import World
 from recover.policy.settings import Budgets
 
-__all__ = ["BRAKE", "Brake", "in_force", "is_brake"]
+__all__ = ["Brake", "brake_name", "in_force", "is_brake"]
 
-BRAKE = "fleet-brake"
+_BRAKE = "fleet-brake"
 
 
 class Brake(msgspec.Struct, frozen=True):
@@ -38,10 +38,18 @@ class Brake(msgspec.Struct, frozen=True):
         )
 
 
+def brake_name(fault: Fault, since: datetime) -> str:
+    """Of a brake's Incident: the prefix, the fault class and one fingerprint."""
+    return f"{_BRAKE}-{fault}-{fingerprint(since.isoformat())}"
+
+
 def is_brake(incident: Incident) -> bool:
-    """An incident about no node and no gang. The name alone tells nothing: people may name a job like it."""
+    """An Incident about no node and no gang, whose name holds the prefix, its fault class and a fingerprint,
+    and nothing else. People may name a job or a pod like a brake, and an advice to their owner has neither a
+    node nor a gang; but its name has further words between the owner's name and the fingerprint."""
     spec = incident.spec
-    return incident.metadata.name.startswith(BRAKE) and not spec.node and spec.gang is None
+    head, _, _ = incident.metadata.name.rpartition("-")
+    return head == f"{_BRAKE}-{spec.fault}" and not spec.node and spec.gang is None
 
 
 def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:

@@ -9,10 +9,9 @@ from datetime import datetime
 from detectors.wire.contract import Fault
 from detectors.wire.fitting import fitted, refitted
 from recover.api import Act, IncidentPhase, IncidentSpec, IncidentStatus
-from recover.diagnose.diagnosis import fingerprint
 from recover.model import World
 from recover.model.actions import Action
-from recover.triage.brake import BRAKE, Brake, is_brake
+from recover.triage.brake import Brake, brake_name, is_brake
 from recover.triage.decisions import Decision
 from recover.triage.incidents import close, create, merged_records, update
 
@@ -29,7 +28,7 @@ def brakes(
     for decision in held_back:
         members.setdefault(decision.diagnosis.fault, []).append(decision)
     for brake in tripped:
-        name = _brake_name(world, brake)
+        name = _name(world, brake)
         names.add(name)
         found = members.get(brake.fault, ())
         existing = world.incidents.get(name)
@@ -60,7 +59,7 @@ def _with_members(before: IncidentStatus, found: Sequence[Decision]) -> Incident
     )
 
 
-def _brake_name(world: World, brake: Brake) -> str:
+def _name(world: World, brake: Brake) -> str:
     """The open incident of this fault class' brake, or a new name."""
     for name, incident in world.incidents.items():
         if (
@@ -69,4 +68,4 @@ def _brake_name(world: World, brake: Brake) -> str:
             and incident.status.phase is IncidentPhase.OPEN
         ):
             return name
-    return f"{BRAKE}-{brake.fault}-{fingerprint(brake.since.isoformat())}"
+    return brake_name(brake.fault, brake.since)

@@ -10,7 +10,7 @@ Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintTo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -29,6 +29,9 @@ __all__ = ["Room", "priority_of", "room"]
 RULES_MAX = 5000
 """Beyond this length of its rules about nodes a gang counts as fitting. Each look compares the rules with
 each node, and no job may hold up the looks of all others."""
+ENDING_S = 180.0
+"""A pod that is deleted holds its accelerators until it has ended. A start does not wait for a pod that ends
+within this time, as long as `timing.stop_deadline_s` by default."""
 _TEMPLATE, _REQUIREMENT = 30, 10
 """The length of a template, and of a requirement of its affinity, where that of a value is 1."""
 _PARTS = ("matchExpressions", "matchFields")
@@ -101,7 +104,7 @@ def room(
         if request and count:
             groups.setdefault(request, []).append((template, count))
     first = priority if priority is not None else priority_of(world, gang)
-    used = _used(world, gang, first) if groups else {}
+    used = _used(world, gang, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
     found = [
         _less_kept(
@@ -268,22 +271,29 @@ def _slots(offered: Mapping[str, int], request: Request) -> int:
     return min(max(0, offered.get(name, 0)) // n for name, n in request)
 
 
-def _used(world: World, gang: Gang, priority: int | None) -> dict[str, dict[str, int]]:
-    """What the pods of others hold, by node and resource. Pods that end, and pods that the scheduler would
-    evict for this gang, do not count."""
+def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
+    """What the pods of others hold, by node and resource. Pods that end soon, and pods that the scheduler
+    would evict for this gang, do not count."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
         for pod in pods.values() if uid != gang.ref.uid else ():
-            if pod.node and pod.requests and _holds(pod, priority):
+            if pod.node and pod.requests and _holds(pod, priority, now):
                 there = found.setdefault(pod.node, {})
                 for name, n in pod.requests:
                     there[name] = there.get(name, 0) + n
     return found
 
 
-def _holds(pod: Pod, priority: int | None) -> bool:
+def _holds(pod: Pod, priority: int | None, now: datetime) -> bool:
     is_evictable = priority is None or pod.priority < priority
-    return not is_evictable and not pod.ended and pod.deleting_since is None
+    return not is_evictable and not pod.ended and not _ends_soon(pod, now)
+
+
+def _ends_soon(pod: Pod, now: datetime) -> bool:
+    """It is being deleted. Its owner chooses how long it may take to end, and it may ignore the signal."""
+    if pod.deleting_since is None:
+        return False
+    return pod.deleting_until is None or pod.deleting_until <= now + timedelta(seconds=ENDING_S)
 
 
 def priority_of(world: World, gang: Gang) -> int | None:

@@ -20,7 +20,7 @@ from recover.diagnose.apart import about_gang
 from recover.diagnose.awaited import Awaited
 from recover.diagnose.diagnosis import Diagnosis, Harm, fingerprint
 from recover.diagnose.ranks import is_down, resumed_at
-from recover.diagnose.starts import ranks
+from recover.diagnose.starts import nodes_without_devices, ranks
 from recover.diagnose.witnesses import witnesses
 from recover.k8s.bodies import body, builtins, shortened
 from recover.k8s.kinds import RECOVERIES
@@ -240,6 +240,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
         avoid_node=cause.node,
         causes=[one.cause for one in grounds],
         nodes=sorted({p.node for p in pods if p.node}),
+        nodes_without_devices=nodes_without_devices(world, pods),
         gpus=min(
             sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
         ),

@@ -101,7 +101,8 @@ class _Out(msgspec.Struct, frozen=True):
     broken: Collection[str]
     """Nodes with a proven fault."""
     gone: Mapping[str, tuple[str, Node | None]]
-    """Nodes of such gangs that do not exist any more, with the incident, and another node of the gang."""
+    """Nodes of such gangs that do not exist any more and where a rank held accelerators, with the incident,
+    and another node of the gang."""
 
     @classmethod
     def of(cls, world: World, now: datetime) -> _Out:
@@ -112,8 +113,9 @@ class _Out(msgspec.Struct, frozen=True):
                 told = {cause.node: cause.incident for cause in recovery.status.causes}
                 for name in {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}:
                     avoided[name] = told.get(name, recovery.spec.incident)
-                like = next((world.nodes[n] for n in recovery.nodes if n in world.nodes), None)
-                for name in filter(world.has_no_node, recovery.nodes):
+                names = recovery.nodes_with_devices
+                like = next((world.nodes[n] for n in names if n in world.nodes), None)
+                for name in filter(world.has_no_node, names):
                     gone[name] = (told.get(name, recovery.spec.incident), like)
         return cls(avoided, proven(world, now).keys(), gone)
 

@@ -126,7 +126,7 @@ def test_the_stop_of_a_gang_that_trains_while_a_brake_is_in_force_is_caught(
     for_s: float, rules: list[type[Check]]
 ) -> None:
     async def act(sim: Simulation) -> None:
-        await incident(sim, "fleet-brake-device-lost", {"fault": "device-lost"})
+        await incident(sim, "fleet-brake-device-lost-0a1b2c3d", {"fault": "device-lost"})
         sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
         await sim.passes(for_s)
         await stopped(sim)

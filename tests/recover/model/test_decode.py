@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -74,7 +75,10 @@ def test_a_pod_deleted_with_any_grace_period_can_be_read(grace_s: int, year: int
         "deletionGracePeriodSeconds": grace_s,
     }
 
-    assert decode.pod(pod(metadata), ACCELERATORS).deleting_since is not None
+    found = decode.pod(pod(metadata), ACCELERATORS)
+
+    assert found.deleting_since is not None
+    assert found.deleting_until == datetime(year, 6, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

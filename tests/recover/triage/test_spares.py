@@ -12,10 +12,11 @@ from detectors.wire.contract import Fault, ObjectMeta, Severity
 from detectors.wire.fitting import limit
 from recover.api import ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
+from recover.model import PodPhase
 from recover.model.modes import Mode
 from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
-from tests.acting import advanced, recovering
+from tests.acting import advanced, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.facts import names
 from tests.recover.triage.spare_cases import (
@@ -284,6 +285,57 @@ def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> 
     assert comes_to_rest(world) == ["lift-spare n8"]
     world.recoveries.clear()
     assert comes_to_rest(world) == ["return-spare n8"]
+
+
+def nowhere(world: Worlds, *, accelerators: int, has_run: bool) -> Worlds:
+    """One more rank, which names a node that does not exist."""
+    rank = next(iter(world.pods["llm-uid"].values()))
+    world.pods["llm-uid"]["nowhere"] = msgspec.structs.replace(
+        rank,
+        name="llm-worker-9",
+        uid="nowhere",
+        node="n99",
+        created=world.now,
+        phase=PodPhase.RUNNING if has_run else PodPhase.PENDING,
+        containers=rank.containers if has_run else (),
+        accelerators=accelerators,
+    )
+    world.gone_nodes.add("n99")
+    return world
+
+
+@pytest.mark.parametrize("is_later", [False, True], ids=["first attempt", "later attempt"])
+@pytest.mark.parametrize(
+    ("accelerators", "has_run", "done"),
+    [(0, False, []), (8, False, []), (0, True, []), (8, True, ["lift-spare n9"])],
+)
+def test_a_node_that_no_rank_is_known_to_have_held_accelerators_on_lets_no_spare_in(
+    accelerators: int, has_run: bool, done: list[str], is_later: bool
+) -> None:
+    """Whoever may create a pod may write the name of any node into it; that its containers run, only the
+    kubelet of a real node reports."""
+    world = spares("n9").running(gang())
+    if is_later:
+        advanced(recovering(world.crash(rank=1)), Phase.VERIFYING)
+
+    nowhere(world.later(60), accelerators=accelerators, has_run=has_run)
+    recovering(recovering(world.later(60)))
+    if is_later:
+        step(world)
+
+    recovery = only_recovery(world)
+    assert recovery.status.attempt == (2 if is_later else 1)
+    assert "n99" in recovery.nodes
+    assert comes_to_rest(world) == done
+
+
+def test_a_recovery_that_an_earlier_version_wrote_keeps_its_spare() -> None:
+    world = recovering(recovering(spares("n9").running(gang()).without_node("n1")))
+    (name, recovery), *_ = world.recoveries.items()
+    older = msgspec.structs.replace(recovery.spec, nodes_without_devices=[])
+    world.recoveries[name] = msgspec.structs.replace(recovery, spec=older)
+
+    assert comes_to_rest(world) == ["lift-spare n9"]
 
 
 # --- broken nodes that stay in service --------------------------------------------------------------------
