@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from detectors.agent import scan
 from detectors.agent.wiring import AgentOptions
 from detectors.agent.wiring import run as run_agent
 from detectors.client.credentials import Credentials
@@ -24,7 +25,9 @@ __all__ = ["run"]
 
 
 def run(args: list[str]) -> int:
-    """The daemon, until a signal ends it. Its exit status."""
+    """The daemon, until a signal ends it; or one scan. The exit status."""
+    if args[:1] == ["scan"]:
+        return scan.run(args[1:])
     try:
         options = _options(_parser().parse_args(args))
     except (SettingsError, ValueError) as error:
@@ -75,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent",
         "Watch one node: its kernel log, its GPUs, the logs of its training pods. It runs until it is "
-        "stopped, and writes only the NodeHealth of that node.",
+        "stopped, and writes only the NodeHealth of that node.\n\n"
+        "`rekindle agent scan` looks once, and needs no cluster: rekindle agent scan --help.",
     )
     parser.add_argument(
         "--node",

@@ -20,6 +20,10 @@ class Exit(IntEnum):
     """An argument, a setting or a file cannot be used, and nothing was done."""
     NO_ANSWER = 3
     """The cluster does not answer, or what was asked for is not there."""
+    DEGRADED = 4
+    """What was looked at works, and will not for long."""
+    SUSPECT = 5
+    """What was looked at may be broken; nothing proves it."""
     INTERRUPTED = 130
     """By Ctrl-C: 128 and the signal's number, as of every program that a signal ends."""
 
@@ -46,6 +50,13 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "recipes test": {Exit.GOOD: "it matches", Exit.BAD: "it does not"},
     "crds": {Exit.GOOD: "printed or written", Exit.BAD: "not written"},
     "agent": {Exit.GOOD: "ended by SIGTERM or SIGINT", Exit.BAD: "ended by an error of its own"},
+    "agent scan": {
+        Exit.GOOD: "no finding above info",
+        Exit.BAD: "a fatal finding",
+        Exit.NO_ANSWER: "the kernel log cannot be read",
+        Exit.DEGRADED: "at worst one of severity pending",
+        Exit.SUSPECT: "at worst one of severity suspect",
+    },
     "controller": {
         Exit.GOOD: "ended by SIGTERM or SIGINT, its lease is given away",
         Exit.BAD: "ended by an error of its own",

@@ -34,7 +34,7 @@ _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
-_GRAVITY = {Severity.INFO: 0, Severity.PENDING: 1, Severity.FATAL: 2}
+_GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
 
 class Change(Enum):
@@ -225,7 +225,9 @@ class Chain:
 
 
 def _same_device(a: Subject, b: Subject) -> bool:
-    return a.kind == b.kind and a.pci == b.pci
+    """What has no place on the bus, as the node itself, is no device: there one thing need not follow from
+    another."""
+    return bool(a.pci) and a.kind == b.kind and a.pci == b.pci
 
 
 def _is_hardware(item: Draft | Finding) -> bool:

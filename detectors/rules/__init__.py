@@ -10,7 +10,19 @@ from __future__ import annotations
 from typing import Any
 
 from detectors.catalog.tables import Table, UserRows
-from detectors.rules import driver, xid_lines
+from detectors.rules import (
+    driver,
+    gpu_driver_lines,
+    host_lines,
+    host_memory_lines,
+    machine_check,
+    network_lines,
+    oom_lines,
+    pcie_lines,
+    storage_lines,
+    sxid_lines,
+    xid_lines,
+)
 from detectors.rules.base import Rule, is_packet
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.wire.contract import Family
@@ -20,6 +32,15 @@ __all__ = ["RULES", "KernelRules", "families", "tables", "wants"]
 RULES: tuple[Rule[Any], ...] = (
     xid_lines.RULE,
     driver.RULE,
+    gpu_driver_lines.RULE,
+    sxid_lines.RULE,
+    network_lines.RULE,
+    pcie_lines.RULE,
+    machine_check.RULE,
+    host_memory_lines.RULE,
+    storage_lines.RULE,
+    oom_lines.RULE,
+    host_lines.RULE,
 )
 """One line for each file that reads lines of the kernel log."""
 

@@ -37,12 +37,16 @@ class HostFacts(msgspec.Struct, frozen=True):
     """All places on the bus that anybody has shown: also that of a GPU which was lost since, or which the
     driver never came to know. Empty where nobody has shown any."""
 
-    def subject(self, pci_text: str, *, gpu_instance: int | None = None) -> Subject | None:
-        """The device at an address as the kernel wrote it. None where the node has none there; as long as
+    def subject(
+        self, pci_text: str, *, kind: SubjectKind = SubjectKind.DEVICE, gpu_instance: int | None = None
+    ) -> Subject | None:
+        """What sits at an address as the kernel wrote it. None where the node has nothing there; as long as
         nobody has shown what the node has, the address counts by itself."""
         pci = parse_pci(pci_text)
         if pci is None or (self.addresses and pci not in self.addresses):
             return None
+        if kind is not SubjectKind.DEVICE:
+            return Subject(kind=kind, pci=str(pci))
         for device in self.devices:
             if parse_pci(device.pci) == pci:
                 return Subject(

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +26,17 @@ from detectors.service.clocks import KernelClock
 from detectors.sources.growing_file import GrowingFile
 from detectors.sources.inotify import FolderWatch
 
-__all__ = ["KERN", "KmsgSink", "Record", "follow", "heard", "parse_record", "read_device", "unescape"]
+__all__ = [
+    "KERN",
+    "KmsgSink",
+    "Record",
+    "follow",
+    "heard",
+    "parse_record",
+    "read_device",
+    "records_now",
+    "unescape",
+]
 
 _RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
 _CHUNK_BYTES = 256 * 1024
@@ -105,6 +115,28 @@ def heard(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
     if record.facility != KERN or not rules.wants(record.text):
         return None
     return KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
+
+
+def records_now(path: Path) -> Iterator[Record]:
+    """The records that are there now, oldest first. Raises OSError."""
+    lines = _of_device(path) if stat.S_ISCHR(path.stat().st_mode) else path.read_bytes().splitlines()
+    for line in lines:
+        if not line.startswith(b" ") and (record := parse_record(line)) is not None:
+            yield record
+
+
+def _of_device(path: Path) -> Iterator[bytes]:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                yield os.read(fd, _RECORD_BYTES_MAX).split(b"\n", 1)[0]
+            except BrokenPipeError:
+                continue  # overwritten while it was read: the next one is the oldest that is left
+            except BlockingIOError:
+                return
+    finally:
+        os.close(fd)
 
 
 class MisplacedError(Exception):

@@ -8,10 +8,7 @@ nothing of this one. Without one, all of this boot counts.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from detectors.rules.facts import HostFacts
 from detectors.service.settings import Catalogue
 from detectors.service.settings import Chain as ChainSettings
 from detectors.sources.inventory import addresses, from_proc
-from detectors.sources.kmsg import KERN, Record, heard, parse_record, unescape
+from detectors.sources.kmsg import KERN, heard, records_now, unescape
 from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 from detectors.wire.contract import Finding, Severity
 from detectors.wire.open_findings import is_open
@@ -32,7 +29,6 @@ __all__ = ["reset_line", "run"]
 _RESET_HEAD = "rekindle: devices were reset"
 _RESET = re.compile(rf"{_RESET_HEAD}: (?P<devices>.*) \(incident (?P<incident>\S+)\)")
 _ALL, _BY_HAND = "all", "none"
-_RECORD_BYTES_MAX = 16 * 1024  # the kernel's own limit of a record is 8 KiB; a shorter buffer is refused
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_MAX = 4
 
@@ -61,7 +57,7 @@ def run(node: Node) -> Result:
     rules, unused = KernelRules(catalogues.user), f"; {catalogues.told}" if catalogues.problems else ""
     since, first, foreign = "since the boot", None, ""
     try:
-        for record in _records(path):
+        for record in records_now(path):
             first = record.sequence if first is None else first
             # A program wrote it, which takes rights over the node: no text of the kernel's tells of a reset.
             text = "" if record.facility == KERN else unescape(record.text)
@@ -92,26 +88,6 @@ def _new_chain() -> Chain:
 
 
 def _told(finding: Finding) -> str:
-    return f"{finding.code} on {finding.subject.device or finding.subject.pci}: {finding.evidence}"
-
-
-def _records(path: Path) -> Iterator[Record]:
-    """Those that are there now, oldest first. Raises OSError."""
-    lines = _of_device(path) if stat.S_ISCHR(path.stat().st_mode) else path.read_bytes().splitlines()
-    for line in lines:
-        if not line.startswith(b" ") and (record := parse_record(line)) is not None:
-            yield record
-
-
-def _of_device(path: Path) -> Iterator[bytes]:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        while True:
-            try:
-                yield os.read(fd, _RECORD_BYTES_MAX).split(b"\n", 1)[0]
-            except BrokenPipeError:
-                continue  # overwritten while it was read: the next one is the oldest that is left
-            except BlockingIOError:
-                return
-    finally:
-        os.close(fd)
+    return (
+        f"{finding.code} on {finding.subject.device or finding.subject.pci or 'the node'}: {finding.evidence}"
+    )

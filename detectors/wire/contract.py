@@ -90,6 +90,7 @@ class Fault(StrEnum):
     NVSWITCH = "nvswitch"
     NETWORK = "network"
     HOST = "host"
+    HOST_HARDWARE = "host-hardware"
     STORAGE = "storage"
     THERMAL = "thermal"
     POWER = "power"
@@ -117,6 +118,9 @@ class Severity(StrEnum):
 
     INFO = "info"
     """Recorded, never acted upon."""
+    SUSPECT = "suspect"
+    """No proof: for a while other nodes are preferred to this one. Nothing is stopped for it, and no node is
+    taken out."""
     PENDING = "pending"
     """Contained or degraded: work goes on; act at the next checkpoint or at the gang's end."""
     FATAL = "fatal"
@@ -138,6 +142,11 @@ class Remedy(StrEnum):
 
 class SubjectKind(StrEnum):
     DEVICE = "device"
+    """An accelerator."""
+    SWITCH = "switch"
+    """Between the node's accelerators: what harms it may harm each of them."""
+    ADAPTER = "adapter"
+    """Of a network."""
     NODE = "node"
     POD = "pod"
 

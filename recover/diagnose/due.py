@@ -28,7 +28,7 @@ def first_of_the_worst(findings: list[Finding]) -> Finding:
 
 def may_wait(findings: list[Finding]) -> bool:
     """The device is degraded at worst: the training goes on, and the gang leaves at a checkpoint."""
-    return first_of_the_worst(findings).severity is Severity.PENDING
+    return first_of_the_worst(findings).severity in (Severity.SUSPECT, Severity.PENDING)
 
 
 def harm(

@@ -51,6 +51,8 @@ def quarantine_level(fault: Fault, severity: Severity, *, drain: bool = False) -
 
     `drain`: its vendor says that no new work shall go there, though the present work may go on.
     """
+    if severity is Severity.SUSPECT:
+        return QuarantineLevel.NONE
     level = policies()[fault].quarantine
     if severity is Severity.PENDING and not drain and level is QuarantineLevel.CORDON:
         return QuarantineLevel.PREFER

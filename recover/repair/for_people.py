@@ -17,6 +17,7 @@ _BY_FAULT = {
     Fault.NVSWITCH: "check the switches and the fabric manager's log",
     Fault.NETWORK: "check the port, its cable and the switch at its other end",
     Fault.HOST: "restart the machine from its console and read why it fell silent",
+    Fault.HOST_HARDWARE: "read the machine's own event log; replace the part that it names",
     Fault.STORAGE: "check the local disk",
     Fault.THERMAL: "check the cooling: fans, airflow, the temperature of the room",
     Fault.POWER: "check the power supplies and their feed",

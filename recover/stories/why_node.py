@@ -201,6 +201,8 @@ def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Li
         state, tone = "; from an earlier boot, so it no longer counts", Tone.PLAIN
     elif finding.severity is Severity.INFO:
         state, tone = "; a note, never acted upon", Tone.PLAIN
+    elif finding.severity is Severity.SUSPECT:
+        state, tone = "; a suspicion: restarts prefer other nodes for a while", Tone.WAITING
     yield Line(
         f"{ago(finding.first_seen, now)}: {finding.code}, {FAULTS[finding.fault]}"
         + (f" ({where})" if where else "")

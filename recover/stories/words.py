@@ -88,6 +88,7 @@ FAULTS: dict[Fault, str] = {
     Fault.NVSWITCH: "an NVSwitch failed",
     Fault.NETWORK: "the network failed",
     Fault.HOST: "the node failed",
+    Fault.HOST_HARDWARE: "a processor or the node's memory failed",
     Fault.STORAGE: "storage failed",
     Fault.THERMAL: "a GPU is too hot",
     Fault.POWER: "power failed",

@@ -120,10 +120,16 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
     ]
     for table in tables:
-        names = [field.encode_name for field in msgspec.structs.fields(table.row)]
+        names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
         lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
         lines += [
-            f"| {' | '.join(one_line(str(getattr(row, name))) for name in names)} |"
-            for row in table.packaged()
+            f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in table.packaged()
         ]
     return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    """Lines of a log stand as they are, one below the other."""
+    if isinstance(value, tuple):
+        return "<br>".join(f"`{one_line(str(item))}`" for item in value)
+    return one_line(str(value))

@@ -211,7 +211,6 @@ def test_a_plain_line_of_a_lost_gpu_is_a_final_verdict(text: str) -> None:
     "text",
     [
         "NVRM: loading NVIDIA UNIX Open Kernel Module",
-        "NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)",
         "NVRM: GPU at PCI:0000:91:00: GPU-0123",
         "NVRM: Xid (PCI:0000:38:00) 79",
         "NVRM: Xid (PCI:0000:38:00): seventy-nine",

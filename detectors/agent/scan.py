@@ -1,0 +1,221 @@
+"""`rekindle agent scan`: what the kernel log of this node, or a saved one, shows. One answer, no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from detectors.commands.arguments import Parser
+from detectors.commands.exit_status import Exit
+from detectors.folds.report import Entry, entries
+from detectors.rules import KernelRules, wants
+from detectors.rules.catalogues import Catalogues
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.service.settings import AgentSettings, SettingsError, load
+from detectors.sources.inventory import Inventory, InventoryError, addresses, from_nvml, from_proc
+from detectors.sources.kmsg import heard, records_now
+from detectors.sources.saved_log import NO_YEAR, SINCE_BOOT, read_saved
+from detectors.text.printing import printable
+from detectors.wire.contract import CoverageState, Severity, Source
+
+__all__ = ["SourceState", "run"]
+
+_EXITS = {
+    Severity.INFO: Exit.GOOD,
+    Severity.SUSPECT: Exit.SUSPECT,
+    Severity.PENDING: Exit.DEGRADED,
+    Severity.FATAL: Exit.BAD,
+}
+_ORDER = list(Severity)
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    """Whether a source was read; a report of a source that was not read shows nothing of it."""
+
+    source: Source
+    state: CoverageState
+    why: str = ""
+    records: int | None = None
+    devices: int | None = None
+
+
+class _Report(msgspec.Struct, frozen=True):
+    findings: list[Entry]
+    sources: list[SourceState]
+    catalogue_problems: list[str] = []
+
+
+def run(args: list[str]) -> int:
+    """The exit status tells the worst finding."""
+    given = _parser().parse_args(args)
+    try:
+        settings = load(given.settings, given.overrides, AgentSettings)
+    except SettingsError as error:
+        print(f"rekindle agent scan: {error}", file=sys.stderr)
+        return Exit.UNUSABLE
+    try:
+        report = _of_file(given.replay, settings) if given.replay else _of_node(given.host_root, settings)
+    except OSError as error:
+        print(
+            f"rekindle agent scan: {error.filename or given.replay}: cannot be read: {error.strerror}",
+            file=sys.stderr,
+        )
+        return Exit.UNUSABLE if given.replay else Exit.NO_ANSWER
+    if given.json:
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        print("\n".join(_told(report, whole=given.all)))
+    worst = max((entry.severity for entry in report.findings), key=_ORDER.index, default=Severity.INFO)
+    return _EXITS[worst]
+
+
+def _of_file(path: str, settings: AgentSettings) -> _Report:
+    """Of a log from anywhere: which devices the node had is not known, so all addresses count."""
+    with sys.stdin if path == "-" else open(path, encoding="utf-8", errors="replace") as file:
+        lines = list(read_saved(file))
+    state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(lines))
+    return _report((line for line in lines if wants(line.text)), HostFacts(), settings, [state])
+
+
+def _of_node(root: Path, settings: AgentSettings) -> _Report:
+    """Raises OSError where the kernel log cannot be read."""
+    found, nvml = _inventory(root, settings)
+    host = HostFacts(devices=found.devices, driver_version=found.driver_version, addresses=addresses(root))
+    path = root / "dev/kmsg"
+    try:
+        records = list(records_now(path))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    boot = _boot(root)
+    lines = [line for record in records if (line := heard(record, lambda usec: boot + _usec(usec)))]
+    state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(records))
+    return _report(lines, host, settings, [state, nvml])
+
+
+def _inventory(root: Path, settings: AgentSettings) -> tuple[Inventory, SourceState]:
+    if not settings.nvml.enabled:
+        why = "switched off by the setting nvml.enabled"
+        return from_proc(root), SourceState(Source.NVML, CoverageState.BLIND, why)
+    try:
+        found = asyncio.run(from_nvml(settings.nvml.deadline_s))
+    except (InventoryError, OSError) as error:
+        return from_proc(root), SourceState(Source.NVML, CoverageState.BLIND, str(error))
+    return found, SourceState(Source.NVML, CoverageState.COVERED, devices=len(found.devices))
+
+
+def _boot(root: Path) -> datetime:
+    """When the kernel's clock began, by the clock of now."""
+    now = datetime.now(UTC)
+    try:
+        uptime_s = float((root / "proc/uptime").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return now
+    return now - timedelta(seconds=uptime_s)
+
+
+def _usec(usec: int) -> timedelta:
+    return timedelta(microseconds=usec)
+
+
+def _report(
+    lines: Iterable[KernelLine], host: HostFacts, settings: AgentSettings, sources: list[SourceState]
+) -> _Report:
+    catalogues = Catalogues.load(settings.catalogue)
+    rules = KernelRules(catalogues.user)
+    return _Report(
+        findings=entries(_drafts(lines, rules, host), settings.chain),
+        sources=sources,
+        catalogue_problems=list(catalogues.problems),
+    )
+
+
+def _drafts(
+    lines: Iterable[KernelLine], rules: KernelRules, host: HostFacts
+) -> Iterator[tuple[KernelLine, Draft]]:
+    for line in lines:
+        draft = rules.read(line, host)
+        if draft is not None:
+            yield line, draft
+
+
+def _told(report: _Report, *, whole: bool) -> Iterator[str]:
+    shown = [e for e in report.findings if whole or e.severity is not Severity.INFO]
+    notes = len(report.findings) - len(shown)
+    for entry in shown:
+        subject = entry.subject
+        where = subject.uuid or subject.pci or subject.pod or "node"
+        times = f", {entry.count} times" if entry.count > 1 else ""
+        after = f", after {entry.caused_by}" if entry.caused_by else ""
+        what = f"{entry.code}  {subject.kind} {printable(where)}  {entry.fault}"
+        yield f"{entry.severity:<8} {what}{times}{after}"
+        yield f"         {_when(entry.first_at)}  {printable(' '.join(entry.evidence.splitlines()))}"
+        if entry.action != "none":
+            yield f"         its source recommends: {entry.action.replace('-', ' ')}"
+    if not shown:
+        yield "no finding above info"
+    if notes:
+        yield f"{notes} of severity info: --all shows them" if shown else f"{notes} of severity info (--all)"
+    for source in report.sources:
+        yield f"{source.source}: {_read(source)}"
+    for problem in report.catalogue_problems:
+        yield f"catalogue: not used: {problem}"
+
+
+def _read(source: SourceState) -> str:
+    if source.state is CoverageState.BLIND:
+        return f"not read: {source.why}"
+    return f"{source.records} records" if source.records is not None else f"{source.devices} devices"
+
+
+def _when(at: datetime) -> str:
+    """Times of a saved log may count from the boot, or have no year (sources/saved_log.py)."""
+    if at.year == SINCE_BOOT.year:
+        return f"{(at - SINCE_BOOT).total_seconds():.3f} s after the boot"
+    return f"{at:%b %d %H:%M:%S}" if at.year == NO_YEAR else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        "agent scan",
+        "Tell once what the kernel log of this node shows, or a log that was saved. No cluster is needed, "
+        "and nothing is written.",
+        example="rekindle agent scan --replay dmesg.txt --json",
+    )
+    parser.add_argument(
+        "--replay",
+        metavar="FILE",
+        default="",
+        help="A saved kernel log instead (- for standard input): records of /dev/kmsg, the text of dmesg, or "
+        "the journal's, as text or JSON; each line tells its own form.",
+    )
+    parser.add_argument(
+        "--host-root",
+        metavar="DIR",
+        type=Path,
+        default=Path("/"),
+        help="The folder with the node's proc, sys and dev (default: /).",
+    )
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    parser.add_argument("--all", action="store_true", help="Show findings of severity info, too.")
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        type=Path,
+        default=None,
+        help="The agent's settings as TOML (docs/reference/settings.md).",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="GROUP.FIELD=VALUE",
+        help="One setting, as nvml.enabled=false; may be repeated.",
+    )
+    return parser

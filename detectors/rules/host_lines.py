@@ -1,0 +1,25 @@
+"""The host itself: lockups, hung tasks, errors of the kernel. Rows stand in
+detectors/catalog/host.toml."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from detectors.rules.sentences import SentenceRow, sentence_rule
+from detectors.wire.contract import Family
+
+__all__ = ["RULE", "HostRow"]
+
+
+class HostRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    heads: ClassVar[tuple[str, ...]] = (
+        "watchdog: ",
+        "NMI watchdog: ",
+        "INFO: task ",
+        "BUG: ",
+        "rcu: INFO: ",
+        "Oops: ",
+    )
+
+
+RULE = sentence_rule(Family.HOST, HostRow)

@@ -1,0 +1,18 @@
+"""Host memory and processors: EDAC, memory failures, errors that firmware reports (CPER). Rows stand in
+detectors/catalog/host_memory.toml; machine checks are decoded in machine_check.py."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from detectors.rules.sentences import SentenceRow, sentence_rule
+from detectors.wire.contract import Family
+
+__all__ = ["RULE", "HostMemoryRow"]
+
+
+class HostMemoryRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    heads: ClassVar[tuple[str, ...]] = ("EDAC MC", "Memory failure: ", "mce: ", "{")
+
+
+RULE = sentence_rule(Family.HOST_MEMORY, HostMemoryRow)

@@ -1,0 +1,65 @@
+"""Machine checks: what a bank of the processor's error registers says. Pure.
+
+`mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400`; without `Exception` where
+the kernel found it on its own, as after a boot that a machine check ended. The last number is the bank's
+status register. Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, kernel/cpu/mce.
+"""
+
+from __future__ import annotations
+
+import re
+
+from detectors.rules.base import Rule
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Family, Fault, Origin, Severity, Subject, SubjectKind
+
+__all__ = ["RULE"]
+
+_HEAD = "mce: [Hardware Error]: CPU "
+_LINE = re.compile(
+    rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?: Exception)?: [0-9a-fA-F]{{1,16}} "
+    r"Bank [0-9]{1,3}: (?P<status>[0-9a-fA-F]{16})\s*"
+)
+_VALID = 1 << 63
+_UNCORRECTED = 1 << 61
+_ENABLED = 1 << 60
+_CONTEXT_CORRUPT = 1 << 57
+_ACTION_REQUIRED = 1 << 55
+"""Of Intel. Of AMD: the context of the task is corrupt, which means the same for whoever ran there."""
+
+
+def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
+    """A corrected error is a note. An uncorrected one that nobody has used yet, as a scrubber finds it, makes
+    its node suspect; one that was used, or that left the processor in an unknown state, is fatal.
+
+    An error that was not enabled is a note: nobody was to be told of it. Firmware leaves it behind, and
+    healthy machines print it at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within an exception
+    the kernel grades it as no error, too (`Not enabled` in kernel/cpu/mce/severity.c).
+    """
+    found = _LINE.fullmatch(line.text)
+    if found is None:
+        return None
+    status = int(found["status"], 16)
+    if not status & _VALID:
+        return None
+    code, severity = "mce-corrected", Severity.INFO
+    if status & _UNCORRECTED:
+        code, severity = _uncorrected(status)
+    return Draft(
+        code=code,
+        fault=Fault.HOST_HARDWARE,
+        origin=Origin.KERNEL,
+        severity=severity,
+        subject=Subject(kind=SubjectKind.NODE),
+    )
+
+
+def _uncorrected(status: int) -> tuple[str, Severity]:
+    if not status & (_CONTEXT_CORRUPT | _ACTION_REQUIRED):
+        return "mce-unused", Severity.SUSPECT
+    return ("mce-uncorrected", Severity.FATAL) if status & _ENABLED else ("mce-not-enabled", Severity.INFO)
+
+
+RULE = Rule(
+    "machine_check", family=Family.HOST_MEMORY, heads=(_HEAD,), match=match, catalog=lambda user: None
+)

@@ -1,0 +1,49 @@
+"""The kernel's out-of-memory killer: whose limit was reached, or that the whole node had no memory left.
+
+`oom-kill:constraint=CONSTRAINT_MEMCG,...,oom_memcg=/kubepods/burstable/pod<uid>/...,task_memcg=...,pid=1,uid=0`.
+The kubelet writes a pod's uid into the names of its cgroups, with `_` for `-` where systemd names
+them. All of it is the tenant's: a note, which takes no node out. Source: Linux, mm/oom_kill.c.
+"""
+
+from __future__ import annotations
+
+import re
+
+from detectors.rules.base import Rule
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Family, Fault, Origin, Severity, Subject, SubjectKind
+
+__all__ = ["RULE"]
+
+_HEAD = "oom-kill:constraint=CONSTRAINT_"
+_KILLED = ("Memory cgroup out of memory: Killed process ", "Out of memory: Killed process ")
+_OF_CGROUP = "MEMCG,"
+_CGROUP = re.compile(r",oom_memcg=(?P<cgroup>/[^,]*),")
+_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
+
+
+def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
+    if line.text.startswith(_KILLED):
+        of_cgroup = line.text.startswith(_KILLED[0])
+        return _draft("oom-of-cgroup" if of_cgroup else "oom-of-node", Subject(kind=SubjectKind.NODE))
+    if not line.text.startswith(_OF_CGROUP, len(_HEAD)):
+        return _draft("oom-of-node", Subject(kind=SubjectKind.NODE))
+    cgroup = _CGROUP.search(line.text)
+    pod = _POD.search(cgroup["cgroup"]) if cgroup is not None else None
+    if pod is None:
+        return _draft("oom-of-cgroup", Subject(kind=SubjectKind.NODE))
+    uid = pod["uid"].replace("_", "-")
+    return _draft("oom-of-pod", Subject(kind=SubjectKind.POD, pod=uid))
+
+
+def _draft(code: str, subject: Subject) -> Draft:
+    return Draft(
+        code=code,
+        fault=Fault.APPLICATION,
+        origin=Origin.TENANT,
+        severity=Severity.INFO,
+        subject=subject,
+    )
+
+
+RULE = Rule("oom", family=Family.OOM, heads=(_HEAD, *_KILLED), match=match, catalog=lambda user: None)

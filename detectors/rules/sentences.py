@@ -1,0 +1,158 @@
+"""Families whose lines are sentences: what a driver prints, with addresses and numbers in some places.
+
+Each row of such a family's table shows whole lines, with placeholders:
+
+    {pci}     a full address of a device of this node, `dddd:bb:dd` or with the function
+    {number}  digits                       {hex}   hexadecimal digits, with or without 0x
+    {device}  a name of the kernel's: sda1 {host}  a name or address of a host
+    {word}    anything without a space     {rest}  anything, to the end of the line
+
+A sentence begins where the line begins. What is more than a note has more fixed characters before its first
+{word} or {rest} than any name that others may put in front of the kernel's words (rules/base.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from detectors.catalog.tables import Table
+from detectors.rules.base import ADDRESS, Rule
+from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.wire.contract import Family, Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
+from detectors.wire.fitting import limit
+
+__all__ = ["SentenceRow", "Sentences", "sentence_rule"]
+
+_PLACEHOLDERS = {
+    "pci": ADDRESS,
+    "number": r"[0-9]{1,20}",
+    "hex": r"(?:0x)?[0-9a-fA-F]{1,32}",
+    "device": r"[a-z][a-z0-9_-]{0,31}",
+    "host": r"[0-9A-Za-z.:_-]{1,255}",
+    "word": r"\S{1,128}",
+    "rest": r".*",
+}
+_OPEN = ("word", "rest")
+_ON_THE_BUS = (SubjectKind.DEVICE, SubjectKind.SWITCH, SubjectKind.ADAPTER)
+_ADDRESS_CHARS = len("0000:00:00")
+_NAME_BYTES = 15
+_NAMES = re.compile(r"\{([a-z]+)\}")
+_CODE_MAX = limit(Finding, "code")
+
+
+class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Lines that mean the same. Each family derives its own type, which names the heads of its lines."""
+
+    heads: ClassVar[tuple[str, ...]] = ()
+    code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=_CODE_MAX)]
+    meaning: str
+    lines: Annotated[tuple[str, ...], Meta(min_length=1)]
+    examples: tuple[str, ...] = ()
+    """Real lines, which a test reads."""
+    subject: SubjectKind = SubjectKind.NODE
+    """Of what kind sits at {pci}. Of kind `node` with an address: something that is part of the node."""
+    fault: Fault
+    origin: Origin = Origin.KERNEL
+    severity: Severity
+    remedy: Remedy = Remedy.NONE
+    source: str
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a sentence that cannot be used."""
+        for line in self.lines:
+            if problem := self._problem(line):
+                raise ValueError(f"{problem}, not {line!r} - at `$.lines`")
+
+    def _problem(self, line: str) -> str:
+        """What was expected instead; empty where the sentence can be used."""
+        names = _NAMES.findall(line)
+        if not line.startswith(self.heads):
+            return f"expected lines that begin with {' or '.join(map(repr, self.heads))}"
+        if not set(names) <= set(_PLACEHOLDERS):
+            return f"expected no placeholder but {', '.join(f'{{{name}}}' for name in _PLACEHOLDERS)}"
+        if names.count("pci") > 1 or ("pci" not in names and self.subject in _ON_THE_BUS):
+            return f"expected {{pci}} once for the subject {self.subject}"
+        if "rest" in names and not line.endswith("{rest}"):
+            return "expected {rest} at the end only"
+        if self.severity is not Severity.INFO and _fixed_chars(line) <= _NAME_BYTES:
+            return f"expected more than {_NAME_BYTES} fixed characters before what others may choose"
+        return ""
+
+
+class Sentences:
+    """The rows of one family, ready to be looked for."""
+
+    def __init__(self, rows: Iterable[SentenceRow]) -> None:
+        by_code = {row.code: row for row in rows}  # a later row wins
+        self._lines = [(_head(line), _compiled(line), row) for row in by_code.values() for line in row.lines]
+
+    def draft(self, line: KernelLine, host: HostFacts) -> Draft | None:
+        for head, sentence, row in self._lines:
+            if not line.text.startswith(head):
+                continue
+            found = sentence.fullmatch(line.text)
+            subject = _subject(row, found, host) if found is not None else None
+            if subject is not None:
+                return Draft(
+                    code=row.code,
+                    fault=row.fault,
+                    origin=row.origin,
+                    severity=row.severity,
+                    subject=subject,
+                    remedy=row.remedy,
+                )
+        return None
+
+
+def _subject(row: SentenceRow, found: re.Match[str], host: HostFacts) -> Subject | None:
+    if "pci" in found.re.groupindex:
+        return host.subject(found["pci"], kind=row.subject)
+    return Subject(kind=row.subject)
+
+
+def _fixed_chars(line: str) -> int:
+    fixed = 0
+    for text, name in _parts(line):
+        fixed += len(text)
+        if name in _OPEN:
+            break
+        fixed += _ADDRESS_CHARS if name == "pci" else 1 if name else 0
+    return fixed
+
+
+def _head(line: str) -> str:
+    """The literal beginning."""
+    return next(_parts(line))[0]
+
+
+def _parts(line: str) -> Iterator[tuple[str, str]]:
+    """Literals, each with the name of the placeholder that follows; the last has none."""
+    pieces = _NAMES.split(line)
+    for number in range(0, len(pieces), 2):
+        yield pieces[number], pieces[number + 1] if number + 1 < len(pieces) else ""
+
+
+def _compiled(line: str) -> re.Pattern[str]:
+    text = "".join(
+        re.escape(literal) + (_PLACEHOLDERS[name] if name else "") for literal, name in _parts(line)
+    )
+    return re.compile(rf"{text}\.?\s*", re.DOTALL)
+
+
+def sentence_rule(family: Family, row: type[SentenceRow]) -> Rule[Sentences]:
+    """Its table has the family's name, with underscores, and so has the file of the packaged rows."""
+    name = family.replace("-", "_")
+    table = Table(name, row, f"{name}.toml")
+    return Rule(
+        name,
+        family=family,
+        heads=row.heads,
+        match=lambda line, host, sentences: sentences.draft(line, host),
+        catalog=lambda user: Sentences((*table.packaged(), *user.of(table))),
+        tables=(table,),
+    )

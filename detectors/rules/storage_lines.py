@@ -1,0 +1,25 @@
+"""Local disks, file systems and servers of files. Volumes may be tenants', so what they tell is a note. Rows
+stand in detectors/catalog/storage.toml."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from detectors.rules.sentences import SentenceRow, sentence_rule
+from detectors.wire.contract import Family
+
+__all__ = ["RULE", "StorageRow"]
+
+
+class StorageRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    heads: ClassVar[tuple[str, ...]] = (
+        "nvme nvme",
+        "EXT4-fs ",
+        "XFS (",
+        "I/O error, dev ",
+        "blk_update_request: I/O error, dev ",
+        "nfs: server ",
+    )
+
+
+RULE = sentence_rule(Family.STORAGE, StorageRow)

@@ -1,0 +1,141 @@
+"""`rekindle agent scan`: one report, by its exit status and its JSON."""
+
+# ruff: noqa: E501  the lines of logs are kept whole
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detectors.agent.command import run
+
+XID_79 = "[ 5000.1] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+XID_94 = "[ 5000.1] NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"
+INIT = "[ 5000.1] NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)"
+LOCKUP = "[ 5000.1] watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]"
+
+
+def scan(tmp_path: Path, *lines: str, flags: tuple[str, ...] = ()) -> int:
+    log = tmp_path / "dmesg.txt"
+    log.write_text("\n".join(lines))
+    return run(["scan", "--replay", str(log), *flags])
+
+
+def as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> dict[str, Any]:
+    scan(tmp_path, *lines, flags=("--json",))
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        ((), 0),
+        ((LOCKUP,), 0),
+        ((INIT, LOCKUP), 5),
+        ((XID_94, INIT), 4),
+        ((LOCKUP, XID_79, XID_94), 1),
+    ],
+)
+def test_the_exit_status_tells_the_worst_finding(tmp_path: Path, lines: tuple[str, ...], status: int) -> None:
+    assert scan(tmp_path, *lines) == status
+
+
+def test_a_finding_in_json_has_all_that_a_script_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = as_json(tmp_path, capsys, XID_94, XID_94.replace("5000.1", "5003.1"))
+
+    (finding,) = report["findings"]
+    assert finding == {
+        "code": "xid-94",
+        "fault": "memory-degraded",
+        "severity": "pending",
+        "origin": "kernel",
+        "action": "restart-application",
+        "subject": {"kind": "device", "pci": "0000:01:00", "uuid": "", "gpu_instance": 5, "pod": ""},
+        "count": 2,
+        "first_at": "1970-01-01T01:23:20.100000Z",
+        "last_at": "1970-01-01T01:23:23.100000Z",
+        "evidence": XID_94.partition("] ")[2],
+        "caused_by": "",
+    }
+    assert report["sources"] == [
+        {"source": "kmsg", "state": "covered", "why": "", "records": 2, "devices": None}
+    ]
+
+
+def test_what_followed_from_a_fault_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = [
+        f"[ 5000.{n}] NVRM: Xid (PCI:0000:38:00): {rest}"
+        for n, rest in enumerate(
+            [
+                "48, An uncorrectable double bit error (DBE) has been detected on GPU",
+                "63, pid=1, name=python, Row Remapper: New row (0x0000000e9b9107e0) marked for remapping",
+                "45, pid=1, name=python3, Ch 00000001 caused by previous Xid 48",
+            ]
+        )
+    ]
+
+    found = as_json(tmp_path, capsys, *chain)["findings"]
+
+    assert [(f["code"], f["caused_by"]) for f in found] == [
+        ("xid-48", ""),
+        ("xid-63", "xid-48"),
+        ("xid-45", "xid-48"),
+    ]
+
+
+def test_notes_are_shown_on_request_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scan(tmp_path, LOCKUP)
+    assert "soft-lockup" not in capsys.readouterr().out
+
+    scan(tmp_path, LOCKUP, flags=("--all",))
+    assert "soft-lockup" in capsys.readouterr().out
+
+
+def test_a_log_comes_by_standard_input_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(XID_79))
+
+    assert run(["scan", "--replay", "-"]) == 1
+
+
+@pytest.mark.parametrize(
+    "args", [["--replay", "/no/such/file"], ["--replay", "/"], ["--set", "nvml.colour=1"]]
+)
+def test_what_cannot_be_read_is_named(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", *args]) == 2
+
+    assert args[1].partition("=")[0] in capsys.readouterr().err
+
+
+def test_the_log_of_this_node_is_read_with_its_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/uptime").write_text("5000.00 1.0\n")
+    (tmp_path / "sys/bus/pci/devices/0000:3b:00.0").mkdir(parents=True)
+    other = "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus."
+    here = other.replace(":41:", ":3b:")
+    (tmp_path / "dev/kmsg").write_text(
+        f"3,1,5000000,-;{other}\n3,2,6000000,-;{here}\n11,3,7000000,-;{other}\n"
+    )
+
+    status = run(["scan", "--host-root", str(tmp_path), "--json", "--set", "nvml.enabled=false"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert (status, [f["subject"]["pci"] for f in report["findings"]]) == (1, ["0000:3b:00"])
+    assert [(s["source"], s["state"]) for s in report["sources"]] == [("kmsg", "covered"), ("nvml", "blind")]
+
+
+def test_a_node_without_a_kernel_log_gives_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["scan", "--host-root", str(tmp_path), "--set", "nvml.enabled=false"]) == 3
+
+    assert f"{tmp_path}/dev/kmsg" in capsys.readouterr().err

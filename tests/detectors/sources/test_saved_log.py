@@ -1,0 +1,108 @@
+"""A saved kernel log, in each form that tools print."""
+
+# ruff: noqa: E501  the lines of logs are kept whole
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.sources.saved_log import SINCE_BOOT, read_saved, saved_line
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+AT_BOOT = datetime(1970, 1, 1, 1, 23, 20, 500000, tzinfo=UTC)
+LONG = (
+    "NVRM: The NVIDIA GPU 0000:b3:00.0",
+    "NVRM: (PCI ID: 10de:26b5) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        (f"3,1001,5000500000,-;{XID}", AT_BOOT),
+        (f"<3>[ 5000.500000] {XID}", AT_BOOT),
+        (f"[ 5000.500000] {XID}", AT_BOOT),
+        (f"kern  :err   : [ 5000.500000] {XID}", AT_BOOT),
+        (f"[Thu Sep 19 02:29:46 2024] {XID}", datetime(2024, 9, 19, 2, 29, 46, tzinfo=UTC)),
+        (f"kern  :err   : [Thu Sep 19 02:29:46 2024] {XID}", datetime(2024, 9, 19, 2, 29, 46, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00,500000+00:00 {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"kern  :err   : 2026-11-23T21:30:00,500000+01:00 {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"Nov 23 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"Feb 29 20:30:00 node-1 kernel: [ 5000.500000] {XID}", datetime(1972, 2, 29, 20, 30, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00+0000 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00.123456+00:00 node-1 kernel: [    5.0] {XID}", datetime(2026, 11, 23, 20, 30, 0, 123456, tzinfo=UTC)),
+        (json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel", "__REALTIME_TIMESTAMP": "1795465800000000"}), datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (json.dumps({"MESSAGE": list(XID.encode()), "__REALTIME_TIMESTAMP": "x"}), None),
+        (XID, None),
+    ],
+)  # fmt: skip
+def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> None:
+    read = saved_line(f"{line}\r\n")
+
+    assert read is not None
+    assert (read.text, read.at and read.at.astimezone(UTC)) == (XID, at)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"11,1001,5000500000,-;{XID}",
+        f"<11>[ 5000.500000] {XID}",
+        f"user  :err   : [ 5000.500000] {XID}",
+        f"Nov 23 20:30:00 node-1 sshd[4711]: {XID}",
+        f"2026-11-23T20:30:00+0000 node-1 mine: {XID}",
+        json.dumps({"MESSAGE": XID, "_TRANSPORT": "syslog"}),
+        "",
+        "[    5.000000] ",
+        " SUBSYSTEM=pci",
+    ],
+)
+def test_what_a_form_shows_to_be_another_programs_does_not_count(line: str) -> None:
+    read = saved_line(line)
+
+    assert read is None or read.text == "SUBSYSTEM=pci" or not read.text.startswith("NVRM")
+
+
+@pytest.mark.parametrize("head", ["[    5.000000] ", "Nov 23 20:30:00 node-1 kernel: ", "<3>[    5.000000] "])
+def test_the_lines_of_one_record_are_put_together(head: str) -> None:
+    read = list(read_saved([head + text for text in (XID, *LONG, XID)]))
+
+    assert [line.text for line in read] == [XID, "\n".join(LONG), XID]
+
+
+def test_lines_of_another_time_are_no_part_of_a_record() -> None:
+    lines = [f"[    5.{number}] {text}" for number, text in enumerate(LONG)]
+
+    assert [line.text for line in read_saved(lines)] == list(LONG)
+
+
+def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
+    first, second, third = read_saved([XID, f"[ 5000.500000] {XID}", XID])
+
+    assert [first.at, second.at, third.at] == [SINCE_BOOT, AT_BOOT, AT_BOOT]
+    assert [first.sequence, second.sequence, third.sequence] == [1, 2, 3]
+
+
+@given(st.text(max_size=200))
+def test_no_text_ends_the_reading(text: str) -> None:
+    for head in (
+        "",
+        "{",
+        "<3>",
+        "[ 1.0] ",
+        "3,1,1,-;",
+        "Nov 31 20:30:00 n kernel: ",
+        "2026-99-99T1 n kernel: ",
+    ):
+        list(read_saved([head + text]))
+
+
+def test_a_line_of_a_megabyte_is_read_at_once() -> None:
+    for char in ("a", " ", "[", "{", "0", ",", ":"):
+        list(read_saved([char * 1_000_000]))
