@@ -14,15 +14,8 @@ import msgspec
 from detectors.folds.chain import Chain
 from detectors.rules.facts import Draft, KernelLine
 from detectors.service.settings import Chain as ChainSettings
-from detectors.wire.contract import (
-    EVIDENCE_BYTES_MAX,
-    Fault,
-    Origin,
-    Remedy,
-    Severity,
-    Subject,
-    SubjectKind,
-)
+from detectors.wire.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
+from detectors.wire.fitting import fit
 
 __all__ = ["Entry", "EntrySubject", "entries"]
 
@@ -110,6 +103,6 @@ def _entry(one: _Seen) -> Entry:
         count=one.count,
         first_at=one.first.at,
         last_at=one.last_at,
-        evidence=one.first.text[:EVIDENCE_BYTES_MAX],
+        evidence=fit(Finding, "evidence", one.first.text),
         caused_by=one.caused_by,
     )
