@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -33,6 +36,8 @@ _EXITS = {
     Severity.FATAL: Exit.BAD,
 }
 _ORDER = list(Severity)
+_GZIP = b"\x1f\x8b"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 class SourceState(msgspec.Struct, frozen=True):
@@ -54,33 +59,70 @@ class _Report(msgspec.Struct, frozen=True):
 def run(args: list[str]) -> int:
     """The exit status tells the worst finding."""
     given = _parser().parse_args(args)
+    replayed = given.replay[0] if given.replay else None
     try:
+        if replayed == "" or len(given.replay) > 1:
+            raise SettingsError(f"--replay {' '.join(given.replay)!r}: expected the name of one file")
         settings = load(given.settings, given.overrides, AgentSettings)
     except SettingsError as error:
-        print(f"rekindle agent scan: {error}", file=sys.stderr)
-        return Exit.UNUSABLE
+        return _failed(Exit.UNUSABLE, str(error))
     try:
-        report = _of_file(given.replay, settings) if given.replay else _of_node(given.host_root, settings)
+        report = _of_file(replayed, settings) if replayed else _of_node(given.host_root, settings)
     except OSError as error:
-        print(
-            f"rekindle agent scan: {error.filename or given.replay}: cannot be read: {error.strerror}",
-            file=sys.stderr,
-        )
-        return Exit.UNUSABLE if given.replay else Exit.NO_ANSWER
-    if given.json:
-        print(msgspec.json.format(msgspec.json.encode(report)).decode())
-    else:
-        print("\n".join(_told(report, whole=given.all)))
+        why = f"{error.filename or replayed}: cannot be read: {error.strerror or error}"
+        return _failed(Exit.UNUSABLE if replayed else Exit.NO_ANSWER, why)
+    except _NoKernelLogError as error:
+        return _failed(Exit.NO_ANSWER, f"{replayed}: {error}")
+    text = msgspec.json.format(msgspec.json.encode(report)).decode() if given.json else ""
+    try:
+        print(text or "\n".join(_told(report, whole=given.all)), flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _failed(Exit.NO_ANSWER, f"the report cannot be written: {error.strerror}")
     worst = max((entry.severity for entry in report.findings), key=_ORDER.index, default=Severity.INFO)
     return _EXITS[worst]
 
 
+def _failed(status: Exit, why: str) -> int:
+    print(f"rekindle agent scan: {why}", file=sys.stderr)
+    return status
+
+
+class _NoKernelLogError(Exception):
+    """Nothing in the file looks like one. No finding in it would say nothing of the node."""
+
+
 def _of_file(path: str, settings: AgentSettings) -> _Report:
-    """Of a log from anywhere: which devices the node had is not known, so all addresses count."""
-    with sys.stdin if path == "-" else open(path, encoding="utf-8", errors="replace") as file:
-        lines = list(read_saved(file))
-    state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(lines))
-    return _report((line for line in lines if wants(line.text)), HostFacts(), settings, [state])
+    """Of a log from anywhere: which devices the node had is not known, so all addresses count. Raises
+    OSError, or _NoKernelLogError."""
+    lines, count, is_known = [], 0, False
+    with _opened(path) as file:
+        for line, has_form in read_saved(file):
+            count += 1
+            is_wanted = wants(line.text)
+            is_known = is_known or has_form or is_wanted
+            if is_wanted:
+                lines.append(line)
+    if not is_known:
+        raise _NoKernelLogError(
+            f"none of its {count} lines looks like one of a kernel log: expected what dmesg, journalctl -k "
+            "or /dev/kmsg have printed"
+        )
+    state = SourceState(Source.KMSG, CoverageState.COVERED, records=count)
+    return _report(lines, HostFacts(), settings, [state])
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[TextIO]:
+    """Whatever bytes it holds. Raises OSError, or _NoKernelLogError for what must be unpacked first."""
+    with open(0 if path == "-" else path, "rb", closefd=path != "-") as raw:
+        begin = raw.peek(len(_GZIP))
+        if begin.startswith(_GZIP):
+            raise _NoKernelLogError(f"it is gzip: zcat {path} | rekindle agent scan --replay -")
+        encoding = "utf-16" if begin.startswith(_UTF_16) else "utf-8-sig"
+        with io.TextIOWrapper(raw, encoding=encoding, errors="replace") as file:
+            yield file
 
 
 def _of_node(root: Path, settings: AgentSettings) -> _Report:
@@ -160,7 +202,7 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
     if not shown:
         yield "no finding above info"
     if notes:
-        yield f"{notes} of severity info: --all shows them" if shown else f"{notes} of severity info (--all)"
+        yield f"{notes} of severity info: --all shows them"
     for source in report.sources:
         yield f"{source.source}: {_read(source)}"
     for problem in report.catalogue_problems:
@@ -170,7 +212,8 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
 def _read(source: SourceState) -> str:
     if source.state is CoverageState.BLIND:
         return f"not read: {source.why}"
-    return f"{source.records} records" if source.records is not None else f"{source.devices} devices"
+    count, what = (source.devices, "device") if source.records is None else (source.records, "record")
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _when(at: datetime) -> str:
@@ -190,7 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--replay",
         metavar="FILE",
-        default="",
+        action="append",
+        default=[],
         help="A saved kernel log instead (- for standard input): records of /dev/kmsg, the text of dmesg, or "
         "the journal's, as text or JSON; each line tells its own form.",
     )

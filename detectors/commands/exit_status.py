@@ -53,7 +53,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "agent scan": {
         Exit.GOOD: "no finding above info",
         Exit.BAD: "a fatal finding",
-        Exit.NO_ANSWER: "the kernel log cannot be read",
+        Exit.NO_ANSWER: "the kernel log cannot be read, or the file is none",
         Exit.DEGRADED: "at worst one of severity pending",
         Exit.SUSPECT: "at worst one of severity suspect",
     },

@@ -42,14 +42,16 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     first_at: datetime
     last_at: datetime
     evidence: str
-    """The first line."""
+    """The first of the gravest lines."""
     caused_by: str = ""
     """The code on the same subject that it followed from."""
 
 
 class _Seen(msgspec.Struct):
     draft: Draft
-    first: KernelLine
+    shown: KernelLine
+    """The first of the gravest lines."""
+    first_at: datetime
     last_at: datetime
     count: int = 1
     caused_by: str = ""
@@ -66,12 +68,12 @@ def entries(
         key = (draft.code, draft.subject)
         known = seen.get(key)
         if known is None:
-            seen[key] = _Seen(draft, line, line.at, caused_by=_cause(chain, draft))
+            seen[key] = _Seen(draft, line, line.at, line.at, caused_by=_cause(chain, draft))
         else:
             known.count += 1
             known.last_at = max(known.last_at, line.at)
             if _RANK[draft.severity] > _RANK[known.draft.severity]:
-                known.draft = draft
+                known.draft, known.shown = draft, line
     return [_entry(one) for one in seen.values()]
 
 
@@ -101,8 +103,8 @@ def _entry(one: _Seen) -> Entry:
             pod=subject.pod,
         ),
         count=one.count,
-        first_at=one.first.at,
+        first_at=one.first_at,
         last_at=one.last_at,
-        evidence=fit(Finding, "evidence", one.first.text),
+        evidence=fit(Finding, "evidence", one.shown.text),
         caused_by=one.caused_by,
     )

@@ -15,10 +15,13 @@ class HostRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True
     heads: ClassVar[tuple[str, ...]] = (
         "watchdog: ",
         "NMI watchdog: ",
-        "INFO: task ",
+        "INFO: ",
         "BUG: ",
         "rcu: INFO: ",
         "Oops: ",
+        "general protection fault",
+        "Unable to handle kernel ",
+        "Internal error: Oops: ",
     )
 
 

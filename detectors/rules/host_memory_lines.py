@@ -12,7 +12,7 @@ __all__ = ["RULE", "HostMemoryRow"]
 
 
 class HostMemoryRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    heads: ClassVar[tuple[str, ...]] = ("EDAC MC", "Memory failure: ", "mce: ", "{")
+    heads: ClassVar[tuple[str, ...]] = ("EDAC MC", "Memory failure: ", "mce: ", "[Hardware Error]: ", "{")
 
 
 RULE = sentence_rule(Family.HOST_MEMORY, HostMemoryRow)

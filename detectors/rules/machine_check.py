@@ -1,8 +1,10 @@
 """Machine checks: what a bank of the processor's error registers says. Pure.
 
 `mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400`; without `Exception` where
-the kernel found it on its own, as after a boot that a machine check ended. The last number is the bank's
-status register. Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, kernel/cpu/mce.
+the kernel found it on its own, as after a boot that a machine check ended. Where AMD's decoder is loaded,
+`[Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108` instead. The
+last number is the bank's status register. Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2;
+Linux, arch/x86/kernel/cpu/mce and drivers/edac/mce_amd.c.
 """
 
 from __future__ import annotations
@@ -20,10 +22,17 @@ _LINE = re.compile(
     rf"{re.escape(_HEAD)}[0-9]{{1,5}}: Machine Check(?: Exception)?: [0-9a-fA-F]{{1,16}} "
     r"Bank [0-9]{1,3}: (?P<status>[0-9a-fA-F]{16})\s*"
 )
+_AMD_HEAD = "[Hardware Error]: CPU:"
+_AMD_LINE = re.compile(
+    rf"{re.escape(_AMD_HEAD)}[0-9]{{1,5}} \([0-9a-f:]{{1,20}}\) MC[0-9]{{1,3}}_STATUS\[[^\]]{{0,80}}\]: "
+    r"0x(?P<status>[0-9a-fA-F]{16})\s*"
+)
 _VALID = 1 << 63
 _UNCORRECTED = 1 << 61
 _ENABLED = 1 << 60
 _CONTEXT_CORRUPT = 1 << 57
+_DEFERRED = 1 << 44
+"""Of AMD: an error that was not corrected, and that nobody has used. Intel uses the bit otherwise."""
 _ACTION_REQUIRED = 1 << 55
 """Of Intel. Of AMD: the context of the task is corrupt, which means the same for whoever ran there."""
 
@@ -36,7 +45,8 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     healthy machines print it at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within an exception
     the kernel grades it as no error, too (`Not enabled` in kernel/cpu/mce/severity.c).
     """
-    found = _LINE.fullmatch(line.text)
+    of_amd = _AMD_LINE.fullmatch(line.text)
+    found = of_amd or _LINE.fullmatch(line.text)
     if found is None:
         return None
     status = int(found["status"], 16)
@@ -45,6 +55,8 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     code, severity = "mce-corrected", Severity.INFO
     if status & _UNCORRECTED:
         code, severity = _uncorrected(status)
+    elif of_amd and status & _DEFERRED:
+        code, severity = "mce-unused", Severity.SUSPECT
     return Draft(
         code=code,
         fault=Fault.HOST_HARDWARE,
@@ -61,5 +73,9 @@ def _uncorrected(status: int) -> tuple[str, Severity]:
 
 
 RULE = Rule(
-    "machine_check", family=Family.HOST_MEMORY, heads=(_HEAD,), match=match, catalog=lambda user: None
+    "machine_check",
+    family=Family.HOST_MEMORY,
+    heads=(_HEAD, _AMD_HEAD),
+    match=match,
+    catalog=lambda user: None,
 )

@@ -16,15 +16,20 @@ from detectors.wire.contract import Family, Fault, Origin, Severity, Subject, Su
 __all__ = ["RULE"]
 
 _HEAD = "oom-kill:constraint=CONSTRAINT_"
-_KILLED = ("Memory cgroup out of memory: Killed process ", "Out of memory: Killed process ")
+_KILLED = (
+    "Memory cgroup out of memory: Killed process ",
+    "Memory cgroup out of memory: Kill process ",
+    "Out of memory: Killed process ",
+    "Out of memory: Kill process ",
+)
 _OF_CGROUP = "MEMCG,"
 _CGROUP = re.compile(r",oom_memcg=(?P<cgroup>/[^,]*),")
-_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:/|$)")
+_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?:[/:]|$)")
 
 
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     if line.text.startswith(_KILLED):
-        of_cgroup = line.text.startswith(_KILLED[0])
+        of_cgroup = line.text.startswith("Memory cgroup")
         return _draft("oom-of-cgroup" if of_cgroup else "oom-of-node", Subject(kind=SubjectKind.NODE))
     if not line.text.startswith(_OF_CGROUP, len(_HEAD)):
         return _draft("oom-of-node", Subject(kind=SubjectKind.NODE))

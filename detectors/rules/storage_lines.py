@@ -17,7 +17,10 @@ class StorageRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=T
         "EXT4-fs ",
         "XFS (",
         "I/O error, dev ",
-        "blk_update_request: I/O error, dev ",
+        "blk_update_request: ",
+        "print_req_error: ",
+        "end_request: I/O error, dev ",
+        "critical medium error, dev ",
         "nfs: server ",
     )
 

@@ -1,23 +1,27 @@
 """A kernel log that somebody has saved, in whatever form: records, dmesg's text, the journal's text. Pure.
 
-Each line tells its own form, so a file that was put together from several is read, too:
+Each line tells its own form, so a file that was put together from several is read, too. What stands before
+the kernel's words is taken away piece by piece, in any order:
 
     3,1001,5000000,-;NVRM: Xid ...                            /dev/kmsg
-    <3>[ 5000.123456] NVRM: Xid ...                           dmesg --raw
-    [ 5000.123456] NVRM: Xid ...                              dmesg
-    [Thu Sep 19 02:29:46 2024] NVRM: Xid ...                  dmesg --ctime
+    <3>[ 5000.123456] NVRM: Xid ...                           dmesg --raw; also with [T1234], the caller
+    [Thu Sep 19 02:29:46 2024] NVRM: Xid ...                  dmesg --ctime, --reltime, --show-delta, --color
     kern  :err   : [ 5000.123456] NVRM: Xid ...               dmesg --decode, with either time
     2026-11-23T20:30:00,123456+00:00 NVRM: Xid ...            dmesg --time-format iso
-    Nov 23 20:30:00 node-1 kernel: [ 5000.123456] NVRM: ...   journalctl -k, syslog; also with an ISO time
+    Nov 23 20:30:00 node-1 kernel: [ 5000.123456] NVRM: ...   journalctl -k, syslog; also with other times
+    <3>1 2026-11-23T20:30:00Z node-1 kernel - - - NVRM: ...   RFC 5424
+    2026-11-23T20:30:00Z stdout F NVRM: Xid ...               the log of a container
     {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json
+    MESSAGE=NVRM: Xid ...                                     journalctl -k -o export, verbose
 
-Where a form tells the facility, only the kernel's own lines count. A record of several lines is printed as
-several lines of one time, each with the driver's head; they are put together again.
-Source: util-linux, dmesg(1); systemd, journalctl(1); Linux, Documentation/ABI/testing/dev-kmsg.
+Where a form tells the facility or the program, only the kernel's own lines count. A record of several lines
+is printed as several lines of one time, or with the further ones indented; they are put together again.
+Source: util-linux, dmesg(1); systemd, journalctl(1); RFC 5424; Linux, Documentation/ABI/testing/dev-kmsg.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -33,15 +37,31 @@ SINCE_BOOT = datetime(1970, 1, 1, tzinfo=UTC)
 """From here times count that a log gives in seconds since the boot."""
 NO_YEAR = 1972
 """The year of times that a log gives without one; it has a 29th of February."""
-_RAW = re.compile(r"<(?P<prio>[0-9]{1,4})>")
-_DECODED = re.compile(r"(?P<facility>[a-z0-9]+) *:(?P<level>[a-z]+) *: ")
-_JOURNAL = re.compile(
-    r"(?:(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)?|"
-    r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ]\S+)) \S+ (?P<who>[^\s:\[]+)(?:\[[0-9]+\])?: "
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RAW = re.compile(r"<(?P<prio>[0-9]{1,4})>(?:1 (?=[0-9]{4}-))?")
+_DECODED = re.compile(
+    r"(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *:"
+    r"(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
-_SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})\] ?")
+_CLOCK = r"(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?:[0-9]{4} )?(?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+_ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+| [A-Z]{3,5})?)"
+_FULL = rf"(?:[A-Z][a-z]{{2}} )?{_ISO_TIME}"
+_UNIX = r"(?P<unix>[0-9]{9,11}(?:\.[0-9]+)?)"
+_WHO = r" [^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?: "
+_JOURNAL = tuple(re.compile(rf"{time}(?:\.[0-9]+)?{_WHO}") for time in (_CLOCK, _FULL, _UNIX))
+_MONOTONIC = re.compile(r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})\] [^\s\[\]:]+ kernel: ")
+"""Of another program the same looks as what a driver says of its device, so only this one is known."""
+_RFC_5424 = re.compile(rf"{_ISO_TIME} \S+ (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
+_SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
+_DELTA = re.compile(
+    r"(?:\[ *\+[0-9.]+\]|\[ *<[ 0-9.+]*>\]|\[[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2}\]) ?"
+)
+_CALLER = re.compile(r"\[ *[TC][0-9]+\] ?")
 _CTIME = re.compile(r"\[(?P<ctime>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})\] ")
-_ISO = re.compile(r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}T\S+) ")
+_ISO = re.compile(rf"{_ISO_TIME} ")
+_CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
+_FIELD = re.compile(r" *MESSAGE=")
+_PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ")
 """How records begin that the driver prints with newlines in them."""
@@ -58,30 +78,37 @@ class SavedLine(msgspec.Struct, frozen=True):
     at: datetime | None
     time: str
     """As it stands there: lines of one record have the same."""
+    has_form: bool = True
+    """Something before the kernel's words showed what kind of log this is."""
+    is_indented: bool = False
 
 
 class _JournalEntry(msgspec.Struct):
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     transport: str = msgspec.field(name="_TRANSPORT", default="kernel")
     realtime: str = msgspec.field(name="__REALTIME_TIMESTAMP", default="")
+    facility: str = msgspec.field(name="SYSLOG_FACILITY", default="0")
 
 
-def read_saved(lines: Iterable[str]) -> Iterator[KernelLine]:
-    """The kernel's lines, numbered from 1. Lines without a time have that of the line before, the first ones
-    that of the boot."""
+def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
+    """The kernel's lines, numbered from 1, each with whether its form is known. Lines without a time have
+    that of the line before, the first ones that of the boot."""
     at = SINCE_BOOT
     for number, line in enumerate(_whole(filter(None, map(saved_line, lines))), start=1):
         at = line.at or at
-        yield KernelLine(sequence=number, at=at, text=line.text)
+        yield KernelLine(sequence=number, at=at, text=line.text), line.has_form
 
 
 def saved_line(line: str) -> SavedLine | None:
     """None for what is not the kernel's."""
-    line = line.rstrip("\r\n")
+    line = _COLOUR.sub("", line.rstrip("\r\n"))
+    if line.startswith(" ") and not _FIELD.match(line):
+        text = line.strip()
+        is_more = text.startswith(_GOES_ON_WITH)
+        return SavedLine(text, None, "", has_form=False, is_indented=True) if is_more else None
     if line.startswith("{"):
-        entry = _journal_entry(line)
-        if entry is not None:
-            return entry
+        with contextlib.suppress(msgspec.MsgspecError):
+            return _of_entry(msgspec.json.decode(line, type=_JournalEntry))
     record = parse_record(line.encode("utf-8", "surrogatepass"))
     if record is not None:
         if record.facility != KERN:
@@ -91,12 +118,8 @@ def saved_line(line: str) -> SavedLine | None:
     return _plain(line)
 
 
-def _journal_entry(line: str) -> SavedLine | None:
-    try:
-        entry = msgspec.json.decode(line, type=_JournalEntry)
-    except msgspec.MsgspecError:
-        return None
-    if not entry.message or entry.transport != "kernel":
+def _of_entry(entry: _JournalEntry) -> SavedLine | None:
+    if not entry.message or entry.transport != "kernel" or entry.facility != str(KERN):
         return None
     text = entry.message
     if not isinstance(text, str):
@@ -107,55 +130,73 @@ def _journal_entry(line: str) -> SavedLine | None:
 
 
 def _plain(line: str) -> SavedLine | None:
-    rest = line
-    if raw := _RAW.match(rest):
-        if int(raw["prio"]) >> 3 != KERN:
+    rest, at, time, has_form = line, None, "", False
+    for _ in range(_PIECES_MAX):
+        found = next((m for form in _FORMS if (m := form.match(rest)) is not None), None)
+        if found is None:
+            break
+        fields = found.groupdict()
+        if not _is_the_kernels(fields):
             return None
-        rest = rest[raw.end() :]
-    if decoded := _DECODED.match(rest):
-        if decoded["facility"] != "kern":
-            return None
-        rest = rest[decoded.end() :]
-    at: datetime | None = None
-    time = ""
-    if journal := _JOURNAL.match(rest):
-        if journal["who"] != "kernel":
-            return None
-        at, time, rest = _of_journal(journal), journal[0], rest[journal.end() :]
-    if since := _SINCE_BOOT.match(rest):
-        rest, time = rest[since.end() :], since[0]
-        at = at or SINCE_BOOT + timedelta(seconds=float(since["seconds"]))
-    elif (found := _CTIME.match(rest) or _ISO.match(rest)) is not None and at is None:
-        rest, time = rest[found.end() :], found[0]
-        at = _at(found)
-    return SavedLine(rest, at, time) if rest.strip() else None
+        at, time = at or _at(fields), time + found[0]
+        rest, has_form = rest[found.end() :], True
+    return SavedLine(rest, at, time, has_form) if rest.strip() else None
 
 
-def _of_journal(found: re.Match[str]) -> datetime | None:
-    """A syslog's time has no year, and orders the lines of one file all the same."""
-    if found["iso"] is not None:
-        return _iso(found["iso"])
-    try:
-        clock = datetime.strptime(found["clock"], "%H:%M:%S").time()
-        month = _MONTHS.index(found["month"]) + 1
-        return datetime.combine(datetime(NO_YEAR, month, int(found["day"])), clock, UTC)
-    except ValueError:
+_FORMS = (
+    _RAW,
+    _DECODED,
+    *_JOURNAL,
+    _MONOTONIC,
+    _RFC_5424,
+    _SINCE_BOOT,
+    _DELTA,
+    _CALLER,
+    _CTIME,
+    _ISO,
+    _CONTAINER,
+    _FIELD,
+)
+
+
+def _is_the_kernels(fields: dict[str, str | None]) -> bool:
+    prio, facility, who = fields.get("prio"), fields.get("facility"), fields.get("who")
+    return (
+        (prio is None or int(prio) >> 3 == KERN)
+        and (facility is None or facility == "kern")
+        and (who is None or who == "kernel")
+    )
+
+
+def _at(fields: dict[str, str | None]) -> datetime | None:
+    if clock := fields.get("clock"):
+        return _without_year(str(fields["month"]), str(fields["day"]), clock)
+    if iso := fields.get("iso"):
+        return _iso(iso)
+    if ctime := fields.get("ctime"):
+        return _parsed(ctime, "%a %b %d %H:%M:%S %Y")
+    if seconds := fields.get("seconds") or fields.get("monotonic") or fields.get("unix"):
+        return SINCE_BOOT + timedelta(seconds=float(seconds))
+    return None
+
+
+def _without_year(month: str, day: str, clock: str) -> datetime | None:
+    """It orders the lines of one file all the same."""
+    if month not in _MONTHS:
         return None
+    return _parsed(f"{NO_YEAR} {_MONTHS.index(month) + 1} {day} {clock}", "%Y %m %d %H:%M:%S")
 
 
-def _at(found: re.Match[str]) -> datetime | None:
-    fields = found.groupdict()
-    if fields.get("iso"):
-        return _iso(fields["iso"])
+def _parsed(text: str, form: str) -> datetime | None:
     try:
-        return datetime.strptime(fields["ctime"], "%a %b %d %H:%M:%S %Y").replace(tzinfo=UTC)
+        return datetime.strptime(text, form).replace(tzinfo=UTC)
     except ValueError:
         return None
 
 
 def _iso(text: str) -> datetime | None:
     try:
-        at = datetime.fromisoformat(text.replace(",", "."))
+        at = datetime.fromisoformat(text.replace(",", ".").removesuffix(" UTC"))
     except ValueError:
         return None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -166,21 +207,19 @@ def _whole(lines: Iterable[SavedLine]) -> Iterator[SavedLine]:
     held: SavedLine | None = None
     parts = 0
     for line in lines:
-        if (
-            held is not None
-            and line.time == held.time
-            and parts < _LINES_MAX
-            and line.text.startswith(_GOES_ON_WITH)
-            and not line.text.startswith(_IS_NEWS)
-            and "\n" not in line.text
-        ):
+        if held is not None and parts < _LINES_MAX and _goes_on(held, line):
             held = msgspec.structs.replace(held, text=f"{held.text}\n{line.text}")
             parts += 1
             continue
         if held is not None:
             yield held
         held, parts = (line, 1) if line.text.startswith(_GOES_ON) else (None, 0)
-        if held is None:
+        if held is None and not line.is_indented:
             yield line
     if held is not None:
         yield held
+
+
+def _goes_on(held: SavedLine, line: SavedLine) -> bool:
+    is_one_record = line.is_indented or (line.time == held.time and "\n" not in line.text)
+    return is_one_record and line.text.startswith(_GOES_ON_WITH) and not line.text.startswith(_IS_NEWS)

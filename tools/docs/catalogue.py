@@ -118,7 +118,12 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         "",
         "Generated from `detectors/catalog/*.toml` by `make docs`. `settings.catalogue` of the chart adds",
         f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
+        "",
+        "`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing.",
+        "`fatal` takes the node out and moves the gangs there, in the modes that may.",
     ]
+    for table in tables:
+        lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
     for table in tables:
         names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
         lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
@@ -126,6 +131,24 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
             f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in table.packaged()
         ]
     return "\n".join(lines) + "\n"
+
+
+_SENTENCES = [
+    "",
+    "A line is matched whole, from its beginning. `{pci}` is an address of a device of the node",
+    "(`0000:3b:00.0`), `{number}` and `{hex}` are numbers, `{device}` is a name of the kernel's (`sda1`),",
+    "`{host}` that of a host, `{word}` anything without a space, `{rest}` anything to the end. A row of your",
+    "own begins as one of these rows does, and what is more than a note has at least 16 fixed characters",
+    "before its first `{word}` or `{rest}`.",
+]
+_HOW = {
+    "sxid": [
+        "",
+        "The driver writes Fatal or Non-fatal into most lines: then the column of that word counts, else",
+        "`severity`. A code without a row is `suspect`, `fatal` where the line says Fatal, and `info` where",
+        "it says Non-fatal.",
+    ]
+}
 
 
 def _cell(value: Any) -> str:

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-import io
+import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ def as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], *lines: str) -> 
 @pytest.mark.parametrize(
     ("lines", "status"),
     [
-        ((), 0),
+        (("[    0.000000] Linux version 6.8.0",), 0),
         ((LOCKUP,), 0),
         ((INIT, LOCKUP), 5),
         ((XID_94, INIT), 4),
@@ -98,14 +100,67 @@ def test_notes_are_shown_on_request_only(tmp_path: Path, capsys: pytest.CaptureF
     assert "soft-lockup" in capsys.readouterr().out
 
 
-def test_a_log_comes_by_standard_input_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(XID_79))
-
-    assert run(["scan", "--replay", "-"]) == 1
+def piped(data: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = "import sys; from detectors.agent.command import run; sys.exit(run(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", program, "scan", "--replay", "-", "--json"],
+        input=data,
+        capture_output=True,
+        env={"PYTHONIOENCODING": "utf-8:strict"},
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
-    "args", [["--replay", "/no/such/file"], ["--replay", "/"], ["--set", "nvml.colour=1"]]
+    "data",
+    [
+        XID_79.encode(),
+        b"\xef\xbb\xbf" + XID_79.encode(),
+        XID_79.encode("utf-16"),
+        XID_79.replace("GPU has", "name=\udce8, GPU has").encode("utf-8", "surrogateescape"),
+    ],
+    ids=["UTF-8", "with its mark", "UTF-16", "a name that is cut within a letter"],
+)
+def test_a_log_comes_by_standard_input_as_well(data: bytes) -> None:
+    answered = piped(data)
+
+    assert (answered.returncode, answered.stderr) == (1, b"")
+    assert json.loads(answered.stdout)["findings"][0]["code"] == "xid-79"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"bread\nmilk\n", gzip.compress(XID_79.encode())], ids=["nothing", "another text", "gzip"]
+)
+def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> None:
+    """No finding in it would say nothing of the node."""
+    file = tmp_path / "log"
+    file.write_bytes(data)
+
+    assert run(["scan", "--replay", str(file)]) == 3
+
+
+def test_the_evidence_is_the_gravest_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = [
+        f"[ {at}.0] nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, {word}, Link 28 x"
+        for at, word in ((10, "Non-fatal"), (20, "Fatal"))
+    ]
+
+    (finding,) = as_json(tmp_path, capsys, *said)["findings"]
+
+    assert (finding["severity"], finding["count"]) == ("fatal", 2)
+    assert ", Fatal, " in finding["evidence"]
+    assert finding["first_at"].endswith(":10Z")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--replay", "/no/such/file"],
+        ["--replay", "/"],
+        ["--set", "nvml.colour=1"],
+        ["--replay", "a", "--replay", "b"],
+        ["--replay", ""],
+    ],
 )
 def test_what_cannot_be_read_is_named(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", *args]) == 2

@@ -65,6 +65,26 @@ def test_a_register_that_is_not_valid_says_nothing(status: int) -> None:
     assert bank(status) is None
 
 
+AMD = "[Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|-|-|-|-|-]: 0x{:016x}"
+
+
+@pytest.mark.parametrize(
+    ("status", "severity"),
+    [
+        (VALID | ENABLED, Severity.INFO),
+        (VALID | ENABLED | 1 << 44, Severity.SUSPECT),
+        (VALID | UNCORRECTED | ENABLED, Severity.SUSPECT),
+        (VALID | UNCORRECTED | ENABLED | REQUIRED, Severity.FATAL),
+    ],
+    ids=["corrected", "deferred", "not used", "used"],
+)
+def test_what_the_decoder_of_amd_prints_is_read_by_the_same_bits(status: int, severity: Severity) -> None:
+    draft = read(AMD.format(status))
+
+    assert draft is not None
+    assert draft.severity is severity
+
+
 def test_other_lines_of_machine_checks_are_no_findings() -> None:
     assert read("mce: [Hardware Error]: Machine check events logged") is None
     assert read("mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 5: 8c0") is None

@@ -37,6 +37,7 @@ def killed(oom_memcg: str) -> Draft | None:
         f"/kubelet/kubepods/pod{UID}/4711",
         f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice",
         f"/kubepods.slice/kubepods-pod{SLICE}.slice/cri-containerd-4711.scope",
+        f"/system.slice/containerd.service/kubepods-burstable-pod{SLICE}.slice:cri-containerd:4711",
     ],
 )
 def test_a_pods_limit_is_that_pods(cgroup: str) -> None:
@@ -69,6 +70,7 @@ def test_a_node_without_memory_is_told_as_such() -> None:
         "oom-kill:constraint=CONSTRAINT_CPUSET,nodemask=0,cpuset=x",
         "Memory cgroup out of memory: Killed process 123456 (python3) total-vm:98172348kB, anon-rss:66121180kB",
         "Out of memory: Killed process 4711 (x) total-vm:1kB",
+        "Memory cgroup out of memory: Kill process 4711 (x) score 1973 or sacrifice child",
     ],
 )
 def test_all_of_it_is_the_tenants_and_a_note(text: str) -> None:

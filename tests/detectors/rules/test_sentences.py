@@ -65,6 +65,7 @@ def test_what_a_tenant_can_cause_is_a_note() -> None:
     "text",
     [
         "pcieport 0000:00:03.1: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)",
+        "EDAC MC0: 1 UE [4711]: segfault at 0 ip 0 sp 0 error 6 in memory read error on x",
         "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE",
         "EXT4-fs (md127p3): re-mounted 0f3cd65a r/w. Quota mode: none.",
         "NVRM: The NVIDIA probe routine was not called for 1 device(s).",

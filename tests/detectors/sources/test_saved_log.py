@@ -38,6 +38,22 @@ LONG = (
         (f"2026-11-23T20:30:00+0000 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
         (f"2026-11-23T20:30:00.123456+00:00 node-1 kernel: [    5.0] {XID}", datetime(2026, 11, 23, 20, 30, 0, 123456, tzinfo=UTC)),
         (json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel", "__REALTIME_TIMESTAMP": "1795465800000000"}), datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"\x1b[32m[ 5000.500000] \x1b[0m\x1b[31m{XID}\x1b[0m", AT_BOOT),
+        (f"[ 5000.500000] [ T1234] {XID}", AT_BOOT),
+        (f"[ 5000.500000][    C3] {XID}", AT_BOOT),
+        (f"[ 5000.500000 <    0.000012>] {XID}", AT_BOOT),
+        (f"[  +0.000012] {XID}", None),
+        (f"[Nov23 20:30] {XID}", None),
+        (f"[ 5000.500000] node-1 kernel: {XID}", AT_BOOT),
+        (f"Mon 2026-11-23 20:30:00 UTC node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"1795465800.500000 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"Nov 23 2026 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"<3>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f'2026-11-23T20:30:00Z node-1 kernel - - [x y="1"] {XID}', datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00Z stdout F [ 5000.500000] {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"[pod/debug/x] 2026-11-23T20:30:00Z [ 5000.500000] {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"MESSAGE={XID}", None),
+        (f"    MESSAGE={XID}", None),
         (json.dumps({"MESSAGE": list(XID.encode()), "__REALTIME_TIMESTAMP": "x"}), None),
         (XID, None),
     ],
@@ -58,6 +74,9 @@ def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> No
         f"Nov 23 20:30:00 node-1 sshd[4711]: {XID}",
         f"2026-11-23T20:30:00+0000 node-1 mine: {XID}",
         json.dumps({"MESSAGE": XID, "_TRANSPORT": "syslog"}),
+        json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "1"}),
+        f"<11>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}",
+        f"2026-11-23T20:30:00Z node-1 mine - - - {XID}",
         "",
         "[    5.000000] ",
         " SUBSYSTEM=pci",
@@ -66,24 +85,38 @@ def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> No
 def test_what_a_form_shows_to_be_another_programs_does_not_count(line: str) -> None:
     read = saved_line(line)
 
-    assert read is None or read.text == "SUBSYSTEM=pci" or not read.text.startswith("NVRM")
+    assert read is None
 
 
 @pytest.mark.parametrize("head", ["[    5.000000] ", "Nov 23 20:30:00 node-1 kernel: ", "<3>[    5.000000] "])
 def test_the_lines_of_one_record_are_put_together(head: str) -> None:
     read = list(read_saved([head + text for text in (XID, *LONG, XID)]))
 
-    assert [line.text for line in read] == [XID, "\n".join(LONG), XID]
+    assert [line.text for line, _ in read] == [XID, "\n".join(LONG), XID]
+
+
+def test_indented_lines_belong_to_the_record_before_them() -> None:
+    """As dmesg and journalctl print the further lines of a record."""
+    head, *more = LONG
+    read = list(read_saved([f"[ 5.318437] {head}", *(f"            {text}" for text in more), XID]))
+
+    assert [line.text for line, _ in read] == ["\n".join(LONG), XID]
+
+
+def test_an_indented_line_of_nothing_is_no_record() -> None:
+    assert not list(read_saved([" SUBSYSTEM=pci", " DEVICE=+pci:0000:3b:00.0", f"   {LONG[1]}"]))
 
 
 def test_lines_of_another_time_are_no_part_of_a_record() -> None:
     lines = [f"[    5.{number}] {text}" for number, text in enumerate(LONG)]
 
-    assert [line.text for line in read_saved(lines)] == list(LONG)
+    assert [line.text for line, _ in read_saved(lines)] == list(LONG)
 
 
 def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
-    first, second, third = read_saved([XID, f"[ 5000.500000] {XID}", XID])
+    (first, unknown), (second, known), (third, _) = read_saved([XID, f"[ 5000.500000] {XID}", XID])
+
+    assert (unknown, known) == (False, True)
 
     assert [first.at, second.at, third.at] == [SINCE_BOOT, AT_BOOT, AT_BOOT]
     assert [first.sequence, second.sequence, third.sequence] == [1, 2, 3]
