@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["ROOT", "Mutant", "NotApplicableError", "applied", "copied", "of"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_PARTS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "tools", "pyproject.toml")
+_PARTS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "tools", "pyproject.toml", "Dockerfile")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", ".hypothesis", "modules")
 
 
