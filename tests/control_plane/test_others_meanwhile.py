@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -143,8 +144,22 @@ async def urgent_pod(stage: RealStage) -> None:
         if not error.exists:  # from another test
             raise
     container = {"name": "serve", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
-    spec = {"priorityClassName": "urgent", "containers": [container]}
-    await stage.create(PODS, {"metadata": {"name": "urgent"}, "spec": spec}, NAMESPACE)
+    pod = {
+        "metadata": {"name": "urgent"},
+        "spec": {"priorityClassName": "urgent", "containers": [container]},
+    }
+
+    async def is_admitted() -> bool:
+        """Admission reads classes from a cache of the API server's, which sees a new one a moment later."""
+        try:
+            await stage.create(PODS, pod, NAMESPACE)
+        except ApiError as error:
+            if error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return False
+        return True
+
+    await stage.until("the API server admits a pod of the new class", is_admitted)
 
 
 async def is_placed(stage: RealStage, pod: str) -> bool:
