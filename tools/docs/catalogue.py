@@ -15,6 +15,7 @@ from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
+from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
@@ -109,7 +110,7 @@ def family_pages() -> dict[str, str]:
         tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
         if tables:
             found[f"{family}.md"] = _family_page(family, tables)
-    return found
+    return found | {"gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH])}
 
 
 def _family_page(family: Family, tables: list[Table[Any]]) -> str:
@@ -120,7 +121,8 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
         "",
         "`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing.",
-        "`fatal` takes the node out and moves the gangs there, in the modes that may.",
+        "`pending` lets the present work go on to its next checkpoint. `fatal` takes the node out and moves",
+        "the gangs there, in the modes that may.",
     ]
     for table in tables:
         lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
@@ -142,12 +144,18 @@ _SENTENCES = [
     "before its first `{word}` or `{rest}`.",
 ]
 _HOW = {
+    "gpu_health": [
+        "",
+        "NVML is asked every `nvml.every_s`. A row counts after so many *looks* in a row, each a session",
+        "of its own, and has ended after two looks without it. What a GPU does not support is no data. While",
+        "the MIG mode of a GPU changes, nothing is judged of it. A row of your own has one of these codes.",
+    ],
     "sxid": [
         "",
         "The driver writes Fatal or Non-fatal into most lines: then the column of that word counts, else",
         "`severity`. A code without a row is `suspect`, `fatal` where the line says Fatal, and `info` where",
         "it says Non-fatal.",
-    ]
+    ],
 }
 
 
