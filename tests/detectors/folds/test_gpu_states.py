@@ -18,58 +18,13 @@ from detectors.rules.facts import KernelLine
 from detectors.rules.gpu_health import GPU_HEALTH, GpuHealth
 from detectors.service.settings import AgentSettings, Nvml
 from detectors.sources.inventory import of_sample
-from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Finding, NodeHealthStatus, Remedy, Severity, SubjectKind
 from detectors.wire.gpu_sample import GpuSample, Sample
+from tests.detectors.folds.looks import COUNT, LINKS, LOST, gpu, node, pci, place, without
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BOOT = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f1"
-COUNT = 4
-LINKS = (True,) * 18
 KERNEL_RULES, HEALTH = KernelRules(), GpuHealth()
-
-
-def pci(index: int) -> str:
-    return f"0000:{0x10 * (index + 1):02x}:00"
-
-
-def place(index: int) -> PciAddress:
-    found = parse_pci(pci(index))
-    assert found is not None
-    return found
-
-
-def gpu(index: int, **answers: Any) -> GpuSample:
-    """A healthy one, but for these answers."""
-    healthy: dict[str, Any] = {
-        "rows_pending": False,
-        "rows_failed": False,
-        "sram_exceeded": False,
-        "uncorrected_ever": 0,
-        "links": LINKS,
-        "slowdowns": 1,
-        "margin_c": 40,
-        "pcie_width": 16,
-        "pcie_width_max": 16,
-        "replays": 0,
-        "recovery_action": 0,
-        "link_errors": 0,
-    }
-    who = {"uuid": f"GPU-{index}", "pci": f"{pci(index)}.0", "model": "NVIDIA H100"}
-    return GpuSample(index=index, **(who | healthy | answers))
-
-
-def node(*changed: GpuSample, count: int = COUNT, driver: str = "595.45.04") -> Sample:
-    """All GPUs, these among them."""
-    by_index = {number: gpu(number) for number in range(count)} | {one.index: one for one in changed}
-    return Sample(driver_version=driver, gpus=tuple(by_index.values()))
-
-
-def without(*gone: int) -> Sample:
-    """NVML's list is shorter, and its numbers move up."""
-    left = [gpu(number) for number in range(COUNT) if number not in gone]
-    numbered = (msgspec.structs.replace(one, index=number) for number, one in enumerate(left))
-    return Sample(driver_version="595.45.04", gpus=tuple(numbered))
 
 
 class Node:
@@ -100,9 +55,6 @@ class Node:
     def open(self) -> dict[str, Finding]:
         """By code."""
         return {one.code: one for one in self.core.findings if one.cleared_at is None}
-
-
-LOST = GpuSample(index=2, refused="GPU_IS_LOST")
 
 
 def test_healthy_gpus_cost_one_write_and_no_finding() -> None:
