@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["Gpus", "nvml_children", "pci_of", "uuid_of"]
+__all__ = ["Answers", "Gpus", "library", "nvml_children", "pci_of", "uuid_of"]
 
 _SOURCE = Path(__file__).with_name("nvml_standin.c")
 _NAME = "libnvidia-ml.so.1"
@@ -44,16 +44,13 @@ def nvml_children() -> set[int]:
     return found
 
 
-class Gpus:
-    """The node's GPUs, for each child that is started from now on."""
+class Answers:
+    """The file of the answers, at any time a whole one."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 8) -> None:
-        self._answers, self._calls = folder / "nvml-answers", folder / "nvml-calls"
+    def __init__(self, file: Path, count: int) -> None:
+        self._file = file
         self._lines = {("*", "count"): str(count)}
         self._write()
-        monkeypatch.setenv("LD_LIBRARY_PATH", str(_library().parent))
-        monkeypatch.setenv("NVML_STANDIN", str(self._answers))
-        monkeypatch.setenv("NVML_STANDIN_CALLS", str(self._calls))
 
     def answer(self, gpu: int, **answers: object) -> None:
         """From now on GPU number `gpu` answers so; the names are those of nvml_standin.c."""
@@ -63,6 +60,23 @@ class Gpus:
     def node(self, **answers: object) -> None:
         self._lines |= {("*", name): str(value) for name, value in answers.items()}
         self._write()
+
+    def _write(self) -> None:
+        text = "".join(f"{who} {name} {value}\n" for (who, name), value in self._lines.items())
+        new = self._file.with_name(f"{self._file.name}.new")
+        new.write_text(text)
+        new.replace(self._file)
+
+
+class Gpus(Answers):
+    """The GPUs of this machine, for each child that is started from now on."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 8) -> None:
+        super().__init__(folder / "nvml-answers", count)
+        self._calls = folder / "nvml-calls"
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(library().parent))
+        monkeypatch.setenv("NVML_STANDIN", str(folder / "nvml-answers"))
+        monkeypatch.setenv("NVML_STANDIN_CALLS", str(self._calls))
 
     @property
     def times_begun(self) -> int:
@@ -77,34 +91,30 @@ class Gpus:
     def _count(self, call: str) -> int:
         return self._calls.read_text().split().count(call) if self._calls.exists() else 0
 
-    def _write(self) -> None:
-        text = "".join(f"{who} {name} {value}\n" for (who, name), value in self._lines.items())
-        new = self._answers.with_suffix(".new")
-        new.write_text(text)
-        new.replace(self._answers)
 
-
-def _library() -> Path:
-    """Kept outside the tree, by what it was made of."""
+def library(answers: str = "") -> Path:
+    """Kept outside the tree, by what it was made of. `answers` is where it looks for them on its own."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: apt-get install build-essential")
+    made_of = hashlib.sha256(_SOURCE.read_bytes() + answers.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache") / "rekindle"
-    made = cache / f"nvml-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]}" / _NAME
+    made = cache / f"nvml-{made_of}" / _NAME
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
+        flags = [
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-std=gnu11",
+            "-shared",
+            "-fPIC",
+            f"-Wl,-soname,{_NAME}",
+        ]
+        flags += [f'-DANSWERS="{answers}"'] if answers else []
         with tempfile.TemporaryDirectory(dir=made.parent) as folder:
             new = Path(folder) / _NAME
-            flags = [
-                "-O1",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-std=gnu11",
-                "-shared",
-                "-fPIC",
-                f"-Wl,-soname,{_NAME}",
-            ]
             subprocess.run([compiler, *flags, "-o", str(new), str(_SOURCE)], check=True)
             new.replace(made)
     return made
