@@ -1,6 +1,7 @@
 """Does this finding count, and for what? Pure. Triage, placement, spares and repair all ask here.
 
-    open         it shows a fault of this boot that no release, return or closed Incident has answered
+    open         it shows a fault of this boot that no release, return or closed Incident has answered, and
+                 that no work on the node's driver explains (set_aside.py)
     a proof      open, fatal, of a class that takes its node out: it excludes the node for as long as it is
                  open, whatever the age of the mode
     a suspicion  open, and no proof: it makes other nodes preferable. It ends with time, and with steps that
@@ -15,9 +16,9 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, NodeHealth, Remedy, Severity
-from detectors.wire.open_findings import is_open
 from recover.api import Incident
 from recover.diagnose.answered import Answer, answered, answers
+from recover.diagnose.set_aside import aside_origins, of_this_boot
 from recover.model import Node, World
 from recover.policy.faults import QuarantineLevel, quarantine_level
 
@@ -40,16 +41,15 @@ on a rank within this time."""
 def open_findings(
     node: Node, health: NodeHealth | None, given: Collection[Answer], now: datetime
 ) -> list[Finding]:
-    """The node's open findings of its present boot that none of the answers `given` has answered."""
+    """The node's open findings of its present boot that none of the answers `given` has answered. While
+    somebody works on the node's driver, those of the driver do not count."""
     if health is None:
         return []
-    boot = node.boot_id or health.status.boot_id
+    aside = aside_origins(node, now) if health.status.findings else ()
     return [
         finding
-        for finding in health.status.findings
-        if is_open(finding)
-        and finding.boot_id == boot == health.status.boot_id
-        and not answered(finding, given, now)
+        for finding in of_this_boot(node, health)
+        if finding.origin not in aside and not answered(finding, given, now)
     ]
 
 

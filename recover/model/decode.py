@@ -69,12 +69,13 @@ class _NodeStatus(msgspec.Struct, rename="camel"):
 
 
 class _Node(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: OwnedMeta
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
+def node(raw: bytes, accelerators: tuple[str, ...], timed: Collection[str] = ()) -> Node:
+    """`timed` are the labels of which it is kept when they were written."""
     wire = msgspec.json.decode(raw, type=_Node)
     meta = wire.metadata
     ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
@@ -85,6 +86,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         uid=meta.uid,
         version=meta.resource_version,
         labels=meta.labels,
+        labelled_at=_labelled_at(meta, timed),
         annotations=meta.annotations,
         unschedulable=wire.spec.unschedulable,
         taints=wire.spec.taints,
@@ -102,6 +104,11 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         capacity=capacity,
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
+
+
+def _labelled_at(meta: OwnedMeta, timed: Collection[str]) -> dict[str, datetime]:
+    told = {label: meta.labelled_at(label) for label in timed if label in meta.labels}
+    return {label: at for label, at in told.items() if at is not None}
 
 
 def health(raw: bytes) -> NodeHealth:

@@ -43,6 +43,9 @@ class Node(msgspec.Struct, frozen=True):
     uid: str
     version: str
     labels: Mapping[str, str] = {}
+    labelled_at: Mapping[str, datetime] = {}
+    """When somebody last wrote these labels, by the API server's clock, or another label of the same writer
+    since. Only of labels that tell of work on the node's driver."""
     annotations: Mapping[str, str] = {}
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()

@@ -26,6 +26,7 @@ from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patc
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
 from recover.policy.consent import AUTO_RECOVERY
+from recover.policy.driver_work import work_labels
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
@@ -233,7 +234,7 @@ class Observer:
 
     def _keep_node(self, raw: bytes) -> Node:
         """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
-        return decode.node(raw, self._settings.accelerators)
+        return decode.node(raw, self._settings.accelerators, work_labels())
 
     def _keep_health(self, raw: bytes) -> NodeHealth:
         """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""

@@ -22,6 +22,7 @@ from recover.api import GangRef, Incident, Recovery
 from recover.k8s.kinds import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import Cluster
 from recover.model import Gang, NamespaceView, Node, Pod, decode
+from recover.policy.driver_work import work_labels
 from recover.policy.settings import Settings
 from recover.runtime.bounds import too_large
 from recover.stories.absence import Absence
@@ -192,7 +193,7 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
 
     # Kubernetes' own kinds come first: a server that does not know them is no Kubernetes API server.
     nodes, namespaces = await asyncio.gather(
-        reader.every(NODES, lambda raw: decode.node(raw, accelerators)),
+        reader.every(NODES, lambda raw: decode.node(raw, accelerators, work_labels())),
         reader.namespaces(namespace or instead),
     )
     known = {one.name for one in namespaces}

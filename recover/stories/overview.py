@@ -13,6 +13,7 @@ from detectors.wire.contract import CoverageState, NodeHealth
 from recover.api import Act, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.reasons import Reason
 from recover.diagnose.coverage import silence_of
+from recover.diagnose.set_aside import set_aside
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from recover.model import AgentPod, Node
 from recover.policy.settings import Budgets
@@ -141,7 +142,9 @@ def _nodes(
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
             if incident and incidents is not None and incident not in incidents:
                 incident = f"{incident} (missing: the controller creates it again)"
-            yield name, state or "in service", some(codes, 3), incident
+            aside = next((work.what for _, work in set_aside(node, report, now)), "")
+            under = f", {aside} under way" if aside else ""
+            yield name, (state or "in service") + under, some(codes, 3), incident
 
 
 def _codes(report: NodeHealth | None) -> list[str]:

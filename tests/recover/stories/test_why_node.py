@@ -239,3 +239,19 @@ def test_what_an_agent_says_forges_no_line_and_no_section() -> None:
 
     assert line.text.split() == f"blind: {forged}".split()
     assert len(line.text.splitlines()) == 1
+
+
+def test_what_the_driver_says_while_somebody_works_on_it_is_told_as_not_acted_on() -> None:
+    label, state = "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required"
+    upgraded = node(labels={label: state})
+    lost = finding(code="nvml-gpu-lost", origin=Origin.DRIVER)
+
+    story = why_node("node-3", upgraded, health(lost), [], NOW)
+
+    assert story.verdict.tone is Tone.WAITING
+    assert not missing(story.verdict.text, "nvml-gpu-lost", label, state)
+    assert tones(story, "nvml-gpu-lost", label, state) == [Tone.WAITING]
+
+    both = why_node("node-3", upgraded, health(lost, finding(id="b00t-kmsg-8")), [], NOW)
+    assert both.verdict.tone is Tone.BAD
+    assert missing(both.verdict.text, "xid-79", "nvml-gpu-lost") == ["nvml-gpu-lost"]

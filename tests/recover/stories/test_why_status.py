@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import CoverageState, Fault, Source
+from detectors.wire.contract import CoverageState, Fault, Origin, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.diagnose.coverage import silence_of
@@ -171,3 +171,19 @@ def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -
     }
     assert len(rows(shown, "SOURCE")) == len(silent)
     assert rows(overview(nodes, reports, [], [], NOW), "SOURCE") == [], "nobody can tell"
+
+
+def test_a_node_whose_driver_is_worked_on_says_so_beside_its_findings() -> None:
+    upgraded = node(labels={"nvidia.com/mig.config.state": "pending"})
+    lost = finding(code="nvml-gpu-lost", origin=Origin.DRIVER)
+
+    ((_, state, codes, _),) = rows(
+        overview({"node-3": upgraded}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+    )
+    ((_, plain, _, _),) = rows(
+        overview({"node-3": node()}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+    )
+
+    assert codes == "nvml-gpu-lost"
+    assert not missing(state, "MIG")
+    assert missing(plain, "MIG")
