@@ -12,16 +12,26 @@ from datetime import datetime
 
 from detectors.wire.contract import Finding, NodeHealth, Origin
 from detectors.wire.open_findings import is_open
+from recover.diagnose.signals import as_findings
 from recover.model import Node, World
 from recover.policy.driver_work import DriverWork, driver_work
 
-__all__ = ["aside_origins", "counts_again", "of_this_boot", "set_aside"]
+__all__ = ["aside_origins", "counts_again", "has_findings", "of_this_boot", "set_aside"]
 
 
-def of_this_boot(node: Node, health: NodeHealth) -> Iterator[Finding]:
-    """The open findings of the node's present boot, answered or not."""
-    boot = node.boot_id or health.status.boot_id
-    return (f for f in health.status.findings if is_open(f) and f.boot_id == boot == health.status.boot_id)
+def of_this_boot(node: Node, health: NodeHealth | None) -> Iterator[Finding]:
+    """The open findings of the node's present boot, answered or not, and what others say of it."""
+    if health is not None:
+        boot = node.boot_id or health.status.boot_id
+        for finding in health.status.findings:
+            if is_open(finding) and finding.boot_id == boot == health.status.boot_id:
+                yield finding
+    yield from as_findings(node)
+
+
+def has_findings(node: Node, health: NodeHealth | None) -> bool:
+    """Most nodes have none, and are passed over."""
+    return bool(node.signals) or (health is not None and bool(health.status.findings))
 
 
 def aside_origins(node: Node, now: datetime) -> frozenset[Origin]:
@@ -33,7 +43,7 @@ def set_aside(
     node: Node | None, health: NodeHealth | None, now: datetime
 ) -> Iterator[tuple[Finding, DriverWork]]:
     """The findings that do not count now, each with the work that explains it."""
-    if node is None or health is None or not health.status.findings:
+    if node is None or not has_findings(node, health):
         return
     under_way = driver_work(node, now)
     for finding in of_this_boot(node, health) if under_way else ():
@@ -45,7 +55,6 @@ def set_aside(
 def counts_again(world: World, now: datetime) -> Iterator[datetime]:
     """When findings that are set aside count again, unless the work goes on with another state."""
     for name, health in world.health.items():
-        if health.status.findings:
-            for _, work in set_aside(world.nodes.get(name), health, now):
-                if work.until is not None:
-                    yield work.until
+        for _, work in set_aside(world.nodes.get(name), health, now):
+            if work.until is not None:
+                yield work.until

@@ -7,7 +7,7 @@ msgspec.MsgspecError, which runtime/table.py reports and skips.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache, partial
@@ -27,6 +27,7 @@ from recover.model import (
     Container,
     NamespaceView,
     Node,
+    NodeSignal,
     Outsider,
     Pod,
     PodPhase,
@@ -38,7 +39,7 @@ from recover.model import (
 from recover.model.containers import FIELDS, training
 from recover.model.job_views import volumes_of
 
-__all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
+__all__ = ["JOBSET_UID", "SignalReader", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
@@ -74,7 +75,16 @@ class _Node(msgspec.Struct):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-def node(raw: bytes, accelerators: tuple[str, ...], timed: Collection[str] = ()) -> Node:
+SignalReader = Callable[[OwnedMeta, Sequence[Taint], Sequence[ConditionView]], tuple[NodeSignal, ...]]
+"""What others say by these; recover/policy/node_signals.py knows."""
+
+
+def node(
+    raw: bytes,
+    accelerators: tuple[str, ...],
+    timed: Collection[str] = (),
+    signals: SignalReader = lambda _meta, _taints, _conditions: (),
+) -> Node:
     """`timed` are the labels of which it is kept when they were written."""
     wire = msgspec.json.decode(raw, type=_Node)
     meta = wire.metadata
@@ -102,6 +112,7 @@ def node(raw: bytes, accelerators: tuple[str, ...], timed: Collection[str] = ())
         answered=_answered(meta.annotations),
         allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
         capacity=capacity,
+        signals=signals(meta, wire.spec.taints, wire.status.conditions),
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
 

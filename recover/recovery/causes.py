@@ -8,6 +8,7 @@ from detectors.wire.fitting import fitted, refitted
 from recover.api import Blame, Cause, Incident
 from recover.diagnose.answered import answered, answers
 from recover.diagnose.ranks import losses
+from recover.diagnose.signals import as_findings
 from recover.diagnose.starts import ranks
 from recover.recovery.context import CAUSES_MAX, Context
 from recover.triage import quarantine
@@ -57,7 +58,8 @@ def _gone(ctx: Context, cause: Cause) -> str:
     health = world.health.get(cause.node)
     if node is None or health is None or health.status.boot_id != (node.boot_id or health.status.boot_id):
         return ""
-    shown = next((f for f in health.status.findings if f.id == cause.finding), None)
+    told = (*health.status.findings, *as_findings(node))
+    shown = next((f for f in told if f.id == cause.finding), None)
     if shown is None:
         return ""
     if shown.cleared_at is not None:

@@ -22,7 +22,7 @@ from recover.diagnose.coverage import FAMILIES, silence_of
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
-from recover.model import AgentPod, Node
+from recover.model import AgentPod, Node, NodeSignal
 from recover.policy.commands import UNHOLD, cordon, why
 from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
@@ -31,6 +31,7 @@ from recover.stories.around import Around
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.node_steps import repair_steps, steps_for_node
 from recover.stories.repair_words import repairs
+from recover.stories.signal_words import signals
 from recover.stories.spare_words import as_a_spare
 from recover.stories.words import (
     FAULTS,
@@ -72,6 +73,7 @@ def why_node(
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(node, health, now, hidden)),
+        Section("What others say of it", signals(node, now)),
         Section("What its agent can see", _coverage(name, health, agents, now)),
         Section("Training on it", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
@@ -136,6 +138,10 @@ def is_current(finding: Finding, health: NodeHealth) -> bool:
     )
 
 
+def _names(signals: Iterable[NodeSignal]) -> str:
+    return some(dict.fromkeys(one_line(signal.name) for signal in signals))
+
+
 def work_words(work: DriverWork) -> str:
     return f"{work.what} is under way there, or ended a moment ago (label {work.label}={work.state})"
 
@@ -167,14 +173,18 @@ def _node_verdict(
         since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
         return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
     current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
-    aside = {finding.id: work for finding, work in set_aside(node, health, now)}
-    codes = some(dict.fromkeys(f.code for f in current if f.id not in aside))
+    aside = list(set_aside(node, health, now))
+    left_out = {finding.id for finding, _ in aside}
+    codes = some(dict.fromkeys(f.code for f in current if f.id not in left_out))
     if codes:
         return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
     if aside:
-        codes = some(dict.fromkeys(f.code for f in current))
-        (work, *_) = aside.values()
-        return Line(f"Rekindle does not act on {codes}: {work_words(work)}.", Tone.WAITING)
+        codes = some(dict.fromkeys(one_line(finding.code) for finding, _ in aside))
+        return Line(f"Rekindle does not act on {codes}: {work_words(aside[0][1])}.", Tone.WAITING)
+    if serious := [
+        signal for signal in node.signals if signal.severity in (Severity.PENDING, Severity.FATAL)
+    ]:
+        return Line(f"Others report faults of it ({_names(serious)}), and it is not quarantined.", Tone.BAD)
     if node.unschedulable:
         return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
     if health is None and NODEHEALTHS.plural in hidden:
@@ -184,6 +194,8 @@ def _node_verdict(
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
     if blind:
         return Line(f"No fault is known, but its agent cannot read: {some(blind)}.", Tone.WAITING)
+    if doubts := [signal for signal in node.signals if signal.severity is Severity.SUSPECT]:
+        return Line(f"Its agent knows of no fault, but others suspect it ({_names(doubts)}).", Tone.WAITING)
     return Line("No fault is known.", Tone.GOOD)
 
 

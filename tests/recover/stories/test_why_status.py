@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import CoverageState, Fault, Origin, Source
+from detectors.wire.contract import CoverageState, Fault, Origin, Severity, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.diagnose.coverage import silence_of
-from recover.model import AgentPod, Node, Taint
+from recover.model import AgentPod, Node, NodeSignal, SignalKind, Taint
 from recover.stories.overview import Overview, overview
 from recover.stories.spare_words import FREE
 from recover.stories.words import FAULTS, SOURCES, Tone
@@ -187,3 +187,19 @@ def test_a_node_whose_driver_is_worked_on_says_so_beside_its_findings() -> None:
     assert codes == "nvml-gpu-lost"
     assert not missing(state, "MIG")
     assert missing(plain, "MIG")
+
+
+def test_a_node_that_other_controllers_suspect_is_listed_with_who_says_so() -> None:
+    def says(severity: Severity) -> NodeSignal:
+        return NodeSignal(SignalKind.LABEL, "team/bad", "yes", "Autopilot", severity, Fault.UNKNOWN)
+
+    nodes = {
+        "node-3": node(signals=(says(Severity.SUSPECT),)),
+        "node-4": node("node-4", signals=(says(Severity.INFO),)),
+    }
+    reports = {name: health(name=name) for name in nodes}
+
+    ((name, _, findings, _),) = rows(overview(nodes, reports, [], [], NOW), "FINDINGS")
+
+    assert name == "node-3"
+    assert not missing(findings, "team/bad", "Autopilot")
