@@ -19,14 +19,14 @@ from recover.policy.driver_work import DriverWork, driver_work
 __all__ = ["aside_origins", "counts_again", "has_findings", "of_this_boot", "set_aside"]
 
 
-def of_this_boot(node: Node, health: NodeHealth | None) -> Iterator[Finding]:
+def of_this_boot(node: Node, health: NodeHealth | None, now: datetime) -> Iterator[Finding]:
     """The open findings of the node's present boot, answered or not, and what others say of it."""
     if health is not None:
         boot = node.boot_id or health.status.boot_id
         for finding in health.status.findings:
             if is_open(finding) and finding.boot_id == boot == health.status.boot_id:
                 yield finding
-    yield from as_findings(node)
+    yield from as_findings(node, now)
 
 
 def has_findings(node: Node, health: NodeHealth | None) -> bool:
@@ -46,7 +46,7 @@ def set_aside(
     if node is None or not has_findings(node, health):
         return
     under_way = driver_work(node, now)
-    for finding in of_this_boot(node, health) if under_way else ():
+    for finding in of_this_boot(node, health, now) if under_way else ():
         work = next((one for one in under_way if finding.origin in one.origins), None)
         if work is not None:
             yield finding, work

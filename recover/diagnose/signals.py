@@ -1,24 +1,29 @@
 """What other controllers say of nodes, as diagnoses use it. Pure; part of what_counts.py.
 
 A signal makes its node suspect for as long as it stands. One that people have mapped higher is a finding of
-origin vendor besides, which began when the signal did: it acts once, and a release answers it.
+origin vendor besides, which began when the signal did: it acts once, and a release answers it. A signal that
+comes and goes all the time would open an Incident each time, so it counts once it has stood for a while.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, Origin, Severity, Subject, SubjectKind
 from detectors.wire.fitting import fitted
 from recover.model import Node, NodeSignal, World
 
-__all__ = ["as_findings", "doubted_by_others", "doubts"]
+__all__ = ["as_findings", "becomes_findings", "doubted_by_others", "doubts"]
 
 
-def as_findings(node: Node) -> Iterator[Finding]:
-    """One for each signal that is more than a suspicion."""
-    for signal in node.signals:
-        if signal.severity in (Severity.PENDING, Severity.FATAL) and signal.since is not None:
+_STANDS = timedelta(seconds=60)
+
+
+def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
+    """One for each signal that is more than a suspicion, and has stood for a minute."""
+    for signal, since in _mapped(node):
+        if now - since >= _STANDS:
             yield fitted(
                 Finding,
                 id=f"{node.boot_id[:8]}-{signal.code}",
@@ -28,10 +33,23 @@ def as_findings(node: Node) -> Iterator[Finding]:
                 severity=signal.severity,
                 subject=Subject(kind=SubjectKind.NODE),
                 boot_id=node.boot_id,
-                first_seen=signal.since,
-                last_seen=signal.since,
+                first_seen=since,
+                last_seen=since,
                 evidence=_words(signal),
             )
+
+
+def becomes_findings(world: World) -> Iterator[datetime]:
+    """When signals will have stood, or have stood, for long enough."""
+    for node in world.signalling.values():
+        for _, since in _mapped(node):
+            yield since + _STANDS
+
+
+def _mapped(node: Node) -> Iterator[tuple[NodeSignal, datetime]]:
+    for signal in node.signals:
+        if signal.severity in (Severity.PENDING, Severity.FATAL) and signal.since is not None:
+            yield signal, signal.since
 
 
 def doubted_by_others(world: World) -> dict[str, str]:

@@ -49,7 +49,7 @@ def open_findings(
     aside = aside_origins(node, now)
     return [
         finding
-        for finding in of_this_boot(node, health)
+        for finding in of_this_boot(node, health, now)
         if finding.origin not in aside and not answered(finding, given, now)
     ]
 

@@ -58,7 +58,7 @@ def _gone(ctx: Context, cause: Cause) -> str:
     health = world.health.get(cause.node)
     if node is None or health is None or health.status.boot_id != (node.boot_id or health.status.boot_id):
         return ""
-    told = (*health.status.findings, *as_findings(node))
+    told = (*health.status.findings, *as_findings(node, ctx.now))
     shown = next((f for f in told if f.id == cause.finding), None)
     if shown is None:
         return ""

@@ -26,7 +26,7 @@ def signal(
 
 
 def says(
-    world: Worlds, nodes: Iterable[str], one: NodeSignal | None = None, *, ago_s: float = 30.0
+    world: Worlds, nodes: Iterable[str], one: NodeSignal | None = None, *, ago_s: float = 90.0
 ) -> Worlds:
     since = world.now - timedelta(seconds=ago_s)
     one = one or signal()
@@ -97,6 +97,37 @@ def test_a_fault_that_people_have_mapped_takes_its_node_out_and_moves_the_gang()
 
 
 @pytest.mark.parametrize("severity", SERIOUS)
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
+def test_a_mapped_fault_that_flaps_opens_no_incident_and_one_that_stands_does(
+    mode: Mode, severity: Severity
+) -> None:
+    world = cluster(mode=mode).running(gang())
+    for turn in range(60):
+        world.later(1)
+        says(world, ["n1"], signal(severity), ago_s=0) if turn % 2 else world.change_node("n1", signals=())
+        assert not plan(world.world(), world.settings, world.now).actions
+
+    says(world, ["n1"], signal(severity), ago_s=1)
+    look_again_s = plan(world.world(), world.settings, world.now).look_again_s
+    assert look_again_s is not None
+    assert look_again_s <= 59
+    world.later(60)
+    assert plan(world.world(), world.settings, world.now).actions
+
+
+def test_a_long_name_of_a_label_still_fits_an_incident() -> None:
+    one = NodeSignal(
+        SignalKind.LABEL, f"{'long.' * 50}example.com/bad", "", "any", Severity.FATAL, Fault.DEVICE_LOST
+    )
+    world = says(cluster().running(gang()), ["n1"], one)
+
+    recovering(world.later(10))
+
+    assert world.nodes["n1"].unschedulable
+    assert world.recoveries
+
+
+@pytest.mark.parametrize("severity", SERIOUS)
 def test_what_was_said_before_the_mode_began_does_not_act(severity: Severity) -> None:
     world = says(cluster().running(gang()), ["n1"], signal(severity), ago_s=86_400)
 
@@ -120,6 +151,7 @@ def test_a_release_answers_the_signal_until_it_comes_again() -> None:
 
     says(world, ["n1"], signal(Severity.FATAL), ago_s=1)
     recovering(world)
+    recovering(world.later(60))
     recovering(world.later(10))
     assert world.nodes["n1"].unschedulable
 
