@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, Origin, Severity, Subject, SubjectKind
 from detectors.wire.fitting import fitted
-from recover.model import Node, NodeSignal, World
+from recover.model import Node, NodeSignal, SignalKind, World
 
-__all__ = ["as_findings", "becomes_findings", "doubted_by_others", "doubts"]
+__all__ = ["as_findings", "becomes_findings", "doubted_by_others", "doubts", "is_of_a_signal"]
 
 
 _STANDS = timedelta(seconds=60)
@@ -37,6 +37,11 @@ def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
                 last_seen=since,
                 evidence=_words(signal),
             )
+
+
+def is_of_a_signal(finding: str) -> bool:
+    """Whether a finding of that id rests on a signal. Then the finding is over once the signal is gone."""
+    return finding[8:].startswith(tuple(f"-{kind}-" for kind in SignalKind))
 
 
 def becomes_findings(world: World) -> Iterator[datetime]:

@@ -77,7 +77,7 @@ def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
             lasts_s = table.settle_s
         else:
             continue
-        until = min(written_at, now) + timedelta(seconds=lasts_s) if written_at is not None else None
+        until = written_at + timedelta(seconds=lasts_s) if written_at is not None else None
         if until is None or now < until:
             found.append(DriverWork(row.what, row.label, state, row.origins, until))
     return tuple(found)

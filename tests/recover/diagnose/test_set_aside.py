@@ -9,11 +9,12 @@ import pytest
 
 from detectors.wire.contract import Fault, Origin, Severity
 from recover.api import IncidentPhase
+from recover.api.reasons import Reason
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import proven, suspected
 from recover.model.modes import Mode
 from recover.triage.plan import plan
-from tests.acting import recovering
+from tests.acting import only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
@@ -150,6 +151,18 @@ def test_an_incident_that_is_open_waits_for_the_end_of_the_work_and_answers_noth
     world.mode = Mode.RECOVER
     recovering(world)
     assert [incident.status.phase for incident in world.incidents.values()] == [IncidentPhase.OPEN]
+
+
+def test_a_gang_whose_stop_is_decided_and_not_written_yet_trains_on() -> None:
+    world = recovering(lost_by_driver(cluster(8).running(gang())))
+    assert only_recovery(world).active
+    labelled(world, UPGRADE, "pod-restart-required", ago_s=0)
+
+    for _ in range(3):
+        step(world.later(1))
+
+    assert only_recovery(world).status.reason == Reason.CAUSE_GONE
+    assert not world.gangs["llm-uid"].suspended
 
 
 def test_a_label_that_flaps_each_second_causes_no_writes() -> None:

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 
 from detectors.wire.contract import Fault, Origin, Severity
+from recover.api.reasons import Reason
 from recover.diagnose.what_counts import proven, suspected
 from recover.model import NodeSignal, SignalKind
 from recover.model.modes import Mode
 from recover.triage.plan import plan
-from tests.acting import recovering
+from tests.acting import only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 
 WINDOW_S = 3600.0
@@ -94,6 +95,10 @@ def test_a_fault_that_people_have_mapped_takes_its_node_out_and_moves_the_gang()
     assert decision.restarts == ["llm"]
     (evidence,) = decision.incident.status.evidence
     assert (evidence.origin, evidence.code) == (Origin.VENDOR, "condition-GpuMemWatch")
+    recovering(world)
+    for _ in range(3):
+        step(world.later(1))
+    assert world.gangs["llm-uid"].suspended
 
 
 @pytest.mark.parametrize("severity", SERIOUS)
@@ -154,6 +159,24 @@ def test_a_release_answers_the_signal_until_it_comes_again() -> None:
     recovering(world.later(60))
     recovering(world.later(10))
     assert world.nodes["n1"].unschedulable
+
+
+@pytest.mark.parametrize(
+    "is_gone", [True, False], ids=["the signal is gone", "a person has released the node"]
+)
+def test_what_ends_the_fault_before_the_stop_leaves_the_gang_alone(is_gone: bool) -> None:
+    world = recovering(says(cluster(8).running(gang()), ["n1"], signal(Severity.FATAL)))
+    assert only_recovery(world).active
+    if is_gone:
+        world.change_node("n1", signals=())
+    else:
+        world.change_node("n1", released_at=world.now, unschedulable=False, taints=())
+
+    for _ in range(3):
+        step(world.later(1))
+
+    assert only_recovery(world).status.reason == Reason.CAUSE_GONE
+    assert not world.gangs["llm-uid"].suspended
 
 
 def test_a_mapped_fault_is_set_aside_while_somebody_works_on_the_driver() -> None:
