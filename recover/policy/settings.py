@@ -293,7 +293,7 @@ class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of your own about what other controllers write on Nodes. A row wins over the packaged row of that
     name (docs/reference/node-signals.md). It has `values`, those that mean trouble; `severity`: `info` is
     only told, `suspect` makes restarts prefer other nodes, `pending` and `fatal` act as findings of an agent
-    do; and `fault`, the class that says what is done. All three may be left out."""
+    do; and `fault`, the class that says what is done. One of the three is given at least."""
 
     conditions: dict[str, SignalRow] = {}
     """By type, as `GpuMemWatch`. A new row without values means status `True`."""
