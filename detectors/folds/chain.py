@@ -35,6 +35,7 @@ __all__ = ["Chain", "Change", "least", "repeats"]
 _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
+_APART = timedelta(minutes=1)
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -63,6 +64,8 @@ class Chain:
         self._findings: dict[str, Finding] = {}
         self._folded: dict[str, FoldedFindings] = {}
         self._open: dict[tuple[str, Subject], _Open] = {}
+        self._times: dict[tuple[str, Subject], list[datetime]] = {}
+        """When what may repeat itself has come, with a minute or more in between."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -108,6 +111,7 @@ class Chain:
         self._findings.clear()
         self._folded.clear()
         self._open.clear()
+        self._times.clear()
         return Change.EDGE if had else Change.NOTHING
 
     def is_open(self, code: str, subject: Subject) -> bool:
@@ -153,6 +157,7 @@ class Chain:
     def add(self, draft: Draft, line: Seen) -> Change:
         if draft.clears:
             return self._clear(draft, line)
+        draft = self._as_repeated(draft, line)
         known = self._open.get((draft.code, draft.subject))
         if known is not None and self._repeats(known, draft, line):
             known.last_seen = max(known.last_seen, line.at)
@@ -164,6 +169,21 @@ class Chain:
         if head is not None:
             return self._joined(head, draft, line)
         return self._opened(draft, line)
+
+    def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
+        """Graver, once it has come often enough. Lines that come together are one: a processor that is held
+        up holds up others."""
+        often, key = draft.repeated, (draft.code, draft.subject)
+        if often is None:
+            return draft
+        times = self._times.pop(key, [])
+        if not times or abs(line.at - times[-1]) >= _APART:
+            times.append(line.at)
+        times = [at for at in times if line.at - at < timedelta(seconds=often.within_s)][-often.times :]
+        if len(self._times) >= _OPEN_KEYS_MAX:
+            del self._times[next(iter(self._times))]
+        self._times[key] = times
+        return msgspec.structs.replace(draft, severity=often.severity) if len(times) >= often.times else draft
 
     def _head_of(self, draft: Draft, line: Seen) -> Finding | None:
         """The finding that this line is a consequence of: the device's first, unless the line is graver."""

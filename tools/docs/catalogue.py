@@ -15,6 +15,7 @@ from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
+from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
@@ -127,11 +128,11 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
     for table in tables:
         lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
     for table in tables:
-        names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+        rows = table.packaged()
+        fields = [field.name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+        names = [name for name in fields if any(getattr(row, name) is not None for row in rows)]
         lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-        lines += [
-            f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in table.packaged()
-        ]
+        lines += [f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -163,4 +164,8 @@ def _cell(value: Any) -> str:
     """Lines of a log stand as they are, one below the other."""
     if isinstance(value, tuple):
         return "<br>".join(f"`{one_line(str(item))}`" for item in value)
+    if isinstance(value, Repeated):
+        return f"{value.severity}, {value.times} times in {value.within_s:g} s"
+    if value is None:
+        return ""
     return one_line(str(value))
