@@ -168,7 +168,7 @@ class _Agent:
     def take(self, found: inventory.Inventory) -> None:
         self.look_at_bus()
         if found.devices or found.driver_version:
-            self._core.inventory(found.devices, found.driver_version, found.parents)
+            self._core.inventory(found.devices, found.driver_version, found.mig_devices)
             self.changed()
 
     def look_at_bus(self) -> None:
@@ -296,7 +296,7 @@ class _NvmlEvents:
             self._shown = shown
             self._bus = inventory.bus_gpus(self._host_root) if inventory.sees_all_gpus() else BusGpus()
             self._agent.look_at_bus()
-        is_doubtful = core.gpus(sample, found.devices, found.parents, self._bus, datetime.now(UTC))
+        is_doubtful = core.gpus(sample, found.devices, found.mig_devices, self._bus, datetime.now(UTC))
         core.device_memory(found.free_device_bytes)
         self._agent.changed()
         return is_doubtful

@@ -34,6 +34,9 @@ class XidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     severity: Severity
     remedy: Remedy
     final: bool = False
+    confined: bool = False
+    """Where its line names a MIG GPU instance, it harms the work in that instance alone. Only the driver's
+    own source says so of a code."""
     reason: str = ""
     """What was decided where sources disagree, and why."""
     source: str

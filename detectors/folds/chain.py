@@ -130,6 +130,7 @@ class Chain:
             and _same_device(finding.subject, draft.subject)
             and finding.fault is draft.fault
             and _gravity(finding) >= _gravity(draft)
+            and not (finding.confined and _spreads(draft, finding))
             for finding in self._findings.values()
         )
 
@@ -220,6 +221,7 @@ class Chain:
             last_seen=line.at,
             remedy=draft.remedy,
             final=draft.final,
+            confined=draft.confined,
             sequence=line.sequence,
             evidence=line.text,
         )
@@ -236,6 +238,8 @@ class Chain:
         changes: dict[str, Any] = {"count": head.count + 1, "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
             changes["chain"] = [*head.chain, draft.code]
+        if head.confined and _spreads(draft, head):
+            changes["confined"] = False
         if draft.verdict:
             changes |= _raised(head, draft)
         self._findings[head.id] = msgspec.structs.replace(head, **changes)
@@ -305,6 +309,13 @@ def _says_what_broke(finding: Finding) -> bool:
 def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
     """Evidence on the hardware before any application's, then by severity; a final verdict last."""
     return _is_hardware(item), _GRAVITY[item.severity], item.final
+
+
+def _spreads(draft: Draft, confined: Finding) -> bool:
+    """Whether what follows a finding that is confined to one GPU instance harms work outside of it. What is
+    only noted, or suspected, harms none."""
+    stays = draft.confined and draft.subject == confined.subject
+    return _is_hardware(draft) and draft.severity in (Severity.PENDING, Severity.FATAL) and not stays
 
 
 def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:

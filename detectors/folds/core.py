@@ -17,7 +17,7 @@ from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.chain import Chain, Change
 from detectors.folds.gpu_states import BusGpus, GpuStates, Looked, expected_gpus
-from detectors.folds.holders import HeldDevices, Holders
+from detectors.folds.holders import HeldDevices, Holders, MigDevice
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.status_size import leaving_out
@@ -127,7 +127,9 @@ class AgentCore:
         if status.boot_id != self.boot_id:
             self._gpu_states.last_boot(len(status.devices))
             return
-        devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
+        devices = tuple(
+            msgspec.structs.replace(device, pods=[], instance_pods=[]) for device in status.devices
+        )
         self._host = msgspec.structs.replace(
             self._host,
             devices=devices,
@@ -170,11 +172,11 @@ class AgentCore:
         self,
         devices: Iterable[Device],
         driver_version: str,
-        parents: Mapping[str, str] | None = None,
+        mig_devices: Mapping[str, MigDevice] | None = None,
         *,
         expected: frozenset[PciAddress] = frozenset(),
     ) -> None:
-        """`parents`: MIG device -> its GPU, where they are known. `expected`: where GPUs should be.
+        """`mig_devices`: by UUID, where they are known. `expected`: where GPUs should be.
 
         NVML shows no GPU that has fallen off the bus. One that is broken or expected keeps its name: what
         comes later tells of the same GPU.
@@ -191,8 +193,8 @@ class AgentCore:
             driver_version=driver_version,
             addresses=self._host.addresses | addresses_of(shown),
         )
-        if parents is not None:
-            self._holders.parents(parents)
+        if mig_devices is not None:
+            self._holders.mig_devices(mig_devices)
         if before != (self._devices(), driver_version):
             self._mark(Dirty.EDGE)
 
@@ -200,7 +202,7 @@ class AgentCore:
         self,
         sample: Sample,
         devices: Iterable[Device],
-        parents: Mapping[str, str] | None,
+        mig_devices: Mapping[str, MigDevice] | None,
         bus: BusGpus,
         now: datetime,
     ) -> bool:
@@ -208,7 +210,7 @@ class AgentCore:
         looked at again soon."""
         expected = expected_gpus(self._host, bus)
         self.on_bus(expected)
-        self.inventory(devices, sample.driver_version, parents, expected=expected)
+        self.inventory(devices, sample.driver_version, mig_devices, expected=expected)
         return self._looked(self._gpu_states.look(self._chain, sample, self._host, bus, now))
 
     def nvml_silent(self, times: int, why: str, now: datetime) -> None:

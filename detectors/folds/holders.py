@@ -7,17 +7,31 @@ counted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from detectors.wire.contract import DEVICE_PODS_MAX, Device, DevicePod
+from detectors.wire.contract import DEVICE_PODS_MAX, INSTANCE_PODS_MAX, Device, DevicePod
+from detectors.wire.instance_pods import instances_of
 
-__all__ = ["Given", "HeldDevices", "Holders", "uids"]
+__all__ = ["Claimed", "Given", "HeldDevices", "Holders", "MigDevice", "uids"]
 
 _GONE_MAX = 16
 _ACCELERATOR_WORDS = ("gpu", "mig-", "mps", "cuda")
 _OLD_MIG = "MIG-GPU-"
+_DRA_DRIVER = "gpu.nvidia.com"
+_DRIVERS_WITHOUT_GPUS = frozenset({"compute-domain.nvidia.com"})
+"""NVIDIA's for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
+_DRA_DEVICE = re.compile(r"gpu-(?P<minor>[0-9]{1,4})(?:-mig-.+)?")
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A device of a resource claim (DRA), as the kubelet names it. The driver gives the device its name."""
+
+    driver: str = ""
+    """Empty where the kubelet does not say whose device it is: it may be any."""
+    device: str = ""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -26,8 +40,16 @@ class Given(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     devices: dict[str, list[str]] = {}
-    claims: bool = False
-    """It has resource claims. Their devices have names that tell nothing here."""
+    claims: tuple[Claimed, ...] = ()
+
+
+class MigDevice(msgspec.Struct, frozen=True):
+    """Where a MIG device, or a whole GPU, is."""
+
+    gpu: str
+    """UUID of the GPU that it is a part of."""
+    instance: int | None = None
+    """Id of its GPU instance; None for the whole GPU, and where it is not known."""
 
 
 class HeldDevices(msgspec.Struct, frozen=True):
@@ -57,7 +79,7 @@ class Holders:
     def __init__(self) -> None:
         self._held: dict[str, HeldDevices] = {}
         self._gone: dict[str, None] = {}
-        self._parents: Mapping[str, str] = {}
+        self._mig_devices: Mapping[str, MigDevice] = {}
 
     @property
     def uids(self) -> frozenset[str]:
@@ -69,15 +91,17 @@ class Holders:
         pods: dict[str, DevicePod] = {}
         ids: dict[str, list[str]] = {}
         for device in devices:
+            instances = instances_of(device)
             for pod in device.pods:
                 pods[pod.uid] = pod
-                ids.setdefault(pod.uid, []).append(device.uuid)
+                parts = [f"MIG-{device.uuid}/{instance}/0" for instance in instances.get(pod.uid, ())]
+                ids.setdefault(pod.uid, []).extend(parts or [device.uuid])
         for uid, pod in pods.items():
             self._held[uid] = HeldDevices(pod, Given(pod.namespace, pod.name, {"": ids[uid]}))
 
-    def parents(self, parents: Mapping[str, str]) -> None:
-        """MIG device -> the GPU that it is a part of."""
-        self._parents = parents
+    def mig_devices(self, mig_devices: Mapping[str, MigDevice]) -> None:
+        """Where each MIG device is, by its UUID."""
+        self._mig_devices = mig_devices
 
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """The kubelet's answer. `there` are the uids of all pods that the node has a log folder of."""
@@ -95,40 +119,94 @@ class Holders:
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """The devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
+        parts: dict[str, list[str]] = {device.uuid: [] for device in devices}
+        known = _Known(frozenset(pods), _by_minor(devices), self._mig_devices)
         for held in sorted(self._held.values(), key=_order):
-            mine = _devices(held.given, pods.keys(), self._parents)
+            mine = _devices(held.given, known)
             # Where there is no room at one of its devices, it must not stand at the others alone.
             if all(len(pods[uuid]) < DEVICE_PODS_MAX for uuid in mine):
-                for uuid in mine:
+                for uuid, instances in mine.items():
                     pods[uuid].append(held.pod)
-        return tuple(msgspec.structs.replace(device, pods=pods[device.uuid]) for device in devices)
+                    told = [f"{instance}/{held.pod.uid}" for instance in instances]
+                    parts[uuid] += told if len(parts[uuid]) + len(told) <= INSTANCE_PODS_MAX else []
+        return tuple(
+            msgspec.structs.replace(device, pods=pods[device.uuid], instance_pods=parts[device.uuid])
+            for device in devices
+        )
+
+
+class _Known(msgspec.Struct, frozen=True):
+    gpus: frozenset[str]
+    by_minor: Mapping[int, str]
+    mig_devices: Mapping[str, MigDevice]
 
 
 def _order(held: HeldDevices) -> tuple[str, str, str]:
     return held.pod.namespace, held.pod.name, held.pod.uid
 
 
-def _devices(given: Given, known: Iterable[str], parents: Mapping[str, str]) -> frozenset[str]:
-    """The devices that the pod holds; none where they cannot all be told."""
-    if given.claims:
-        return frozenset()
-    found = set()
+def _by_minor(devices: Iterable[Device]) -> dict[int, str]:
+    """UUID of the GPU whose name in a resource slice is `gpu-N`. N is the minor number of its device file;
+    earlier versions of the driver took NVML's number, so a GPU of which the two differ is left out."""
+    found: dict[int, list[str]] = {}
+    for device in devices:
+        for number in {one for one in (device.minor, device.index) if one is not None}:
+            found.setdefault(number, []).append(device.uuid)
+    sure = {device.uuid for device in devices if device.minor is not None}
+    return {number: uuids[0] for number, uuids in found.items() if len(uuids) == 1 and uuids[0] in sure}
+
+
+def _devices(given: Given, known: _Known) -> dict[str, list[int]]:
+    """The devices that the pod holds, each with its GPU instances, or without any for the whole device; no
+    device where they cannot all be told."""
+    places: list[MigDevice] = []
     for resource, ids in given.devices.items():
-        named = [_device(id_, known, parents) for id_ in ids]
-        if all(named):
-            found.update(named)
-        elif any(named) or any(word in resource.lower() for word in _ACCELERATOR_WORDS):
-            return frozenset()  # else it is no accelerator: a network card, /dev/fuse
-    return frozenset(found)
+        named = [place for id_ in ids if (place := _place(id_, known)) is not None]
+        if len(named) == len(ids):
+            places += named
+        elif named or any(word in resource.lower() for word in _ACCELERATOR_WORDS):
+            return {}  # else it is no accelerator: a network card, /dev/fuse
+    for claimed in given.claims:
+        if claimed.driver in _DRIVERS_WITHOUT_GPUS:
+            continue
+        claimed_gpu = _claimed_gpu(claimed, known)
+        if not claimed_gpu:
+            return {}
+        places.append(MigDevice(claimed_gpu))
+    found: dict[str, set[int | None]] = {}
+    for place in places:
+        found.setdefault(place.gpu, set()).add(place.instance)
+    return {gpu: _instances(instances) for gpu, instances in found.items()}
 
 
-def _device(id_: str, known: Iterable[str], parents: Mapping[str, str]) -> str:
-    """The GPU that a device plugin's id means, or empty. Ids other than these say nothing sure: plugins that
-    share GPUs by themselves (`GPU-<uuid>-3`, `tencent.com/vcuda-core-12`) choose the GPU later.
+def _instances(instances: set[int | None]) -> list[int]:
+    told = sorted(instance for instance in instances if instance is not None)
+    return told if len(told) == len(instances) else []
 
-    `GPU-<uuid>`, shared in time `GPU-<uuid>::3`, `MIG-<uuid>`, before R470 `MIG-GPU-<uuid>/gi/ci`.
-    Source: NVIDIA k8s-device-plugin.
+
+def _place(id_: str, known: _Known) -> MigDevice | None:
+    """The GPU, or the part of one, that a device plugin's id means. Ids other than these say nothing sure:
+    plugins that share GPUs by themselves (`GPU-<uuid>-3`, `tencent.com/vcuda-core-12`) choose the GPU later.
+
+    `GPU-<uuid>`, shared in time or by MPS `GPU-<uuid>::3`, `MIG-<uuid>`, before R470 `MIG-GPU-<uuid>/gi/ci`.
+    Source: NVIDIA k8s-device-plugin; HAMi, pkg/device-plugin (Allocate), August 2026.
     """
     id_ = id_.partition("::")[0]
-    parent = id_.removeprefix("MIG-").partition("/")[0] if id_.startswith(_OLD_MIG) else parents.get(id_, id_)
-    return parent if parent in known else ""
+    if id_.startswith(_OLD_MIG):
+        gpu, _, parts = id_.removeprefix("MIG-").partition("/")
+        digits = parts.partition("/")[0]
+        place = MigDevice(gpu, int(digits) if digits.isascii() and digits.isdigit() else None)
+    else:
+        place = known.mig_devices.get(id_) or MigDevice(id_)
+    return place if place.gpu in known.gpus else None
+
+
+def _claimed_gpu(claimed: Claimed, known: _Known) -> str:
+    """UUID of the GPU that NVIDIA's DRA driver means, or of which it has cut a MIG device; empty where nobody
+    can tell. Where on the GPU the MIG device is, its name does not say by instance ids.
+
+    `gpu-<minor>`, `gpu-<minor>-mig-<profile>-<profile id>-<placement>`.
+    Source: NVIDIA k8s-dra-driver-gpu, cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go (May 2026).
+    """
+    named = _DRA_DEVICE.fullmatch(claimed.device) if claimed.driver == _DRA_DRIVER else None
+    return known.by_minor.get(int(named["minor"]), "") if named is not None else ""

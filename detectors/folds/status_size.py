@@ -88,7 +88,7 @@ def bounded(
         pods = [_shorter_error(pod, error_bytes) for pod in status.pods]
         status = msgspec.structs.replace(status, pods=pods)
     if not _fits(status, bytes_max):
-        devices = [msgspec.structs.replace(device, pods=[]) for device in status.devices]
+        devices = [msgspec.structs.replace(device, pods=[], instance_pods=[]) for device in status.devices]
         status = msgspec.structs.replace(status, devices=devices)
     while any(map(_may_go, status.findings)) and not _fits(status, bytes_max):
         status = _fold_least(status)

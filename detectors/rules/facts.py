@@ -82,6 +82,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     subject: Subject
     remedy: Remedy = Remedy.NONE
     final: bool = False
+    confined: bool = False
+    """It harms the subject's GPU instance alone."""
     caused_by: str = ""
     """Code that the line itself names as its cause."""
     verdict: bool = False

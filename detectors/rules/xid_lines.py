@@ -97,6 +97,7 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
         subject=subject,
         remedy=remedy,
         final=row.final,
+        confined=row.confined and subject.gpu_instance is not None,
         caused_by=f"xid-{fields.caused_by}" if fields.caused_by is not None else "",
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from detectors.folds.gpu_states import BusGpus
+from detectors.folds.holders import MigDevice
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
 from detectors.wire.fitting import fit, fitted
@@ -22,8 +23,8 @@ _ALL = "all"
 class Inventory(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
-    parents: dict[str, str] | None = None
-    """MIG device -> its GPU; only NVML tells it."""
+    mig_devices: dict[str, MigDevice] | None = None
+    """By UUID; only NVML tells them."""
     free_device_bytes: int | None = None
     """Of the device that has least; only NVML tells it."""
 
@@ -55,10 +56,13 @@ def of_sample(sample: Sample) -> Inventory:
     told = [gpu for gpu in sample.gpus if gpu.uuid and gpu.pci]
     return Inventory(
         devices=tuple(
-            fitted(Device, uuid=gpu.uuid, pci=gpu.pci, model=gpu.model, index=gpu.index) for gpu in told
+            fitted(Device, uuid=gpu.uuid, pci=gpu.pci, model=gpu.model, index=gpu.index, minor=gpu.minor)
+            for gpu in told
         ),
         driver_version=sample.driver_version,
-        parents={part: gpu.uuid for gpu in told for part in gpu.mig_devices},
+        mig_devices={
+            uuid: MigDevice(gpu.uuid, instance) for gpu in told for uuid, instance in gpu.mig_devices.items()
+        },
         free_device_bytes=min((gpu.free_bytes for gpu in told if gpu.free_bytes is not None), default=None),
     )
 
@@ -115,7 +119,7 @@ def _device_of(folder: Path) -> Device | None:
         return None
     minor = fields.get("Device Minor", "")
     index = int(minor) if minor.isdigit() else None
-    return fitted(Device, uuid=uuid, pci=f"{pci}.0", model=fields.get("Model", ""), index=index)
+    return fitted(Device, uuid=uuid, pci=f"{pci}.0", model=fields.get("Model", ""), index=index, minor=index)
 
 
 def _driver_version(path: Path) -> str:

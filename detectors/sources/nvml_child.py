@@ -178,10 +178,12 @@ def _identity(gpu: _Gpu) -> Told:
     pci = gpu.ask("nvmlDeviceGetPciInfo")
     address = parse_pci(_text(pci.busId)) if pci is not None else None
     uuid, model = gpu.ask("nvmlDeviceGetUUID"), gpu.ask("nvmlDeviceGetName")
+    minor = gpu.ask("nvmlDeviceGetMinorNumber")
     return {
         "pci": f"{address}.0" if address else None,
         "uuid": fit(Device, "uuid", _text(uuid)) if uuid is not None else None,
         "model": fit(Device, "model", _text(model)) if model is not None else None,
+        "minor": int(minor) if minor is not None else None,
     }
 
 
@@ -194,13 +196,15 @@ def _modes(gpu: _Gpu) -> Told:
     }
 
 
-def _mig_devices(gpu: _Gpu) -> tuple[str, ...]:
-    found = []
+def _mig_devices(gpu: _Gpu) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
     for place in range(gpu.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
         handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)
         uuid = gpu.ask("nvmlDeviceGetUUID", part=handle) if handle is not None else None
-        found += [_text(uuid)] if uuid is not None else []
-    return tuple(found)
+        if uuid is not None:
+            instance = gpu.ask("nvmlDeviceGetGpuInstanceId", part=handle)
+            found[_text(uuid)] = int(instance) if instance is not None else None
+    return found
 
 
 def _memory(gpu: _Gpu) -> Told:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from detectors.commands.extras import install
-from detectors.folds.holders import Given
+from detectors.folds.holders import Claimed, Given
 
 __all__ = ["METHOD", "ListReply", "main"]
 
@@ -32,7 +32,8 @@ _MESSAGES = {
     "Pod": (("name", 1, _TEXT), ("namespace", 2, _TEXT), ("containers", 3, "Container")),
     "Container": (("devices", 2, "Devices"), ("claims", 5, "Claim")),
     "Devices": (("resource", 1, _TEXT), ("ids", 2, _TEXTS)),
-    "Claim": (("name", 2, _TEXT),),
+    "Claim": (("name", 2, _TEXT), ("resources", 4, "ClaimResource")),
+    "ClaimResource": (("driver", 2, _TEXT), ("device", 4, _TEXT)),
 }
 
 
@@ -64,7 +65,7 @@ def _ask(socket: str, deadline_s: float) -> ListReply:
         except grpc.RpcError as error:
             return ListReply(error=_why(grpc, error, socket, deadline_s))
     try:
-        return ListReply(pods=tuple(given for given in map(_given, _parsed(answer).pods) if given.devices))
+        return ListReply(pods=tuple(filter(_has_any, map(_given, _parsed(answer).pods))))
     except DecodeError as error:
         return ListReply(error=f"{socket}: the answer is no list of PodResources v1: {error}")
 
@@ -103,8 +104,17 @@ def _given(pod: Any) -> Given:
     for container in pod.containers:
         for given in container.devices:
             devices.setdefault(given.resource, []).extend(given.ids)
-    claims = any(container.claims for container in pod.containers)
+    claims = tuple(
+        claimed
+        for container in pod.containers
+        for claim in container.claims
+        for claimed in [Claimed(one.driver, one.device) for one in claim.resources] or [Claimed()]
+    )
     return Given(namespace=pod.namespace, name=pod.name, devices=devices, claims=claims)
+
+
+def _has_any(given: Given) -> bool:
+    return bool(given.devices or given.claims)
 
 
 if __name__ == "__main__":

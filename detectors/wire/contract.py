@@ -25,6 +25,8 @@ __all__ = [
     "EVIDENCE_BYTES_MAX",
     "FINDINGS_MAX",
     "GROUP",
+    "INSTANCE_PODS_MAX",
+    "INSTANCE_POD_CHARS_MAX",
     "KNOWN_LINES_MAX",
     "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
@@ -66,6 +68,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 
 DEVICES_MAX = 64
 DEVICE_PODS_MAX = 64
+INSTANCE_PODS_MAX = 128
+INSTANCE_POD_CHARS_MAX = 80
 PODS_MAX = 64
 FINDINGS_MAX = 32
 EVIDENCE_BYTES_MAX = 256
@@ -252,6 +256,13 @@ class Finding(_Wire, frozen=True, kw_only=True):
             extra=UTF8,
         ),
     ] = ""
+    confined: Annotated[
+        bool,
+        Meta(
+            description="it harms the subject's gpuInstance alone: work in other instances of the device "
+            "goes on"
+        ),
+    ] = False
     chain: Annotated[
         list[Annotated[str, Meta(max_length=63)]],
         Meta(description="codes that followed on the same subject, in order", max_length=16),
@@ -285,12 +296,21 @@ class Device(_Wire, frozen=True, kw_only=True):
     pci: Annotated[str, Meta(max_length=32)] = ""
     model: Annotated[str, Meta(max_length=64)] = ""
     index: int | None = None
+    minor: Annotated[int | None, Meta(description="N of its device file /dev/nvidiaN")] = None
     pods: Annotated[
         list[DevicePod],
         Meta(
             description="while a device of the node is broken: pods that hold this one, or did lately; "
             "a pod that stands at no device may hold any",
             max_length=DEVICE_PODS_MAX,
+        ),
+    ] = []
+    instance_pods: Annotated[
+        list[Annotated[str, Meta(max_length=INSTANCE_POD_CHARS_MAX)]],
+        Meta(
+            description="`<id>/<pod uid>` for each MIG GPU instance of the device that one of these pods "
+            "holds; a pod without any holds the whole device, or nobody knows which of its instances",
+            max_length=INSTANCE_PODS_MAX,
         ),
     ] = []
 

@@ -24,7 +24,11 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: str = ""
     """NVML's name of the error that says what became of the GPU: GPU_IS_LOST or RESET_REQUIRED; where there
     is not even a handle, any other, as UNKNOWN. With neither this nor `pci`: one that we may not see."""
-    mig_devices: tuple[str, ...] = ()
+    minor: int | None = None
+    """N of its device file /dev/nvidiaN."""
+    mig_devices: dict[str, int | None] = {}
+    """UUID of each MIG device -> id of its GPU instance, as the driver writes it behind `GPU-I:`; None where
+    it did not say."""
     mig_changes: bool = False
     """Another MIG mode waits for a reset."""
     is_persistent: bool | None = None

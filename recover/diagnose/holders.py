@@ -8,30 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from detectors.wire.contract import Finding, NodeHealth, SubjectKind
+import msgspec
+
+from detectors.wire.contract import Device, Finding, NodeHealth, SubjectKind
+from detectors.wire.instance_pods import instances_of
 from recover.diagnose.starts import ranks
-from recover.model import Gang, Node, World
+from recover.diagnose.told_devices import told_devices
+from recover.model import Gang, Node, Pod, World
 
-__all__ = ["devices_by_pod", "harming"]
+__all__ = ["Holders", "harming", "holders_on"]
 
 
-def devices_by_pod(health: NodeHealth) -> dict[str, frozenset[str]]:
-    """Pod uid -> UUIDs of its devices, for each pod of which all are known."""
-    held: dict[str, frozenset[str]] = {}
+class Holders(msgspec.Struct, frozen=True):
+    """Which pods of one node hold which of its devices."""
+
+    devices: list[Device]
+    by_pod: Mapping[str, Mapping[str, frozenset[int]]]
+    """Pod uid -> UUID of a device -> MIG GPU instances, none for the whole device. Only pods of which the
+    agent knows all devices."""
+
+
+def holders_on(health: NodeHealth) -> Holders:
+    held: dict[str, dict[str, frozenset[int]]] = {}
     for device in health.status.devices:
+        instances = instances_of(device)
         for pod in device.pods:
-            held[pod.uid] = held.get(pod.uid, frozenset()) | {device.uuid}
-    return held
+            held.setdefault(pod.uid, {})[device.uuid] = instances.get(pod.uid, frozenset())
+    return Holders(health.status.devices, held)
 
 
 def harming(
-    world: World,
-    node: Node,
-    gang: Gang,
-    findings: list[Finding],
-    held: Mapping[str, frozenset[str]],
-    *,
-    is_dead: bool,
+    world: World, node: Node, gang: Gang, findings: list[Finding], holders: Holders, *, is_dead: bool
 ) -> list[Finding]:
     """Those of the findings that harm this gang, which has ranks on the node.
 
@@ -39,7 +46,7 @@ def harming(
     that have ended, or are gone, count with the living: the one that held the device may have gone first.
     What a dead gang held is not asked: it must start anew anyway, and off that node.
     """
-    there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.accelerators]
+    there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
     return [
@@ -48,5 +55,18 @@ def harming(
         if is_dead
         or finding.subject.kind is not SubjectKind.DEVICE
         or not finding.subject.device
-        or any(pod.uid not in held or finding.subject.device in held[pod.uid] for pod in there)
+        or any(_may_suffer(pod, finding, holders) for pod in there)
     ]
+
+
+def _may_suffer(pod: Pod, finding: Finding, holders: Holders) -> bool:
+    """Whether the pod holds what is broken, or may hold it."""
+    device, instance = finding.subject.device, finding.subject.gpu_instance
+    mine = holders.by_pod.get(pod.uid)
+    if mine is None:
+        told = told_devices(pod, holders.devices)
+        return told is None or device in told
+    if device not in mine:
+        return False
+    is_whole = not finding.confined or instance is None or not mine[device]
+    return is_whole or instance in mine[device]

@@ -17,7 +17,7 @@ from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.diagnosis import Diagnosis, Harm, incident_name
 from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, may_wait
 from recover.diagnose.goes_on import shown_at
-from recover.diagnose.holders import devices_by_pod, harming
+from recover.diagnose.holders import harming, holders_on
 from recover.diagnose.ranks import is_down
 from recover.diagnose.set_aside import has_findings
 from recover.diagnose.starts import ranks
@@ -180,11 +180,11 @@ def _victims(
 ) -> Iterator[tuple[Gang, bool, list[Finding]]]:
     """Gangs with ranks there, whether each trains no more, and the findings that harm it. A gang that is
     stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
-    held = devices_by_pod(world.health[node.name])
+    holders = holders_on(world.health[node.name])
     there = _gangs_there(world, node, dead)
     for gang in there:
         is_dead = gang.ref.uid in dead
-        its = harming(world, node, gang, findings, held, is_dead=is_dead)
+        its = harming(world, node, gang, findings, holders, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
     for recovery in world.recoveries.values():
@@ -224,6 +224,8 @@ def _evidence(node: Node, finding: Finding) -> Evidence:
 def _summary(node: Node, first: Finding, findings: list[Finding], after: datetime | None) -> str:
     device = first.subject.device or first.subject.pci
     where = f"{node.name}, device {device}" if device else node.name
+    if first.confined:
+        where += f", GPU instance {first.subject.gpu_instance}"
     more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
     again = f"; it went on after {after:%H:%M:%S}, when its last Incident ended" if after is not None else ""
     return f"{first.code} on {where}: {first.fault}{more}{again}"

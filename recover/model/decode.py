@@ -219,6 +219,7 @@ class _InitContainer(pod_specs.Container, rename="camel", frozen=True):
 
 class _PodSpec(PodSpec, rename="camel", frozen=True):
     init_containers: list[_InitContainer] = []
+    resource_claims: list[msgspec.Raw] = []
     node_name: str = ""
     priority: int = 0
     termination_grace_period_seconds: int = 30
@@ -260,6 +261,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
         accelerators=_held(wire.spec, containers, partial(_devices, names=accelerators)).total(),
+        has_claims=bool(wire.spec.resource_claims),
         requests=_requested(wire.spec, containers, accelerators),
         tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,

@@ -70,6 +70,8 @@ class Pod(msgspec.Struct, frozen=True):
     centuries ahead, where nobody can calculate with it: compare it only."""
     containers: tuple[Container, ...] = ()
     accelerators: int = 0
+    has_claims: bool = False
+    """It has resource claims (DRA). Which devices they mean does not stand in the pod."""
     requests: tuple[tuple[str, int], ...] = ()
     """What the pod takes of each accelerator resource of its node, as the scheduler counts it."""
     tolerations: tuple[Toleration, ...] = ()
@@ -86,6 +88,11 @@ class Pod(msgspec.Struct, frozen=True):
     environments: tuple[str, ...] = ()
     """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
     outsider: Outsider | None = None
+
+    @property
+    def may_hold_devices(self) -> bool:
+        """It has accelerators, or claims that may be of any."""
+        return self.accelerators > 0 or self.has_claims
 
     @property
     def ended(self) -> bool:

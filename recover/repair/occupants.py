@@ -66,5 +66,5 @@ def _counts(pod: Pod, node: Node, rung: StepKind, namespace: str) -> bool:
     if not node.ready and pod.deleting_since is not None:
         return False  # Kubernetes has given it up with its silent node; nothing more is taken from it
     if rung is StepKind.RESET:
-        return pod.accelerators > 0
+        return pod.may_hold_devices
     return pod.owner_kind not in BACK_AFTER_A_REBOOT

@@ -261,7 +261,7 @@ class Observer:
             return pod
         if self._is_of_a_repair(pod.namespace, pod.labels):
             return pod
-        if not pod.accelerators:
+        if not pod.may_hold_devices:
             return self._beside(pod)
         if pod.owner_kind == JOBS.kind:
             return pod
@@ -448,7 +448,7 @@ class Observer:
 def _is_scan(pod: Pod) -> bool:
     """Anybody may write that label. A scan asks for no accelerators, and a pod that holds some must count as
     their holder, whatever its labels say."""
-    return SCAN_OF in pod.labels and not pod.owner_uid and not pod.accelerators
+    return SCAN_OF in pod.labels and not pod.owner_uid and not pod.may_hold_devices
 
 
 def _is_our_own_record(action: Write) -> bool:

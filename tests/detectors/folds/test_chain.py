@@ -121,6 +121,40 @@ def test_a_verdict_raises_what_was_only_pending() -> None:
     assert (log.only.severity, log.only.final) == (Severity.FATAL, True)
 
 
+IN_5 = "0000:38:00 GPU-I:05"
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "is_confined"),
+    [
+        ("63, Row Remapper: New row marked", "0000:38:00", True),
+        ("43, pid=1, name=python3, Ch 00000008", IN_5, True),
+        ("94, pid=7194, Contained: SM (0x1). RST: No, D-RST: No", IN_5, True),
+        ("171, GDDR, Uncorrectable DRAM error", "0000:38:00", False),
+        ("154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)", "0000:38:00", False),
+        ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "0000:38:00", False),
+    ],
+)
+def test_what_follows_a_contained_error_keeps_it_in_its_instance_unless_it_harms_the_gpu(
+    text: str, device: str, is_confined: bool
+) -> None:
+    log = Log()
+    log.says("94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No", device=IN_5)
+    assert log.only.confined
+
+    log.says(text, 1, device)
+
+    assert (log.only.confined, log.only.subject.gpu_instance) == (is_confined, 5)
+
+
+def test_the_same_error_in_another_instance_is_another_finding() -> None:
+    log = Log()
+    for instance in (5, 6):
+        log.says("94, pid=7194, Contained", device=f"0000:38:00 GPU-I:{instance:02}")
+
+    assert [(f.confined, f.subject.gpu_instance) for f in log.chain.findings] == [(True, 5), (True, 6)]
+
+
 def test_a_verdict_of_none_clears_what_is_open_on_that_device_alone() -> None:
     log = Log()
     log.says("95, Uncontained. RST: Yes, D-RST: No", 0)

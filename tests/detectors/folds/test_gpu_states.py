@@ -41,7 +41,7 @@ class Node:
         is_doubtful = False
         for sample in samples:
             found = of_sample(sample)
-            is_doubtful = self.core.gpus(sample, found.devices, found.parents, self.bus, self.now)
+            is_doubtful = self.core.gpus(sample, found.devices, found.mig_devices, self.bus, self.now)
             self.writes += self.core.dirty is Dirty.EDGE
             self.core.wrote()
             self.now += timedelta(seconds=every_s)
@@ -207,6 +207,18 @@ def test_while_the_mig_mode_changes_nothing_is_judged() -> None:
     node_.looks(*[node(gpu(1, mig_changes=True, recovery_action=1, rows_failed=True))] * 10)
 
     assert not node_.core.findings
+
+
+def test_an_error_that_is_confined_to_an_instance_does_not_hide_what_the_whole_gpu_has() -> None:
+    node_ = Node()
+    node_.looks(node())
+    contained = f"NVRM: Xid (PCI:{pci(1)} GPU-I:05): 94, pid=1, Contained: SM (0x1). RST: No, D-RST: No"
+    node_.core.kernel_line(KernelLine(1, node_.now, contained))
+    assert node_.open["xid-94"].confined
+
+    node_.looks(*[node(gpu(1, rows_failed=True))] * 5, every_s=120)
+
+    assert not node_.open["nvml-row-remap-failed"].confined
 
 
 def test_errors_from_before_the_first_look_are_no_news_and_each_new_one_is_counted() -> None:
@@ -413,7 +425,7 @@ idle_or_busy = st.builds(
     free_bytes=st.integers(0, 2**36),
     is_persistent=st.sampled_from([True, None]),
     mig_changes=st.booleans(),
-    mig_devices=st.sampled_from([(), ("MIG-1",), ("MIG-1", "MIG-2")]),
+    mig_devices=st.sampled_from([{}, {"MIG-1": 1}, {"MIG-1": 1, "MIG-2": None}]),
 )
 """What healthy GPUs answer at work, at rest and while they are partitioned."""
 healthy = st.lists(idle_or_busy, min_size=COUNT, max_size=COUNT).map(

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.folds.holders import Given, HeldDevices, Holders, uids
-from detectors.wire.contract import DEVICE_PODS_MAX, Device, DevicePod
+from detectors.folds.holders import Claimed, Given, HeldDevices, Holders, MigDevice, uids
+from detectors.wire.contract import DEVICE_PODS_MAX, INSTANCE_PODS_MAX, Device, DevicePod
+from detectors.wire.instance_pods import instances_of
 
 GPUS = (Device(uuid="GPU-0"), Device(uuid="GPU-1"), Device(uuid="GPU-2"))
-PARENTS = {"MIG-a": "GPU-1", "MIG-b": "GPU-1", "MIG-c": "GPU-2"}
+MIG_DEVICES = {
+    "MIG-a": MigDevice("GPU-1", instance=7),
+    "MIG-b": MigDevice("GPU-1", instance=8),
+    "MIG-c": MigDevice("GPU-2"),
+}
 
 
-def held(uid: str, *ids: str, resource: str = "nvidia.com/gpu", claims: bool = False) -> HeldDevices:
+def held(
+    uid: str, *ids: str, resource: str = "nvidia.com/gpu", claims: tuple[Claimed, ...] = ()
+) -> HeldDevices:
     given = Given("ml", f"pod-{uid}", {resource: list(ids)}, claims)
     return HeldDevices(DevicePod(uid=uid, namespace="ml", name=given.name), given)
 
 
 def holders(*pods: HeldDevices) -> Holders:
     found = Holders()
-    found.parents(PARENTS)
+    found.mig_devices(MIG_DEVICES)
     found.listed(pods, frozenset(one.pod.uid for one in pods))
     return found
 
@@ -61,8 +68,84 @@ def test_a_network_card_beside_the_gpus_hides_nothing_and_a_second_kind_of_gpu_d
     assert placed(holders(*pods)) == {"GPU-0": ["plain"]}
 
 
-def test_a_pod_with_resource_claims_may_hold_any_device() -> None:
-    assert placed(holders(held("a", "GPU-0", claims=True))) == {}
+WITH_FILES = tuple(Device(uuid=f"GPU-{n}", minor=n, index=n) for n in range(3))
+
+
+@pytest.mark.parametrize(
+    ("claimed", "devices"),
+    [
+        (Claimed("gpu.nvidia.com", "gpu-1"), {"GPU-0", "GPU-1"}),
+        (Claimed("gpu.nvidia.com", "gpu-2-mig-1g10gb-19-0"), {"GPU-0", "GPU-2"}),
+        (Claimed("compute-domain.nvidia.com", "channel-0"), {"GPU-0"}),
+        (Claimed("gpu.nvidia.com", "gpu-9"), set()),
+        (Claimed("gpu.nvidia.com", "gpu-vfio-0"), set()),
+        (Claimed("gpu.example.com", "gpu-1"), set()),
+        (Claimed(), set()),
+    ],
+)
+def test_a_claimed_device_names_its_gpu_or_the_pod_may_hold_any(claimed: Claimed, devices: set[str]) -> None:
+    found = holders(held("a", "GPU-0", claims=(claimed,)))
+
+    assert placed(found, WITH_FILES).keys() == devices
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        (Device(uuid="GPU-0", minor=1, index=0), Device(uuid="GPU-1", minor=0, index=1)),
+        (Device(uuid="GPU-0", minor=0), Device(uuid="GPU-1", minor=0)),
+        (Device(uuid="GPU-0", index=0), Device(uuid="GPU-1", index=1)),
+    ],
+    ids=["counted in another order", "one number twice", "without device files"],
+)
+def test_a_claimed_device_whose_number_may_mean_another_gpu_may_be_any(devices: tuple[Device, ...]) -> None:
+    found = holders(held("a", claims=(Claimed("gpu.nvidia.com", "gpu-0"),)))
+
+    assert placed(found, devices) == {}
+
+
+@pytest.mark.parametrize(
+    ("ids", "instances"),
+    [
+        (["MIG-a"], [7]),
+        (["MIG-a::1"], [7]),
+        (["MIG-a", "MIG-b"], [7, 8]),
+        (["MIG-GPU-1/5/0"], [5]),
+        (["MIG-GPU-1/five/0"], []),
+        (["MIG-a", "GPU-1"], []),
+        (["GPU-1"], []),
+    ],
+)
+def test_a_pod_stands_with_the_instances_that_it_holds_or_with_none_for_all(
+    ids: list[str], instances: list[int]
+) -> None:
+    device = holders(held("a", *ids)).placed(GPUS)[1]
+
+    assert [pod.uid for pod in device.pods] == ["a"]
+    assert device.instance_pods == [f"{instance}/a" for instance in instances]
+
+
+def test_a_pod_of_an_instance_that_is_not_known_holds_the_whole_gpu() -> None:
+    device = holders(held("a", "MIG-c")).placed(GPUS)[2]
+
+    assert ([pod.uid for pod in device.pods], device.instance_pods) == (["a"], [])
+
+
+def test_a_pod_whose_instances_find_no_room_holds_the_whole_gpu() -> None:
+    each = [f"MIG-GPU-1/{number}/0" for number in range(4)]
+
+    device = holders(*(held(f"a{n:02}", *each) for n in range(40))).placed(GPUS)[1]
+
+    assert (len(device.pods), len(device.instance_pods)) == (40, INSTANCE_PODS_MAX)
+    told = instances_of(device)
+    assert told["a31"] == frozenset(range(4))
+    assert "a32" not in told
+
+
+@pytest.mark.parametrize("entry", ["x/a", "/a", "-1/a", "12345/a", "a"])
+def test_an_entry_that_cannot_be_read_leaves_its_pod_the_whole_gpu(entry: str) -> None:
+    assert instances_of(Device(uuid="GPU-0", instance_pods=["5/a", entry, "6/b"])).get("b") == {6}
+    assert entry == "a" or "a" not in instances_of(Device(uuid="GPU-0", instance_pods=["5/a", entry]))
 
 
 def test_a_mig_device_is_placed_once_the_driver_has_told_its_gpu() -> None:
@@ -70,7 +153,7 @@ def test_a_mig_device_is_placed_once_the_driver_has_told_its_gpu() -> None:
     found.listed([held("a", "MIG-a")], frozenset({"a"}))
     assert placed(found) == {}
 
-    found.parents(PARENTS)
+    found.mig_devices(MIG_DEVICES)
 
     assert placed(found) == {"GPU-1": ["a"]}
 
@@ -99,14 +182,14 @@ def test_a_pod_that_is_gone_is_still_told_and_the_longest_gone_are_forgotten() -
 
 
 def test_what_an_earlier_run_published_is_known_until_the_kubelet_says_more() -> None:
-    before = holders(held("a", "GPU-0", "GPU-1"), held("b", "MIG-c")).placed(GPUS)
+    before = holders(held("a", "GPU-0", "GPU-1"), held("b", "MIG-c"), held("c", "MIG-a")).placed(GPUS)
     found = Holders()
 
     found.restore(before)
 
     assert found.placed(GPUS) == before
-    found.listed([held("b", "GPU-1")], frozenset({"a", "b"}))
-    assert placed(found) == {"GPU-0": ["a"], "GPU-1": ["a", "b"]}
+    found.listed([held("b", "GPU-1")], frozenset({"a", "b", "c"}))
+    assert placed(found) == {"GPU-0": ["a"], "GPU-1": ["a", "b", "c"]}
 
 
 def test_a_name_belongs_to_the_one_pod_that_runs() -> None:

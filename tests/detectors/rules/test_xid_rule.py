@@ -103,6 +103,19 @@ def test_the_subject_is_found_by_number_whatever_the_padding() -> None:
     )
 
 
+def test_only_a_contained_error_that_names_its_instance_is_confined_to_it() -> None:
+    found = {
+        (code, instance): draft(f"NVRM: Xid (PCI:0000:38:00{instance}): {code}, pid=1, Text").confined
+        for code in (31, 48, 79, 94, 95, 119)
+        for instance in ("", " GPU-I:05", " GPU-I:05 GPU-CI:00")
+    }
+
+    assert {key for key, confined in found.items() if confined} == {
+        (94, " GPU-I:05"),
+        (94, " GPU-I:05 GPU-CI:00"),
+    }
+
+
 def test_a_device_of_another_domain_is_another_device() -> None:
     assert draft("NVRM: Xid (PCI:0003:38:00): 79, GPU has fallen off the bus.").subject.device == ""
 

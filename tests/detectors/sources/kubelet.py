@@ -6,7 +6,7 @@ Its answers are put together byte by byte after the kubelet's api.proto, not by 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,12 +31,21 @@ def answer(*pods: bytes) -> bytes:
 
 
 def pod(
-    name: str, *ids: str, namespace: str = "ml", resource: str = "nvidia.com/gpu", claim: str = ""
+    name: str,
+    *ids: str,
+    namespace: str = "ml",
+    resource: str = "nvidia.com/gpu",
+    claimed: Iterable[tuple[str, str]] = (),
 ) -> bytes:
+    """`claimed`: driver and name of each device of the pod's one resource claim."""
     devices = _field(1, resource.encode()) + b"".join(_field(2, id_.encode()) for id_ in ids)
     container = _field(1, b"main") + (_field(2, devices) if ids else b"")
-    if claim:
-        container += _field(5, _field(2, claim.encode()))
+    drawn = b"".join(
+        _field(4, _field(2, driver.encode()) + _field(3, b"n0") + _field(4, device.encode()))
+        for driver, device in claimed
+    )
+    if drawn:
+        container += _field(5, _field(2, b"claim") + _field(3, namespace.encode()) + drawn)
     return _field(1, name.encode()) + _field(2, namespace.encode()) + _field(3, container)
 
 

@@ -166,6 +166,12 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *device, uint place, void **
     *part = device_of(1000 + 16 * index_of(device) + (int)place);
     return status ? status : place < devices ? SUCCESS : 6;
 }
+EXPORT int nvmlDeviceGetGpuInstanceId(void *part, uint *id) {
+    return one("nvmlDeviceGetGpuInstanceId", part, "instance", (index_of(part) - 1000) % 16 + 7, id);
+}
+EXPORT int nvmlDeviceGetMinorNumber(void *device, uint *minor) {
+    return one("nvmlDeviceGetMinorNumber", device, "minor", index_of(device), minor);
+}
 EXPORT int nvmlDeviceGetPersistenceMode(void *device, uint *mode) {
     return one("nvmlDeviceGetPersistenceMode", device, "persistent", 1, mode);
 }

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from detectors.folds.holders import MigDevice
 from detectors.service.settings import Nvml as Settings
 from detectors.sources.inventory import of_sample
 from detectors.sources.nvml import Nvml, NvmlError, sampled_once
@@ -38,6 +39,7 @@ async def test_healthy_gpus_tell_who_they_are_and_that_nothing_is_wrong(gpus: Gp
         uuid=uuid_of(2),
         pci=f"{pci_of(2)}.0",
         model="NVIDIA H100 80GB HBM3",
+        minor=2,
         mig_changes=False,
         is_persistent=True,
         free_bytes=80 * 2**30,
@@ -85,7 +87,8 @@ async def test_healthy_gpus_tell_who_they_are_and_that_nothing_is_wrong(gpus: Gp
         ({"inforom_error": 3}, {"is_inforom_bad": False}),
         ({"persistent": 0}, {"is_persistent": False}),
         ({"mig_pending": 1}, {"mig_changes": True}),
-        ({"mig": 1, "mig_devices": 2}, {"mig_devices": ("MIG-1032", "MIG-1033")}),
+        ({"mig": 1, "mig_devices": 2}, {"mig_devices": {"MIG-1032": 7, "MIG-1033": 8}}),
+        ({"minor": 5}, {"minor": 5}),
         ({"free_bytes": "none"}, {"free_bytes": None}),
     ],
 )
@@ -147,7 +150,7 @@ async def test_the_inventory_is_of_the_gpus_that_told_who_they_are(gpus: Gpus) -
     found = of_sample(await sampled_once(DEADLINE_S))
 
     assert [(device.uuid, device.index) for device in found.devices] == [(uuid_of(1), 1), (uuid_of(2), 2)]
-    assert found.parents == {"MIG-1016": uuid_of(1)}
+    assert found.mig_devices == {"MIG-1016": MigDevice(uuid_of(1), instance=7)}
     assert found.free_device_bytes == 5 * 2**30
 
 

@@ -74,7 +74,7 @@ def test_whatever_the_driver_calls_itself_and_its_devices_the_status_is_accepted
     core = AgentCore(AgentSettings(), boot_id="b")
 
     found = of_sample(sample)
-    core.gpus(sample, found.devices, found.parents, BusGpus(), NOW)
+    core.gpus(sample, found.devices, found.mig_devices, BusGpus(), NOW)
     core.kernel_line(KernelLine(sequence=1, at=NOW, text="NVRM: Xid (PCI:0000:05:00): 79, x"))
 
     status = accepted(core.status(NOW))

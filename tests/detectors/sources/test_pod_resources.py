@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from detectors.commands import extras
-from detectors.folds.holders import HeldDevices
+from detectors.folds.holders import Claimed, HeldDevices
 from detectors.service.settings import PodResources as Settings
 from detectors.sources.pod_resources import PodResources
 from tests.detectors.sources.kubelet import REAL_ANSWER, SOCKET, answer, kubelet, pod
@@ -29,7 +29,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.held: dict[str, dict[str, list[str]]] = {}
-        self.claims: set[str] = set()
+        self.claims: dict[str, tuple[Claimed, ...]] = {}
         self.there: frozenset[str] = frozenset()
         self.answers = 0
         self.state: bool | None = None
@@ -39,7 +39,7 @@ class Heard:
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         pods = list(pods)
         self.held = {held.pod.uid: held.given.devices for held in pods}
-        self.claims = {held.pod.uid for held in pods if held.given.claims}
+        self.claims = {held.pod.uid: held.given.claims for held in pods if held.given.claims}
         self.there = there
         self.answers += 1
 
@@ -94,7 +94,7 @@ async def test_a_kubelets_own_bytes_are_understood(root: Path) -> None:
             await heard.until(lambda: heard.state is True)
 
     assert heard.held == {"uid-0": {"nvidia.com/gpu": ["GPU-1", "GPU-2"]}}
-    assert heard.claims == {"uid-0"}
+    assert heard.claims == {"uid-0": (Claimed(driver="d", device="n"),)}
     assert heard.there == {"uid-0", "uid-web"}
 
 

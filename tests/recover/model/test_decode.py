@@ -107,6 +107,20 @@ def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any],
     assert decode.pod(pod({}, spec=spec), Settings().accelerators).accelerators == count
 
 
+@pytest.mark.parametrize(
+    ("spec", "may_hold"),
+    [
+        ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}, True),
+        ({"resourceClaims": []}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_with_a_resource_claim_may_hold_devices(spec: dict[str, Any], may_hold: bool) -> None:
+    found = decode.pod(pod({}, spec=spec), ACCELERATORS)
+
+    assert (found.accelerators, found.may_hold_devices) == (0, may_hold)
+
+
 def asking(
     count: int | str, name: str = "c", resource: str = "nvidia.com/gpu", **more: str
 ) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from detectors.wire.contract import Remedy
@@ -41,6 +42,17 @@ def test_a_reset_waits_only_for_pods_that_hold_accelerators() -> None:
     scene.settle()
 
     assert scene.repair.phase is RepairPhase.RESETTING
+
+
+def test_a_reset_waits_for_a_pod_whose_devices_stand_in_a_resource_claim() -> None:
+    scene = broken().occupied()
+    pods = scene.world.pods["x"]
+    claiming = msgspec.structs.replace(pods["notebook-uid"], accelerators=0, has_claims=True)
+    scene.world.pods["x"] = {claiming.uid: claiming}
+
+    scene.settle()
+
+    assert says(scene) == (RepairPhase.WAITING, Reason.PODS_OF_OTHERS)
 
 
 @pytest.mark.parametrize(("owner", "waits"), [("ReplicaSet", True), ("DaemonSet", False), ("Node", False)])

@@ -34,7 +34,7 @@ def after(*looks: Sample) -> Worlds:
     at = NOW - timedelta(seconds=30 * len(looks))
     for sample in looks:
         found = of_sample(sample)
-        core.gpus(sample, found.devices, found.parents, BusGpus(), at)
+        core.gpus(sample, found.devices, found.mig_devices, BusGpus(), at)
         at += timedelta(seconds=30)
     world = cluster(nodes=8, mode=Mode.RECOVER).running(gang())
     status = msgspec.structs.replace(core.status(NOW), pods=world.health["n1"].status.pods)

@@ -1,0 +1,69 @@
+"""Which devices a pod holds by the word of the layer that shares them, from the pod's annotations. Pure.
+
+Asked only where the agent does not know: these layers choose a GPU by themselves, and the kubelet's ids say
+nothing. Whoever may write a pod may write its annotations, so they speak for that pod alone: they can spare
+its own gang a restart, and never accuse a node or harm another gang. What is incomplete, or names a device
+that the node does not have, says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from detectors.wire.contract import DEVICES_MAX, Device
+from recover.model import Pod
+
+__all__ = ["told_devices"]
+
+_HAMI = "hami.io/vgpu-devices-allocated"
+_GPU_MANAGER = "tencent.com/"
+_ASSIGNED = f"{_GPU_MANAGER}gpu-assigned"
+_INDEX = f"{_GPU_MANAGER}predicate-gpu-idx-"
+_CHARS_MAX = 128 * DEVICES_MAX
+"""HAMi takes about 70 characters for a device."""
+
+
+def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
+    """UUIDs among the node's `devices`; None where the annotations do not tell all that the pod holds."""
+    if any(resource.startswith(_GPU_MANAGER) for resource, _ in pod.requests):
+        by_minor = {str(device.minor): device.uuid for device in devices if device.minor is not None}
+        found = [by_minor.get(number) for number in _gpu_manager(pod)]
+    else:
+        uuids = {device.uuid for device in devices}
+        found = [uuid if uuid in uuids else None for uuid in _hami(pod)]
+    named = frozenset(uuid for uuid in found if uuid is not None)
+    is_whole = None not in found and len(found) >= max(1, pod.accelerators)
+    return named if is_whole else None
+
+
+def _hami(pod: Pod) -> Iterator[str]:
+    """`<uuid>,<type>,<MiB>,<cores>:` for each device and `;` behind each container. Earlier versions put
+    `[<template>-<number>]` behind the UUID of a GPU that they cut by MIG.
+
+    The scheduler writes it, and the device plugin obeys, unless HAMi's setting enablegetpreferredallocation
+    is on and the kubelet chose otherwise; it is off by default.
+    Source: HAMi, pkg/device/devices.go (EncodePodSingleDevice), pkg/device-plugin (Allocate), August 2026.
+    """
+    text = pod.annotations.get(_HAMI, "")
+    for container in _bounded(text).split(";"):
+        for device in filter(None, container.split(":")):
+            uuid, *fields = device.split(",")
+            yield uuid.partition("[")[0] if len(fields) >= 3 else ""
+
+
+def _gpu_manager(pod: Pod) -> Iterator[str]:
+    """Minor numbers of the device files, with commas, for each container by its number.
+
+    GPU-Manager writes what it gave the pod once it calls it assigned; before that it is the scheduler's wish.
+    Source: tkestack/gpu-manager, pkg/services/allocator/nvidia/allocator.go (getReadyAnnotations), 2023.
+    """
+    if pod.annotations.get(_ASSIGNED) != "true":
+        return
+    told: Iterable[str] = (text for name, text in pod.annotations.items() if name.startswith(_INDEX))
+    for text in told:
+        yield from _bounded(text).split(",")
+
+
+def _bounded(text: str) -> str:
+    """Nothing where it is longer than any that was made for a node's devices."""
+    return text if len(text) <= _CHARS_MAX else ""

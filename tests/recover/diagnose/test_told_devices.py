@@ -1,0 +1,86 @@
+"""recover/diagnose/told_devices.py: annotations of layers that share GPUs, as they write them and as anybody
+else may."""
+
+from __future__ import annotations
+
+import pytest
+
+from detectors.wire.contract import Device
+from recover.diagnose.told_devices import told_devices
+from recover.model import Pod
+
+DEVICES = [Device(uuid=f"GPU-{n}", minor=n) for n in range(3)]
+HAMI = "hami.io/vgpu-devices-allocated"
+
+
+def pod(annotations: dict[str, str], resource: str, accelerators: int) -> Pod:
+    return Pod(
+        namespace="ml",
+        name="llm-0",
+        uid="llm-0-uid",
+        version="1",
+        annotations=annotations,
+        accelerators=accelerators,
+        requests=((resource, accelerators),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "accelerators", "told"),
+    [
+        ("GPU-1,NVIDIA,4096,30:;", 1, {"GPU-1"}),
+        (";GPU-1,NVIDIA,4096,30:GPU-2,NVIDIA,4096,30:;", 2, {"GPU-1", "GPU-2"}),
+        ("GPU-1,NVIDIA,4096,30:;GPU-1,NVIDIA,4096,30:;", 2, {"GPU-1"}),
+        ("GPU-1[1g.10gb-0],NVIDIA,9856,0:;", 1, {"GPU-1"}),
+        ("GPU-1,NVIDIA,4096,30:;", 2, None),
+        ("GPU-elsewhere,NVIDIA,4096,30:;", 1, None),
+        ("GPU-1,NVIDIA,4096,30:GPU-elsewhere,NVIDIA,4096,30:;", 1, None),
+        ("GPU-1", 1, None),
+        ("GPU-1,NVIDIA", 1, None),
+        ("", 1, None),
+        (";;", 1, None),
+        ("[{}]", 1, None),
+        ("GPU-1,NVIDIA,4096,30:;" * 1000, 1, None),
+    ],
+)
+def test_hami_tells_all_devices_or_nothing(text: str, accelerators: int, told: set[str] | None) -> None:
+    assert told_devices(pod({HAMI: text}, "nvidia.com/gpu", accelerators), DEVICES) == told
+
+
+@pytest.mark.parametrize(
+    ("indices", "accelerators", "told"),
+    [
+        (["1"], 1, {"GPU-1"}),
+        (["0,2"], 2, {"GPU-0", "GPU-2"}),
+        (["0", "2"], 2, {"GPU-0", "GPU-2"}),
+        (["0"], 2, None),
+        (["7"], 1, None),
+        (["0,"], 1, None),
+        (["one"], 1, None),
+        ([""], 1, None),
+        ([], 1, None),
+    ],
+)
+def test_gpu_manager_tells_all_devices_or_nothing(
+    indices: list[str], accelerators: int, told: set[str] | None
+) -> None:
+    annotations = {f"tencent.com/predicate-gpu-idx-{n}": text for n, text in enumerate(indices)}
+    assigned = annotations | {"tencent.com/gpu-assigned": "true"}
+
+    assert told_devices(pod(assigned, "tencent.com/vcuda-core", accelerators), DEVICES) == told
+    assert told_devices(pod(annotations, "tencent.com/vcuda-core", accelerators), DEVICES) is None
+
+
+def test_each_layer_speaks_for_its_own_resource_alone() -> None:
+    of_hami = {HAMI: "GPU-1,NVIDIA,4096,30:;"}
+    of_gpu_manager = {"tencent.com/gpu-assigned": "true", "tencent.com/predicate-gpu-idx-0": "1"}
+
+    assert told_devices(pod(of_hami, "tencent.com/vcuda-core", 1), DEVICES) is None
+    assert told_devices(pod(of_gpu_manager, "nvidia.com/gpu", 1), DEVICES) is None
+
+
+def test_without_device_files_the_numbers_of_gpu_manager_say_nothing() -> None:
+    annotations = {"tencent.com/gpu-assigned": "true", "tencent.com/predicate-gpu-idx-0": "1"}
+    by_uuid_alone = [Device(uuid="GPU-1", index=1)]
+
+    assert told_devices(pod(annotations, "tencent.com/vcuda-core", 1), by_uuid_alone) is None
