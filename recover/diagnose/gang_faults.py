@@ -20,6 +20,7 @@ from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
+from recover.diagnose.neighbours import neighbours_fault
 from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
 from recover.diagnose.starts import departed, new_pods
 from recover.model import Gang, Pod, PodPhase, World
@@ -55,6 +56,8 @@ class GangState(msgspec.Struct, frozen=True):
     unknown_on: tuple[str, ...] = ()
     """Nodes with ranks that may make steps: their agents read more than they publish, so a gang of which
     nobody else makes a step does not count as one that hangs."""
+    neighbours_fault: str = ""
+    """Why another program on the same GPU may have ended the first lost rank."""
 
     @property
     def suspicious(self) -> bool:
@@ -91,7 +94,8 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
     hangs = (stalled is not None or is_silent) and not unknown_on
     dead = is_dead(world, pods, lost, timing, now) or hangs
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on)
+    beside = neighbours_fault(world, gang, lost[0], timing) if lost else ""
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, beside)
 
 
 def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
@@ -169,6 +173,8 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         error = first.code  # what its log says is how it took its end
     elif first.propagated:  # so are all others: the one that they lost has not been told of yet
         fault, blame, why = Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first)
+    elif state.neighbours_fault:
+        fault, blame, why = Fault.UNKNOWN, Blame.UNKNOWN, state.neighbours_fault
     elif covered == "":
         fault, blame = Fault.APPLICATION, Blame.APPLICATION
         why = looked_at(world, first.node)
@@ -176,6 +182,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
         why = f"nobody is blamed: {covered}"
         blind = {first.node: covered}
+    is_elsewhere = first.propagated or bool(state.neighbours_fault)
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
         name=_name(gang, fault, first),
@@ -189,7 +196,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         gang=gang,
         evidence=tuple(_evidence(loss) for loss in state.losses[:_EVIDENCE_MAX]),
         suspects=()
-        if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
+        if blame is Blame.APPLICATION or is_elsewhere or first.code in _NO_SUSPECTS or not first.node
         else (
             fitted(Suspect, node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),
         ),

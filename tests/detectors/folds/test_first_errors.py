@@ -306,6 +306,8 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15",
         "lightning.pytorch.utilities.exceptions.SIGTERMException",
         "KeyboardInterrupt",
+        "RuntimeError: CUDA error: the MPS client has been terminated by the server",
+        "CUDA failure: cudaErrorMpsServerNotReady",
         "NET/IB : Got completion from peer 10.0.0.2<39138> with status=12 opcode=0 len=0 vendor err 129",
         "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1)",
         "ConnectionRefusedError: [Errno 111] Connection refused",
