@@ -49,24 +49,30 @@ def harming(
     there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
+    held = [_held(pod, holders) for pod in there]
     return [
         finding
         for finding in findings
         if is_dead
         or finding.subject.kind is not SubjectKind.DEVICE
         or not finding.subject.device
-        or any(_may_suffer(pod, finding, holders) for pod in there)
+        or any(_may_suffer(mine, finding) for mine in held)
     ]
 
 
-def _may_suffer(pod: Pod, finding: Finding, holders: Holders) -> bool:
-    """Whether the pod holds what is broken, or may hold it."""
+def _held(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
+    """Its devices, as in `Holders.by_pod`; None where nobody knows them all."""
+    known = holders.by_pod.get(pod.uid)
+    if known is not None:
+        return known
+    told = told_devices(pod, holders.devices)
+    return None if told is None else dict.fromkeys(told, frozenset())
+
+
+def _may_suffer(held: Mapping[str, frozenset[int]] | None, finding: Finding) -> bool:
+    """Whether the holder of these has what is broken, or may have it."""
     device, instance = finding.subject.device, finding.subject.gpu_instance
-    mine = holders.by_pod.get(pod.uid)
-    if mine is None:
-        told = told_devices(pod, holders.devices)
-        return told is None or device in told
-    if device not in mine:
-        return False
-    is_whole = not finding.confined or instance is None or not mine[device]
-    return is_whole or instance in mine[device]
+    if held is None or device not in held:
+        return held is None
+    is_whole = not finding.confined or instance is None or not held[device]
+    return is_whole or instance in held[device]
