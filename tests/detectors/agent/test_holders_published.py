@@ -21,6 +21,7 @@ QUICK = msgspec.structs.replace(
     SETTINGS, pod_resources=PodResources(deadline_s=20, pause_s=0.05, retry_s=0.1)
 )
 BROKEN = "NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus."
+CONTAINED = "NVRM: Xid (PCI:0000:38:00 GPU-I:05): 94, pid=1, Contained: SM (0x1). RST: No, D-RST: No"
 ITS_OWN_FAULT = "NVRM: Xid (PCI:0000:38:00): 31, pid=1, name=python3, MMU Fault"
 
 
@@ -68,6 +69,25 @@ async def test_the_holders_of_all_devices_come_with_the_first_write_of_the_findi
     assert holders(first) == {"GPU-38": ["uid-llm-0"], "GPU-39": ["uid-other-0"]}
     (holder,) = next(device for device in first.devices if device.uuid == "GPU-38").pods
     assert (holder.namespace, holder.name) == ("train", "llm-0")
+
+
+async def test_a_contained_error_is_published_with_the_instances_that_pods_hold(host: Host) -> None:
+    host.prints("loading", pod="llm-0")
+    host.prints("loading", pod="other-0")
+    with kubelet(host.root) as played:
+        played.answer = answer(
+            pod("llm-0", "MIG-GPU-38/5/0", namespace="train"), pod("other-0", "GPU-38", namespace="train")
+        )
+        async with node_api("n1") as api, host.agent(api, QUICK):
+            await covered(api)
+            host.kernel(CONTAINED)
+            first = await api.until(lambda status: bool(status.findings))
+
+    (finding,) = first.findings
+    assert (finding.confined, finding.subject.gpu_instance) == (True, 5)
+    assert holders(first) == {"GPU-38": ["uid-llm-0", "uid-other-0"]}
+    (device,) = (device for device in first.devices if device.uuid == "GPU-38")
+    assert device.instance_pods == ["5/uid-llm-0"]
 
 
 async def test_pods_that_come_and_go_cause_no_write_while_no_device_is_broken(host: Host) -> None:
