@@ -23,6 +23,7 @@ _OLD_MIG = "MIG-GPU-"
 _DRA_DRIVER = "gpu.nvidia.com"
 _DRIVERS_WITHOUT_GPUS = frozenset({"compute-domain.nvidia.com"})
 """NVIDIA's for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
+_DEVICE_FILE = re.compile(r"nvidia(?P<minor>[0-9]{1,4})(?:/gi(?P<instance>[0-9]{1,4}))?(?:/vgpu[0-9]+)?")
 _DRA_DEVICE = re.compile(r"gpu-(?P<minor>[0-9]{1,4})(?:-mig-.+)?")
 
 
@@ -146,8 +147,9 @@ def _order(held: HeldDevices) -> tuple[str, str, str]:
 
 
 def _by_minor(devices: Iterable[Device]) -> dict[int, str]:
-    """UUID of the GPU whose name in a resource slice is `gpu-N`. N is the minor number of its device file;
-    earlier versions of the driver took NVML's number, so a GPU of which the two differ is left out."""
+    """UUID of the GPU that is called by number, as `gpu-N` in a resource slice. N is the minor number of its
+    device file; earlier versions of NVIDIA's DRA driver took NVML's number, so a GPU of which the two differ
+    is left out."""
     found: dict[int, list[str]] = {}
     for device in devices:
         for number in {one for one in (device.minor, device.index) if one is not None}:
@@ -188,9 +190,16 @@ def _place(id_: str, known: _Known) -> MigDevice | None:
     """The GPU, or the part of one, that a device plugin's id means. Ids other than these say nothing sure:
     plugins that share GPUs by themselves (`GPU-<uuid>-3`, `tencent.com/vcuda-core-12`) choose the GPU later.
 
-    `GPU-<uuid>`, shared in time or by MPS `GPU-<uuid>::3`, `MIG-<uuid>`, before R470 `MIG-GPU-<uuid>/gi/ci`.
-    Source: NVIDIA k8s-device-plugin; HAMi, pkg/device-plugin (Allocate), August 2026.
+    `GPU-<uuid>`, shared in time or by MPS `GPU-<uuid>::3`, `MIG-<uuid>`, before R470 `MIG-GPU-<uuid>/gi/ci`;
+    on GKE by device file `nvidia0`, `nvidia0/gi5`, each shared with `/vgpu3` behind it.
+    Source: NVIDIA k8s-device-plugin; GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia
+    (mig.go, gpusharing.go); HAMi, pkg/device-plugin (Allocate). All of summer 2026.
     """
+    file = _DEVICE_FILE.fullmatch(id_)
+    if file is not None:
+        gpu = known.by_minor.get(int(file["minor"]))
+        instance = int(file["instance"]) if file["instance"] else None
+        return MigDevice(gpu, instance) if gpu is not None else None
     id_ = id_.partition("::")[0]
     if id_.startswith(_OLD_MIG):
         gpu, _, parts = id_.removeprefix("MIG-").partition("/")

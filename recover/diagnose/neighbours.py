@@ -16,8 +16,13 @@ from recover.policy.settings import Timing
 
 __all__ = ["neighbours_fault"]
 
-_BY_MPS = {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/mps.capable": "true"}
-"""Labels of a node. Source: NVIDIA k8s-device-plugin, GPU feature discovery."""
+_BY_MPS = {
+    "nvidia.com/gpu.sharing-strategy": "mps",
+    "nvidia.com/mps.capable": "true",
+    "cloud.google.com/gke-gpu-sharing-strategy": "mps",
+}
+"""Labels of a node. Source: NVIDIA k8s-device-plugin, GPU feature discovery; GKE, "Share GPUs with NVIDIA
+MPS"."""
 _MPS_RESOURCE = "nvidia.com/mps-"
 _OTHER_ENDS = frozenset({"oom-killed"})
 """Ends that an exception of a GPU does not cause."""

@@ -125,6 +125,27 @@ def test_a_pod_stands_with_the_instances_that_it_holds_or_with_none_for_all(
     assert device.instance_pods == [f"{instance}/a" for instance in instances]
 
 
+@pytest.mark.parametrize(
+    ("ids", "device", "instances"),
+    [
+        (["nvidia1"], "GPU-1", []),
+        (["nvidia1/vgpu3"], "GPU-1", []),
+        (["nvidia1/gi5"], "GPU-1", ["5/a"]),
+        (["nvidia1/gi5/vgpu0", "nvidia1/gi6/vgpu2"], "GPU-1", ["5/a", "6/a"]),
+        (["nvidia9"], "", []),
+        (["nvidia1/gi5/ci0"], "", []),
+        (["nvidia"], "", []),
+    ],
+)
+def test_ids_of_gke_name_the_gpu_by_its_device_file(
+    ids: list[str], device: str, instances: list[str]
+) -> None:
+    found = holders(held("a", *ids)).placed(WITH_FILES)
+
+    assert {one.uuid for one in found if one.pods} == ({device} if device else set())
+    assert [entry for one in found for entry in one.instance_pods] == instances
+
+
 def test_a_pod_of_an_instance_that_is_not_known_holds_the_whole_gpu() -> None:
     device = holders(held("a", "MIG-c")).placed(GPUS)[2]
 

@@ -9,6 +9,7 @@ from recover.api import Blame, Incident
 from tests.builders import Worlds, cluster, gang
 
 MPS = {"nvidia.com/gpu.sharing-strategy": "mps"}
+GKE = {"cloud.google.com/gke-gpu-sharing-strategy": "mps"}
 
 
 def shared(
@@ -34,7 +35,7 @@ def incident(world: Worlds) -> Incident:
     return world.decide().incident
 
 
-@pytest.mark.parametrize("labels", [MPS, {"nvidia.com/mps.capable": "true"}])
+@pytest.mark.parametrize("labels", [MPS, {"nvidia.com/mps.capable": "true"}, GKE])
 def test_nobody_is_blamed_where_any_of_several_programs_may_have_ended_all(labels: dict[str, str]) -> None:
     world = shared(labels)
 
