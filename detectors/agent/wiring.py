@@ -23,6 +23,7 @@ from detectors.folds.core import AgentCore, Dirty
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
+from detectors.rules.fabric_ports import Sample
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
@@ -30,6 +31,7 @@ from detectors.service.metrics import Metrics
 from detectors.service.seldom import Seldom
 from detectors.service.settings import AgentSettings
 from detectors.sources import inventory, kmsg
+from detectors.sources.fabric import Fabric
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
@@ -101,6 +103,7 @@ class _Agent:
         """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
         self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
@@ -146,6 +149,7 @@ class _Agent:
             tasks.create_task(self._nvml.run(), name="nvml")
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
+            tasks.create_task(self._fabric.run(), name="fabric")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self.publisher.run(), name="publisher")
@@ -300,6 +304,24 @@ class _NvmlEvents:
         self._agent.cover(Source.NVML, CoverageState.BLIND, why)
 
 
+class _FabricEvents:
+    """The sink of the network's ports."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def looked(self, sample: Sample) -> None:
+        if self._agent.core.ports(sample, datetime.now(UTC)):
+            self._agent.devices.look_again()
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.FABRIC, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.FABRIC, CoverageState.BLIND, why)
+
+
 class _LogEvents:
     """The pod logs' sink."""
 
@@ -329,6 +351,7 @@ class _LogEvents:
         return self._agent.core.was_open(pod)
 
     def pods_changed(self) -> None:
+        self._agent.core.pods_changed(datetime.now(UTC))
         self._agent.devices.look_again()
 
     def scanned(self, left_out: frozenset[PodRef]) -> None:

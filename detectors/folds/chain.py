@@ -6,6 +6,7 @@ Memory is bounded by the number of devices and codes, never by the number of lin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.rules.facts import Draft, KernelLine
+from detectors.rules.facts import Draft, Seen
 from detectors.service.settings import Chain as ChainSettings
 from detectors.wire.contract import (
     FINDINGS_MAX,
@@ -23,10 +24,11 @@ from detectors.wire.contract import (
     Origin,
     Remedy,
     Severity,
+    Source,
     Subject,
     SubjectKind,
 )
-from detectors.wire.fitting import fitted
+from detectors.wire.fitting import fitted, refitted
 
 __all__ = ["Chain", "Change", "least", "repeats"]
 
@@ -108,12 +110,42 @@ class Chain:
         self._open.clear()
         return Change.EDGE if had else Change.NOTHING
 
+    def open_of(self, source: Source) -> list[tuple[str, Subject]]:
+        """Code and subject of what the source showed first, and nothing has ended."""
+        return [
+            (finding.code, finding.subject)
+            for finding in self._findings.values()
+            if finding.cleared_at is None and f"-{source}-" in finding.id
+        ]
+
+    def is_open(self, code: str, subject: Subject) -> bool:
+        """Whether an open finding tells of this code, be it as a consequence of another."""
+        return any(
+            finding.cleared_at is None
+            and code in (finding.code, *finding.chain)
+            and (finding.subject == subject or _same_device(finding.subject, subject))
+            for finding in self._findings.values()
+        )
+
+    def end(self, code: str, subject: Subject, at: datetime, why: str) -> bool:
+        """What this code showed is over; False where nothing open has it first. What else is known of the
+        subject stays."""
+        ended = [
+            finding
+            for finding in self._findings.values()
+            if finding.cleared_at is None and (finding.code, finding.subject) == (code, subject)
+        ]
+        for finding in ended:
+            self._findings[finding.id] = refitted(finding, cleared_at=at, cleared_by=why)
+        self._open.pop((code, subject), None)
+        return bool(ended)
+
     def repaired(self) -> None:
         """A repair works on the devices, or has: what a line tells from now on is news, however often it was
         told before."""
         self._open.clear()
 
-    def add(self, draft: Draft, line: KernelLine) -> Change:
+    def add(self, draft: Draft, line: Seen) -> Change:
         if draft.clears:
             return self._clear(draft, line)
         known = self._open.get((draft.code, draft.subject))
@@ -128,7 +160,7 @@ class Chain:
             return self._joined(head, draft, line)
         return self._opened(draft, line)
 
-    def _head_of(self, draft: Draft, line: KernelLine) -> Finding | None:
+    def _head_of(self, draft: Draft, line: Seen) -> Finding | None:
         """The finding that this line is a consequence of: the device's first, unless the line is graver."""
         for finding in self._findings.values():
             if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
@@ -141,7 +173,7 @@ class Chain:
                 return finding
         return None
 
-    def _repeats(self, known: _Open, draft: Draft, line: KernelLine) -> bool:
+    def _repeats(self, known: _Open, draft: Draft, line: Seen) -> bool:
         """Whether a line repeats a finding. A graver line of the same code does not: an NVLink code may be
         harmless first and fatal later. A verdict raises the finding that it repeats."""
         if abs(line.at - known.last_seen) >= self._repeat:  # the clock may be set back
@@ -149,7 +181,7 @@ class Chain:
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
-    def _opened(self, draft: Draft, line: KernelLine) -> Change:
+    def _opened(self, draft: Draft, line: Seen) -> Change:
         finding = fitted(
             Finding,
             id=self._id(line),
@@ -174,7 +206,7 @@ class Chain:
             self._fold(missed_least.code, missed_least.count, missed_least.last_seen)
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
-    def _joined(self, head: Finding, draft: Draft, line: KernelLine) -> Change:
+    def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
         self._track(draft, head.id, line.at)
         changes: dict[str, Any] = {"count": head.count + 1, "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
@@ -184,7 +216,7 @@ class Chain:
         self._findings[head.id] = msgspec.structs.replace(head, **changes)
         return Change.EDGE if len(changes) > 2 else Change.COUNT
 
-    def _repeated(self, finding_id: str, draft: Draft, line: KernelLine) -> Change:
+    def _repeated(self, finding_id: str, draft: Draft, line: Seen) -> Change:
         finding = self._findings[finding_id]
         renews = _is_hardware(draft) or not _is_hardware(finding)  # else a program could do so at will
         last_seen = max(finding.last_seen, line.at) if renews else finding.last_seen
@@ -194,7 +226,7 @@ class Chain:
         self._findings[finding_id] = msgspec.structs.replace(finding, **changes)
         return Change.EDGE if len(changes) > 2 else Change.COUNT
 
-    def _clear(self, draft: Draft, line: KernelLine) -> Change:
+    def _clear(self, draft: Draft, line: Seen) -> Change:
         """The vendor says that the device needs nothing any more: what is open on it has ended."""
         change = Change.NOTHING
         for finding in self._findings.values():
@@ -220,8 +252,13 @@ class Chain:
             count, at = count + before.count, max(at, before.last_seen)
         self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
 
-    def _id(self, line: KernelLine) -> str:
-        return f"{self._boot_id[:8] or 'noboot'}-kmsg-{line.sequence}"
+    def _id(self, line: Seen) -> str:
+        """By the record's number; where the source numbers nothing, the first that is free at that time."""
+        before = f"{self._boot_id[:8] or 'noboot'}-{line.source}"
+        if line.source is Source.KMSG:
+            return f"{before}-{line.sequence}"
+        at_ms = int(line.at.timestamp() * 1000)
+        return next(id_ for n in itertools.count(at_ms) if (id_ := f"{before}-{n}") not in self._findings)
 
 
 def _same_device(a: Subject, b: Subject) -> bool:

@@ -16,11 +16,13 @@ from detectors import __version__, rules
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.chain import Chain, Change
+from detectors.folds.fabric import FabricFold
 from detectors.folds.holders import HeldDevices, Holders
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.status_size import leaving_out
 from detectors.rules import KernelRules, signatures
+from detectors.rules.fabric_ports import Sample
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import AgentSettings
@@ -30,6 +32,7 @@ from detectors.wire.contract import (
     CoverageState,
     Device,
     Edge,
+    Family,
     Finding,
     LogPosition,
     NodeHealthSpec,
@@ -73,6 +76,7 @@ class AgentCore:
         self._holders = Holders()
         self._free_device_bytes: int | None = None
         self._chain = Chain(settings.chain, boot_id)
+        self._fabric = FabricFold(settings.fabric)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
         self._unread_pods: frozenset[str] = frozenset()
@@ -152,6 +156,7 @@ class AgentCore:
         self._sequence = -1
         self._holders = Holders()
         self._chain.new_boot(boot_id)
+        self._fabric = FabricFold(self._settings.fabric)
         self._mark(Dirty.EDGE)
 
     def inventory(
@@ -206,7 +211,7 @@ class AgentCore:
         why = fit(Coverage, "why", why)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
-            families = rules.families() if source is Source.KMSG else []
+            families = _families(source)
             self._coverage[source] = fitted(
                 Coverage, source=source, state=state, since=now, why=why, families=families
             )
@@ -220,10 +225,16 @@ class AgentCore:
             anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
             self.foreign_lines += self._kernel_rules.read(line, anywhere) is not None
             return False
-        change = self._chain.add(draft, line)
-        if change is not Change.NOTHING:
-            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
-        return change is Change.EDGE
+        return self._changed(self._chain.add(draft, line))
+
+    def ports(self, sample: Sample, now: datetime) -> bool:
+        """One look at the ports of the network. True if it was an edge of a finding."""
+        ranks = self._pods.ranks(self._holders.there)
+        return self._changed(self._fabric.look(self._chain, sample, now, ranks))
+
+    def pods_changed(self, now: datetime) -> None:
+        """A pod came or went."""
+        self._fabric.pods_changed(now)
 
     def passed(self, sequence: int) -> None:
         """Records up to this one were read, and are of no interest."""
@@ -342,5 +353,17 @@ class AgentCore:
     def _pod(self, ref: PodRef) -> PodFold:
         return self._pods.fold(ref, self._spec.pods, self._sought)
 
+    def _changed(self, change: Change) -> bool:
+        if change is not Change.NOTHING:
+            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
+        return change is Change.EDGE
+
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)
+
+
+def _families(source: Source) -> list[Family]:
+    """The kinds of faults that are read from it."""
+    if source is Source.KMSG:
+        return rules.families()
+    return [Family.NETWORK] if source is Source.FABRIC else []

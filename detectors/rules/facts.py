@@ -8,17 +8,23 @@ from datetime import datetime
 import msgspec
 
 from detectors.text.pci import PciAddress, parse_pci
-from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity, Subject, SubjectKind
+from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity, Source, Subject, SubjectKind
 
-__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "addresses_of"]
+__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "Seen", "addresses_of"]
 
 
-class KernelLine(msgspec.Struct, frozen=True):
-    """One record of the kernel's log, of facility kern."""
+class Seen(msgspec.Struct, frozen=True):
+    """What a source showed at some time, in words that are the evidence of a finding."""
 
     sequence: int
+    """Of the record in the kernel's log; 0 for a source that numbers nothing."""
     at: datetime
     text: str
+    source: Source = Source.KMSG
+
+
+class KernelLine(Seen, frozen=True):
+    """One record of the kernel's log, of facility kern."""
 
 
 def addresses_of(devices: Iterable[Device]) -> frozenset[PciAddress]:

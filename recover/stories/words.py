@@ -114,6 +114,7 @@ SOURCES: dict[Source, str] = {
     Source.NVML: "GPU driver (NVML)",
     Source.PODS: "devices of pods",
     Source.LOGS: "logs of pods",
+    Source.FABRIC: "network ports",
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {

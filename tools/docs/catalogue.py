@@ -15,6 +15,7 @@ from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
+from detectors.rules.fabric_rows import FABRIC
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
@@ -109,7 +110,7 @@ def family_pages() -> dict[str, str]:
         tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
         if tables:
             found[f"{family}.md"] = _family_page(family, tables)
-    return found
+    return found | {"network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n"}
 
 
 def _family_page(family: Family, tables: list[Table[Any]]) -> str:
@@ -125,14 +126,44 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
     for table in tables:
         lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
     for table in tables:
-        names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
-        lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-        lines += [
-            f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in table.packaged()
-        ]
+        lines += ["", f"## {table.name}", "", *_table(table)]
     return "\n".join(lines) + "\n"
 
 
+def _table(table: Table[Any]) -> Iterator[str]:
+    names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+    yield f"| {' | '.join(names)} |"
+    yield f"|{'---|' * len(names)}"
+    for row in table.packaged():
+        yield f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |"
+
+
+_PORTS = """\
+# Network ports
+
+Generated from `detectors/catalog/fabric.toml` by `make docs`. The agent reads the ports of InfiniBand and
+RoCE adapters in `/sys/class/infiniband` every `fabric.every_s`. The figures below are settings of the group
+`[fabric]` ([settings](settings.md)).
+
+`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing. `fatal` takes
+the node out and moves the gangs there, in the modes that may.
+
+- A finding is about an adapter, by its PCI function, and its evidence names the port. The agent writes it
+  when it begins and when it ends; as long as it lasts it costs nothing.
+- A port is compared with itself in this boot. After a boot, and after its driver was loaded, it is not judged
+  for `settle_s`. A link that was up for less than a minute counts as still in training.
+- A gang that goes on without a port is not stopped for it. The port is `port-dead` only where a pod that held
+  accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
+  kubelet tells which pods hold accelerators (`pod_resources`).
+- If a switch fails, it takes a port of many nodes. Their agents look at the same moments, so the controller
+  hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`) keeps them
+  in service. The budgets for quarantine bound what fewer nodes may cost.
+- Not covered: a port that was never active in this boot; a virtual function; an Ethernet port while its
+  network device is switched off or in a pod's network namespace; an InfiniBand adapter that a pod has taken
+  into its own (the kernel does not show it to the node). Of an EFA adapter only that it is there is known: it
+  shows no link. A link that goes down within a minute of a pod's start or end is not counted as a flap.
+
+"""
 _SENTENCES = [
     "",
     "A line is matched whole, from its beginning. `{pci}` is an address of a device of the node",
