@@ -388,6 +388,7 @@ class Worlds:
             unread=self.unread,
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,
+            signalling={name: node for name, node in self.nodes.items() if node.signals},
             agents=self.agents,
             agents_are_pods=self.settings.agents_are_pods,
         )

@@ -16,16 +16,20 @@ import msgspec
 
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
+from detectors.folds.gpu_states import BusGpus, GpuStates
 from detectors.folds.report import Entry, entries
 from detectors.rules import KernelRules, wants
 from detectors.rules.catalogues import Catalogues
-from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.rules.facts import Draft, HostFacts, KernelLine, Seen, addresses_of
+from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
-from detectors.sources.inventory import Inventory, InventoryError, addresses, from_nvml, from_proc
+from detectors.sources.inventory import addresses, bus_gpus, from_proc, of_sample, sees_all_gpus
 from detectors.sources.kmsg import heard, records_now
+from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.sources.saved_log import NO_YEAR, SINCE_BOOT, read_saved
 from detectors.text.printing import printable
 from detectors.wire.contract import CoverageState, Severity, Source
+from detectors.wire.gpu_sample import Sample
 
 __all__ = ["SourceState", "run"]
 
@@ -127,8 +131,13 @@ def _opened(path: str) -> Iterator[TextIO]:
 
 def _of_node(root: Path, settings: AgentSettings) -> _Report:
     """Raises OSError where the kernel log cannot be read."""
-    found, nvml = _inventory(root, settings)
-    host = HostFacts(devices=found.devices, driver_version=found.driver_version, addresses=addresses(root))
+    sample, nvml = _sample(settings)
+    found = of_sample(sample) if sample is not None else from_proc(root)
+    host = HostFacts(
+        devices=found.devices,
+        driver_version=found.driver_version,
+        addresses=addresses(root) | addresses_of(found.devices),
+    )
     path = root / "dev/kmsg"
     try:
         records = list(records_now(path))
@@ -137,18 +146,31 @@ def _of_node(root: Path, settings: AgentSettings) -> _Report:
     boot = _boot(root)
     lines = [line for record in records if (line := heard(record, lambda usec: boot + _usec(usec)))]
     state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(records))
-    return _report(lines, host, settings, [state, nvml])
+    shown = _by_nvml(sample, host, root, settings) if sample is not None else ()
+    return _report(lines, host, settings, [state, nvml], shown)
 
 
-def _inventory(root: Path, settings: AgentSettings) -> tuple[Inventory, SourceState]:
+def _sample(settings: AgentSettings) -> tuple[Sample | None, SourceState]:
     if not settings.nvml.enabled:
         why = "switched off by the setting nvml.enabled"
-        return from_proc(root), SourceState(Source.NVML, CoverageState.BLIND, why)
+        return None, SourceState(Source.NVML, CoverageState.BLIND, why)
     try:
-        found = asyncio.run(from_nvml(settings.nvml.deadline_s))
-    except (InventoryError, OSError) as error:
-        return from_proc(root), SourceState(Source.NVML, CoverageState.BLIND, str(error))
-    return found, SourceState(Source.NVML, CoverageState.COVERED, devices=len(found.devices))
+        sample = asyncio.run(sampled_once(settings.nvml.deadline_s))
+    except (NvmlError, OSError) as error:
+        return None, SourceState(Source.NVML, CoverageState.BLIND, str(error))
+    return sample, SourceState(Source.NVML, CoverageState.COVERED, devices=len(sample.gpus))
+
+
+def _by_nvml(
+    sample: Sample, host: HostFacts, root: Path, settings: AgentSettings
+) -> Iterator[tuple[Seen, Draft]]:
+    """What one look shows. The agent looks again before it believes some of it."""
+    now = datetime.now(UTC)
+    health = GpuHealth(Catalogues.load(settings.catalogue).user)
+    bus = bus_gpus(root) if sees_all_gpus() else BusGpus()
+    for told in GpuStates(health, settings.nvml.gpus_expected).told(sample, host, bus, now):
+        if told.text:
+            yield Seen(sequence=0, at=now, text=told.text, source=Source.NVML), told.draft
 
 
 def _boot(root: Path) -> datetime:
@@ -166,12 +188,16 @@ def _usec(usec: int) -> timedelta:
 
 
 def _report(
-    lines: Iterable[KernelLine], host: HostFacts, settings: AgentSettings, sources: list[SourceState]
+    lines: Iterable[KernelLine],
+    host: HostFacts,
+    settings: AgentSettings,
+    sources: list[SourceState],
+    shown: Iterable[tuple[Seen, Draft]] = (),
 ) -> _Report:
     catalogues = Catalogues.load(settings.catalogue)
     rules = KernelRules(catalogues.user)
     return _Report(
-        findings=entries(_drafts(lines, rules, host), settings.chain),
+        findings=entries([*_drafts(lines, rules, host), *shown], settings.chain),
         sources=sources,
         catalogue_problems=list(catalogues.problems),
     )

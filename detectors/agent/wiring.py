@@ -20,11 +20,13 @@ from detectors.agent.recipe_lines import RecipeLines
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
-from detectors.rules.fabric_ports import Sample
+from detectors.rules.fabric_ports import PortSample
 from detectors.rules.facts import KernelLine, PodRef
+from detectors.rules.gpu_health import GpuHealth, answered
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
@@ -35,8 +37,10 @@ from detectors.sources.fabric import Fabric
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
+from detectors.text.pci import PciAddress
 from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus, Source
 from detectors.wire.fitting import fit
+from detectors.wire.gpu_sample import Sample
 from detectors.wire.sane import NotSaneError, demand_sane
 
 __all__ = ["AgentCore", "AgentOptions", "Dirty", "core_of", "run"]
@@ -86,6 +90,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         settings,
         boot_id=boot_id,
         kernel_rules=KernelRules(catalogues.user),
+        gpu_health=GpuHealth(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -104,7 +109,7 @@ class _Agent:
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
-        self._nvml = Nvml(_NvmlEvents(self), self._settings.nvml)
+        self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
             api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
@@ -283,12 +288,29 @@ class _KernelEvents:
 class _NvmlEvents:
     """NVML's sink."""
 
-    def __init__(self, agent: _Agent) -> None:
+    def __init__(self, agent: _Agent, host_root: Path) -> None:
         self._agent = agent
+        self._host_root = host_root
+        self._shown: frozenset[PciAddress] | None = None
+        self._bus = BusGpus()
 
-    def found(self, found: inventory.Inventory) -> None:
-        self._agent.take(found)
-        self._agent.core.device_memory(found.free_device_bytes)
+    def sampled(self, sample: Sample) -> bool:
+        core, found = self._agent.core, inventory.of_sample(sample)
+        if (shown := answered(sample)) != self._shown:
+            self._shown = shown
+            self._bus = inventory.bus_gpus(self._host_root) if inventory.sees_all_gpus() else BusGpus()
+            self._agent.look_at_bus()
+        is_doubtful = core.gpus(sample, found.devices, found.parents, self._bus, datetime.now(UTC))
+        core.device_memory(found.free_device_bytes)
+        self._agent.changed()
+        return is_doubtful
+
+    def is_in_use(self) -> bool:
+        return self._agent.core.holds_devices
+
+    def silent(self, times: int, why: str) -> None:
+        self._agent.core.nvml_silent(times, why, datetime.now(UTC))
+        self._agent.changed()
 
     def not_found(self) -> None:
         self._agent.core.device_memory(None)
@@ -310,7 +332,7 @@ class _FabricEvents:
     def __init__(self, agent: _Agent) -> None:
         self._agent = agent
 
-    def looked(self, sample: Sample) -> None:
+    def looked(self, sample: PortSample) -> None:
         if self._agent.core.ports(sample, datetime.now(UTC)):
             self._agent.devices.look_again()
         self._agent.changed()

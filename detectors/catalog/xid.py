@@ -14,7 +14,7 @@ from detectors.catalog.nvlink_bits import NvLinkBits, packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
-__all__ = ["XIDS", "RecoveryAction", "XidCatalog", "XidRow"]
+__all__ = ["XIDS", "RecoveryAction", "RecoveryActions", "XidCatalog", "XidRow"]
 
 _FILE = "xid.toml"
 
@@ -54,18 +54,43 @@ class RecoveryAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     clears: bool = False
 
 
+class RecoveryActions:
+    """The vendor's verdicts by their value, as Xid 154 and NVML give them."""
+
+    def __init__(self, rows: Iterable[RecoveryAction]) -> None:
+        self._by_value = {row.value: row for row in rows}
+
+    @staticmethod
+    def packaged() -> RecoveryActions:
+        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+        return RecoveryActions(packaged_rows(_FILE, "recovery_action", RecoveryAction))
+
+    def of(self, value: int | None) -> RecoveryAction:
+        """An unreadable or unknown verdict asks for a person, and is never "none"."""
+        known = self._by_value.get(value) if value is not None else None
+        if known is not None:
+            return known
+        return RecoveryAction(
+            value=value or 0,
+            text="unknown",
+            fault=Fault.UNKNOWN,
+            severity=Severity.PENDING,
+            remedy=Remedy.CONTACT_SUPPORT,
+        )
+
+
 class XidCatalog:
     """Rows by code. Every code has a row: an unknown one is never healthy."""
 
     def __init__(
         self,
         rows: Iterable[XidRow],
-        actions: Iterable[RecoveryAction],
+        actions: RecoveryActions,
         nvlink5: NvLink5Table,
         nvlink_bits: tuple[NvLinkBits, ...],
     ) -> None:
         self._rows = {row.code: row for row in rows}
-        self._actions = {action.value: action for action in actions}
+        self.actions = actions
         self.nvlink5 = nvlink5
         """Sub-codes of 144-150."""
         self.nvlink_bits = nvlink_bits
@@ -74,9 +99,11 @@ class XidCatalog:
     @staticmethod
     def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
         """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
-        actions = packaged_rows(_FILE, "recovery_action", RecoveryAction)
         return XidCatalog(
-            [*XIDS.packaged(), *extra], actions, NvLink5Table.packaged(), packaged_nvlink_bits()
+            [*XIDS.packaged(), *extra],
+            RecoveryActions.packaged(),
+            NvLink5Table.packaged(),
+            packaged_nvlink_bits(),
         )
 
     def __len__(self) -> int:
@@ -95,17 +122,4 @@ class XidCatalog:
             severity=Severity.PENDING,
             remedy=Remedy.CONTACT_SUPPORT,
             source="none",
-        )
-
-    def action(self, value: int | None) -> RecoveryAction:
-        """An unreadable or unknown verdict asks for a person, and is never "none"."""
-        known = self._actions.get(value) if value is not None else None
-        if known is not None:
-            return known
-        return RecoveryAction(
-            value=value or 0,
-            text="unknown",
-            fault=Fault.UNKNOWN,
-            severity=Severity.PENDING,
-            remedy=Remedy.CONTACT_SUPPORT,
         )

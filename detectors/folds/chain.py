@@ -35,6 +35,7 @@ __all__ = ["Chain", "Change", "least", "repeats"]
 _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
+_APART = timedelta(minutes=1)
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -63,6 +64,8 @@ class Chain:
         self._findings: dict[str, Finding] = {}
         self._folded: dict[str, FoldedFindings] = {}
         self._open: dict[tuple[str, Subject], _Open] = {}
+        self._times: dict[tuple[str, Subject], list[datetime]] = {}
+        """When what may repeat itself has come, with a minute or more in between."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -108,15 +111,8 @@ class Chain:
         self._findings.clear()
         self._folded.clear()
         self._open.clear()
+        self._times.clear()
         return Change.EDGE if had else Change.NOTHING
-
-    def open_of(self, source: Source) -> list[tuple[str, Subject]]:
-        """Code and subject of what the source showed first, and nothing has ended."""
-        return [
-            (finding.code, finding.subject)
-            for finding in self._findings.values()
-            if finding.cleared_at is None and f"-{source}-" in finding.id
-        ]
 
     def is_open(self, code: str, subject: Subject) -> bool:
         """Whether an open finding tells of this code, be it as a consequence of another."""
@@ -127,17 +123,30 @@ class Chain:
             for finding in self._findings.values()
         )
 
-    def end(self, code: str, subject: Subject, at: datetime, why: str) -> bool:
-        """What this code showed is over; False where nothing open has it first. What else is known of the
-        subject stays."""
+    def knows(self, draft: Draft) -> bool:
+        """Whether an open finding on the same device says as much."""
+        return any(
+            finding.cleared_at is None
+            and _same_device(finding.subject, draft.subject)
+            and finding.fault is draft.fault
+            and _gravity(finding) >= _gravity(draft)
+            for finding in self._findings.values()
+        )
+
+    def end(self, code: str, subject: Subject, at: datetime, why: str, *, with_family: str) -> bool:
+        """What this code showed is over; False where no open finding begins with it. One that codes of
+        another family have followed stays, since those have not ended."""
         ended = [
             finding
             for finding in self._findings.values()
-            if finding.cleared_at is None and (finding.code, finding.subject) == (code, subject)
+            if finding.cleared_at is None
+            and finding.code == code
+            and (finding.subject == subject or _same_device(finding.subject, subject))
+            and all(followed.startswith(with_family) for followed in finding.chain)
         ]
         for finding in ended:
             self._findings[finding.id] = refitted(finding, cleared_at=at, cleared_by=why)
-        self._open.pop((code, subject), None)
+            self._open.pop((code, finding.subject), None)
         return bool(ended)
 
     def repaired(self) -> None:
@@ -148,6 +157,7 @@ class Chain:
     def add(self, draft: Draft, line: Seen) -> Change:
         if draft.clears:
             return self._clear(draft, line)
+        draft = self._as_repeated(draft, line)
         known = self._open.get((draft.code, draft.subject))
         if known is not None and self._repeats(known, draft, line):
             known.last_seen = max(known.last_seen, line.at)
@@ -159,6 +169,21 @@ class Chain:
         if head is not None:
             return self._joined(head, draft, line)
         return self._opened(draft, line)
+
+    def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
+        """Graver, once it has come often enough. Lines that come together are one: a processor that is held
+        up holds up others."""
+        often, key = draft.repeated, (draft.code, draft.subject)
+        if often is None:
+            return draft
+        times = self._times.pop(key, [])
+        if not times or abs(line.at - times[-1]) >= _APART:
+            times.append(line.at)
+        times = [at for at in times if line.at - at < timedelta(seconds=often.within_s)][-often.times :]
+        if len(self._times) >= _OPEN_KEYS_MAX:
+            del self._times[next(iter(self._times))]
+        self._times[key] = times
+        return msgspec.structs.replace(draft, severity=often.severity) if len(times) >= often.times else draft
 
     def _head_of(self, draft: Draft, line: Seen) -> Finding | None:
         """The finding that this line is a consequence of: the device's first, unless the line is graver."""

@@ -17,13 +17,15 @@ from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.chain import Chain, Change
 from detectors.folds.fabric import FabricFold
+from detectors.folds.gpu_states import BusGpus, GpuStates, Looked, expected_gpus
 from detectors.folds.holders import HeldDevices, Holders
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.status_size import leaving_out
 from detectors.rules import KernelRules, signatures
-from detectors.rules.fabric_ports import Sample
+from detectors.rules.fabric_ports import PortSample
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
+from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import AgentSettings
 from detectors.text.pci import PciAddress, parse_pci
@@ -40,8 +42,12 @@ from detectors.wire.contract import (
     Source,
 )
 from detectors.wire.fitting import fit, fitted
+from detectors.wire.gpu_sample import Sample
 
 __all__ = ["AgentCore", "Dirty"]
+
+_FAMILIES = {Source.NVML: [Family.GPU_HEALTH], Source.FABRIC: [Family.NETWORK]}
+"""What other sources than the kernel log are read for."""
 
 
 class Dirty(IntEnum):
@@ -63,6 +69,7 @@ class AgentCore:
         *,
         boot_id: str,
         kernel_rules: KernelRules | None = None,
+        gpu_health: GpuHealth | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -77,6 +84,7 @@ class AgentCore:
         self._free_device_bytes: int | None = None
         self._chain = Chain(settings.chain, boot_id)
         self._fabric = FabricFold(settings.fabric)
+        self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
         self._unread_pods: frozenset[str] = frozenset()
@@ -120,6 +128,7 @@ class AgentCore:
     def restore(self, status: NodeHealthStatus) -> None:
         """Goes on from what an earlier run of this agent wrote. Call before the first event."""
         if status.boot_id != self.boot_id:
+            self._gpu_states.last_boot(len(status.devices))
             return
         devices = tuple(msgspec.structs.replace(device, pods=[]) for device in status.devices)
         self._host = msgspec.structs.replace(
@@ -155,23 +164,31 @@ class AgentCore:
         self._host = msgspec.structs.replace(self._host, boot_id=boot_id)
         self._sequence = -1
         self._holders = Holders()
+        self._gpu_states.last_boot(len(self._host.devices))
+        self._gpu_states.begin_anew()
         self._chain.new_boot(boot_id)
         self._fabric = FabricFold(self._settings.fabric)
         self._mark(Dirty.EDGE)
 
     def inventory(
-        self, devices: Iterable[Device], driver_version: str, parents: Mapping[str, str] | None = None
+        self,
+        devices: Iterable[Device],
+        driver_version: str,
+        parents: Mapping[str, str] | None = None,
+        *,
+        expected: frozenset[PciAddress] = frozenset(),
     ) -> None:
-        """`parents`: MIG device -> its GPU, where they are known.
+        """`parents`: MIG device -> its GPU, where they are known. `expected`: where GPUs should be.
 
-        NVML shows no GPU that has fallen off the bus. One that is broken keeps its name: later lines tell of
-        the same GPU.
+        NVML shows no GPU that has fallen off the bus. One that is broken or expected keeps its name: what
+        comes later tells of the same GPU.
         """
         before = self._devices(), self._host.driver_version
         shown = tuple(devices)
         places = {parse_pci(device.pci) for device in shown}
-        broken = {parse_pci(pci) for pci in self._chain.broken_devices} - places
-        lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in broken)
+        broken = {parse_pci(pci) for pci in self._chain.broken_devices}
+        silent = (broken | expected) - places
+        lost = tuple(device for device in self._host.devices if parse_pci(device.pci) in silent)
         self._host = msgspec.structs.replace(
             self._host,
             devices=fit(NodeHealthStatus, "devices", (*shown, *lost)),
@@ -182,6 +199,35 @@ class AgentCore:
             self._holders.parents(parents)
         if before != (self._devices(), driver_version):
             self._mark(Dirty.EDGE)
+
+    def gpus(
+        self,
+        sample: Sample,
+        devices: Iterable[Device],
+        parents: Mapping[str, str] | None,
+        bus: BusGpus,
+        now: datetime,
+    ) -> bool:
+        """One look at all GPUs by NVML, and the `devices` that it shows. True if something in it should be
+        looked at again soon."""
+        expected = expected_gpus(self._host, bus)
+        self.on_bus(expected)
+        self.inventory(devices, sample.driver_version, parents, expected=expected)
+        return self._looked(self._gpu_states.look(self._chain, sample, self._host, bus, now))
+
+    def nvml_silent(self, times: int, why: str, now: datetime) -> None:
+        """So many times in succession the driver has given no answer at all."""
+        self._looked(self._gpu_states.silent(self._chain, times, why, now))
+
+    def _looked(self, looked: Looked) -> bool:
+        if looked.is_edge or looked.is_count:
+            self._mark(Dirty.EDGE if looked.is_edge else Dirty.COARSE)
+        return looked.is_doubtful
+
+    @property
+    def holds_devices(self) -> bool:
+        """Whether any pod of the node is known to hold a device."""
+        return bool(self._holders.uids)
 
     def on_bus(self, addresses: frozenset[PciAddress]) -> None:
         """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
@@ -204,6 +250,7 @@ class AgentCore:
         if step != self._hands_off:
             self._hands_off = step
             self._chain.repaired()
+            self._gpu_states.begin_anew()
             self._mark(Dirty.EDGE)
 
     def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
@@ -211,7 +258,7 @@ class AgentCore:
         why = fit(Coverage, "why", why)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
-            families = _families(source)
+            families = rules.families() if source is Source.KMSG else _FAMILIES.get(source, [])
             self._coverage[source] = fitted(
                 Coverage, source=source, state=state, since=now, why=why, families=families
             )
@@ -227,7 +274,7 @@ class AgentCore:
             return False
         return self._changed(self._chain.add(draft, line))
 
-    def ports(self, sample: Sample, now: datetime) -> bool:
+    def ports(self, sample: PortSample, now: datetime) -> bool:
         """One look at the ports of the network. True if it was an edge of a finding."""
         ranks = self._pods.ranks(self._holders.there)
         return self._changed(self._fabric.look(self._chain, sample, now, ranks))
@@ -360,10 +407,3 @@ class AgentCore:
 
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)
-
-
-def _families(source: Source) -> list[Family]:
-    """The kinds of faults that are read from it."""
-    if source is Source.KMSG:
-        return rules.families()
-    return [Family.NETWORK] if source is Source.FABRIC else []

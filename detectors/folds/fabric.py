@@ -15,8 +15,8 @@ from detectors.folds.chain import Chain, Change
 from detectors.rules.fabric_ports import (
     Link,
     Port,
+    PortSample,
     Ranks,
-    Sample,
     Track,
     is_dead,
     is_down,
@@ -43,6 +43,8 @@ __all__ = ["FabricFold"]
 
 _AROUND = timedelta(seconds=60)
 _PEERS_MIN = 2
+_FAMILY = "port-"
+"""With this the codes begin of what may follow another state of the same adapter."""
 _PORTS_MAX = 256
 """More than any node has. What comes after is not followed."""
 
@@ -70,14 +72,18 @@ class FabricFold:
         self._pods_changed_at = at
         self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
 
-    def look(self, chain: Chain, sample: Sample, at: datetime, ranks: Ranks) -> Change:
+    def look(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Change:
         """Begins and ends findings. Notes are no edges: they may come often."""
-        known = chain.open_of(Source.FABRIC)
+        known = [
+            (finding.code, finding.subject)
+            for finding in chain.findings
+            if finding.cleared_at is None and finding.code in self._rows
+        ]
         shown = self._look(sample, at, ranks, {subject.pci for _, subject in known})
         change = Change.NOTHING
         for code, subject in known:
             why = shown.over.get((code, subject.pci))
-            if why is not None and chain.end(code, subject, at, why):
+            if why is not None and chain.end(code, subject, at, why, with_family=_FAMILY):
                 change = _graver(change, self._rows[code].severity)
         for (code, pci), why in shown.holds.items():
             row = self._rows[code]
@@ -87,7 +93,7 @@ class FabricFold:
         self._told = set(shown.holds)
         return change
 
-    def _look(self, sample: Sample, at: datetime, ranks: Ranks, known: Collection[str]) -> Shown:
+    def _look(self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]) -> Shown:
         """`known` are the PCI functions of which something is open: an earlier run of the agent has seen
         their ports active."""
         if sample.ports and not self._has_looked:
@@ -106,7 +112,7 @@ class FabricFold:
             holds[ADAPTER_GONE, pci] = f"{pci} had RDMA ports in this boot and is no longer on the PCI bus"
         return Shown(holds, {key: why for key, why in over.items() if key not in holds})
 
-    def _begin(self, sample: Sample, at: datetime) -> None:
+    def _begin(self, sample: PortSample, at: datetime) -> None:
         """What the first look shows is as old as the boot, as far as anybody knows."""
         self._has_looked = True
         since = at - timedelta(seconds=sample.up_s)
@@ -115,7 +121,7 @@ class FabricFold:
                 is_active = link(port) is Link.ACTIVE
                 self._tracks[port.key] = Track(since=since, active_since=since if is_active else None)
 
-    def _follow(self, sample: Sample, at: datetime, ranks: Ranks, known: Collection[str]) -> None:
+    def _follow(self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]) -> None:
         changed_at = self._pods_changed_at
         pods_changed = changed_at is not None and abs(at - changed_at) <= _AROUND
         seen = {port.key: port for port in sample.ports}
@@ -135,7 +141,7 @@ class FabricFold:
                 track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
             )
 
-    def _shown(self, port: Port, sample: Sample, at: datetime, ranks: Ranks) -> Iterator[tuple[str, str]]:
+    def _shown(self, port: Port, sample: PortSample, at: datetime, ranks: Ranks) -> Iterator[tuple[str, str]]:
         track = self._tracks.get(port.key)
         if track is None:
             return
@@ -151,7 +157,7 @@ class FabricFold:
         if (faster := self._faster(port, track, sample)) and track.is_up_again(at, limits):
             yield PORT_SLOW, f"{told(port)} at {port.rate_gbps:g} Gb/s; {faster}"
 
-    def _faster(self, port: Port, track: Track, sample: Sample) -> str:
+    def _faster(self, port: Port, track: Track, sample: PortSample) -> str:
         """What shows that the port should be faster; empty where nothing does."""
         rate = port.rate_gbps
         if rate is None or link(port) is not Link.ACTIVE:
@@ -171,7 +177,7 @@ class FabricFold:
             return f"the other {len(alike)} ports of its kind have {min(alike):g} Gb/s or more"
         return ""
 
-    def _over(self, ports: list[Port], sample: Sample, at: datetime) -> Iterator[tuple[str, str]]:
+    def _over(self, ports: list[Port], sample: PortSample, at: datetime) -> Iterator[tuple[str, str]]:
         """What is over for a function all of whose ports prove it."""
         yield ADAPTER_GONE, "the adapter is on the bus"
         tracks = [track for port in ports if (track := self._tracks.get(port.key)) is not None]
@@ -188,7 +194,7 @@ class FabricFold:
         if not any(self._faster(port, track, sample) for port, track in zip(ports, tracks, strict=True)):
             yield PORT_SLOW, "the port is as fast as the others"
 
-    def _missing(self, sample: Sample, at: datetime) -> Iterator[str]:
+    def _missing(self, sample: PortSample, at: datetime) -> Iterator[str]:
         self._gone_since = {pci: self._gone_since.get(pci, at) for pci in sample.gone}
         for pci, since in self._gone_since.items():
             if at - since >= timedelta(seconds=self._settings.dead_s):

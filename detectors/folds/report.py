@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.folds.chain import Chain
-from detectors.rules.facts import Draft, KernelLine
+from detectors.rules.facts import Draft, Seen
 from detectors.service.settings import Chain as ChainSettings
 from detectors.wire.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
 from detectors.wire.fitting import fit
@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Seen(msgspec.Struct):
     draft: Draft
-    shown: KernelLine
+    shown: Seen
     """The first of the gravest lines."""
     first_at: datetime
     last_at: datetime
@@ -57,9 +57,7 @@ class _Seen(msgspec.Struct):
     caused_by: str = ""
 
 
-def entries(
-    found: Iterable[tuple[KernelLine, Draft]], settings: ChainSettings, boot_id: str = ""
-) -> list[Entry]:
+def entries(found: Iterable[tuple[Seen, Draft]], settings: ChainSettings, boot_id: str = "") -> list[Entry]:
     """In the order in which they were seen first. A code that becomes graver keeps its gravest severity."""
     chain = Chain(settings, boot_id)
     seen: dict[tuple[str, Subject], _Seen] = {}

@@ -8,6 +8,7 @@ from detectors.catalog.load import CatalogError
 from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
 from detectors.catalog.tables import UserRows, user_rows
 from detectors.rules import tables
+from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.service.settings import Catalogue
 
 __all__ = ["Catalogues"]
@@ -15,7 +16,7 @@ __all__ = ["Catalogues"]
 
 class Catalogues(msgspec.Struct, frozen=True):
     user: UserRows
-    """For the rules of the kernel log."""
+    """For the rules of the kernel log and of NVML."""
     log_errors: tuple[LogErrorRow, ...]
     problems: tuple[str, ...] = ()
     """What is wrong with the user's file; the rest of it is in use."""
@@ -35,7 +36,7 @@ class Catalogues(msgspec.Struct, frozen=True):
         problems: tuple[str, ...] = ()
         if settings.extra:
             try:
-                user, problems = user_rows(settings.extra, (*tables(), LOG_ERRORS))
+                user, problems = user_rows(settings.extra, (*tables(), GPU_HEALTH, LOG_ERRORS))
             except CatalogError as error:
                 problems = (str(error),)
         return Catalogues(user, packaged_log_errors(user.of(LOG_ERRORS)), problems)

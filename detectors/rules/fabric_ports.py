@@ -25,8 +25,8 @@ __all__ = [
     "ETHERNET",
     "Link",
     "Port",
+    "PortSample",
     "Ranks",
-    "Sample",
     "Track",
     "is_dead",
     "is_down",
@@ -92,7 +92,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
         return self.pci, self.number
 
 
-class Sample(msgspec.Struct, frozen=True):
+class PortSample(msgspec.Struct, frozen=True):
     """One look at the node."""
 
     ports: tuple[Port, ...] = ()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity, Source, Subject, SubjectKind
 
-__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "Seen", "addresses_of"]
+__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "Repeated", "Seen", "addresses_of"]
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -61,6 +63,15 @@ class HostFacts(msgspec.Struct, frozen=True):
         return Subject(kind=SubjectKind.DEVICE, pci=str(pci), gpu_instance=gpu_instance)
 
 
+class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a code means that comes again and again."""
+
+    times: Annotated[int, Meta(ge=2, le=100)]
+    """How often it must come, each time a minute or more after the last."""
+    within_s: Annotated[float, Meta(gt=0, le=86_400)]
+    severity: Severity
+
+
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule read from one line. folds/chain.py decides whether it is a finding of its own."""
 
@@ -77,6 +88,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """The vendor's own judgement of the device: raises what is known of it."""
     clears: bool = False
     """The vendor says that the device needs nothing any more."""
+    repeated: Repeated | None = None
 
 
 class PodRef(msgspec.Struct, frozen=True):

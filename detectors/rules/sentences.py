@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from detectors.catalog.tables import Table
 from detectors.rules.base import ADDRESS, Rule
-from detectors.rules.facts import Draft, HostFacts, KernelLine
+from detectors.rules.facts import Draft, HostFacts, KernelLine, Repeated
 from detectors.wire.contract import Family, Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
 from detectors.wire.fitting import limit
 
@@ -60,6 +60,8 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     origin: Origin = Origin.KERNEL
     severity: Severity
     remedy: Remedy = Remedy.NONE
+    repeated: Repeated | None = None
+    """What it means if it comes again and again."""
     source: str
 
     def __post_init__(self) -> None:
@@ -79,7 +81,8 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             return f"expected {{pci}} once for the subject {self.subject}"
         if "rest" in names and not line.endswith("{rest}"):
             return "expected {rest} at the end only"
-        if self.severity is not Severity.INFO and _fixed_chars(line) <= _NAME_BYTES:
+        is_more = self.severity is not Severity.INFO or self.repeated is not None
+        if is_more and _fixed_chars(line) <= _NAME_BYTES:
             return f"expected more than {_NAME_BYTES} fixed characters before what others may choose"
         return ""
 
@@ -105,6 +108,7 @@ class Sentences:
                     severity=row.severity,
                     subject=subject,
                     remedy=row.remedy,
+                    repeated=row.repeated,
                 )
         return None
 

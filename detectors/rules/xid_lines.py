@@ -75,7 +75,7 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
     if subject is None:
         return None
     if fields.code == _RECOVERY_ACTION:
-        action = catalog.action(_recovery_value(fields.text))
+        action = catalog.actions.of(_recovery_value(fields.text))
         return Draft(
             code="xid-154",
             fault=action.fault,

@@ -92,14 +92,22 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The inventory read, in a child process that may be lost."""
+    """The GPUs' inventory and health, asked for by a child process that may be lost."""
 
     enabled: bool = True
-    """False leaves the inventory to /proc/driver/nvidia alone."""
+    """False leaves the inventory to /proc/driver/nvidia, and the GPUs' health to the kernel log alone."""
     deadline_s: PositiveSeconds = 60.0
     """A driver call can block 6-45 s in a GSP timeout; beyond this the child is given up, which is told."""
+    every_s: PositiveSeconds = 30.0
+    """How often the GPUs are asked."""
+    confirm_s: PositiveSeconds = 10.0
+    """How soon again, where an answer must be heard several times before it counts."""
     refresh_s: PositiveSeconds = 3600.0
-    """How often a good inventory is read again."""
+    """How often GPUs are asked which no pod uses, and which the driver does not keep ready: without its
+    persistence mode each look would start them."""
+    gpus_expected: Annotated[int, Meta(ge=0, le=64)] = 0
+    """How many GPUs the node should have; with fewer it is suspect. 0: as many as PCI, this boot and the last
+    one have shown."""
     retry_s: PositiveSeconds = 60.0
     """First wait after a failure; doubled up to `refresh_s`."""
     hands_off_max_s: PositiveSeconds = 3600.0

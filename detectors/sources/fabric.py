@@ -22,7 +22,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from detectors.rules.fabric_ports import ETHERNET, Port, Sample
+from detectors.rules.fabric_ports import ETHERNET, Port, PortSample
 from detectors.service.settings import Fabric as Settings
 from detectors.text.pci import parse_pci
 
@@ -36,7 +36,7 @@ _ERRORS = ("symbol_error", "local_link_integrity_errors")
 
 
 class FabricSink(Protocol):
-    def looked(self, sample: Sample) -> None: ...
+    def looked(self, sample: PortSample) -> None: ...
 
     def covered(self) -> None: ...
 
@@ -63,15 +63,15 @@ class Fabric:
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Sample | OSError] = loop.create_future()
+        answer: asyncio.Future[PortSample | OSError] = loop.create_future()
 
-        def give(found: Sample | OSError) -> None:
+        def give(found: PortSample | OSError) -> None:
             if not answer.done():
                 answer.set_result(found)
 
         def read() -> None:
             try:
-                found: Sample | OSError = self._reader.read()
+                found: PortSample | OSError = self._reader.read()
             except OSError as error:
                 found = error
             with contextlib.suppress(RuntimeError):  # the agent has ended meanwhile
@@ -108,7 +108,7 @@ class FabricReader:
         self._bus = str(host_root / "sys/bus/pci/devices")
         self._seen: set[str] = set()
 
-    def read(self) -> Sample:
+    def read(self) -> PortSample:
         """Raises `OSError` where the node's classes of devices cannot be listed. A node without RDMA has no
         class `infiniband`; a file that cannot be read hides no other."""
         os.stat(self._class)
@@ -128,7 +128,7 @@ class FabricReader:
         self._seen |= present
         gone = {pci for pci in missing if not os.path.lexists(f"{self._bus}/{pci}")}
         has_bus = not gone or os.path.isdir(self._bus)
-        return Sample(tuple(ports), frozenset(gone if has_bus else ()), _up_s())
+        return PortSample(tuple(ports), frozenset(gone if has_bus else ()), _up_s())
 
 
 def _function(device: str) -> str:

@@ -1,28 +1,22 @@
-"""The node's GPUs: from NVML in a child process that may be lost, else from /proc/driver/nvidia.
-
-A driver call can hang for good after a GSP timeout, and a process stuck in it is immune to SIGKILL. So no
-driver call is made in the agent, and the child's silence is told, not waited for.
-"""
+"""The node's GPUs: of a sample that NVML gave (nvml.py), of /proc/driver/nvidia, and of the PCI bus."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 import msgspec
 
-from detectors.sources.child import printed_by
-from detectors.sources.nvml_child import ChildReply
+from detectors.folds.gpu_states import BusGpus
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
 from detectors.wire.fitting import fit, fitted
+from detectors.wire.gpu_sample import Sample
 
-__all__ = ["Inventory", "InventoryError", "addresses", "from_nvml", "from_proc"]
+__all__ = ["Inventory", "addresses", "bus_gpus", "from_proc", "of_sample", "sees_all_gpus"]
 
-
-class InventoryError(Exception):
-    """NVML gave no inventory. The message says why."""
+_ALL = "all"
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -56,31 +50,55 @@ def addresses(host_root: Path) -> frozenset[PciAddress]:
     return frozenset(pci for pci in found if pci is not None)
 
 
-async def from_nvml(
-    deadline_s: float, *, outlived: list[asyncio.subprocess.Process] | None = None
-) -> Inventory:
-    """Raises `InventoryError`: no library, no driver, or no answer within the deadline.
-
-    A child that could not be ended is put into `outlived`.
-    """
-    try:
-        output, status = await printed_by(
-            "detectors.sources.nvml_child", deadline_s=deadline_s, outlived=outlived
-        )
-    except TimeoutError:
-        raise InventoryError(f"NVML gave no answer within {deadline_s:g} s: the driver may hang") from None
-    try:
-        reply = msgspec.json.decode(output, type=ChildReply)
-    except msgspec.MsgspecError as error:
-        raise InventoryError(f"the NVML child ended with status {status}: {error}") from error
-    if reply.error:
-        raise InventoryError(reply.error)
+def of_sample(sample: Sample) -> Inventory:
+    """Of the GPUs that told who they are."""
+    told = [gpu for gpu in sample.gpus if gpu.uuid and gpu.pci]
     return Inventory(
-        devices=reply.devices,
-        driver_version=reply.driver_version,
-        parents=reply.parents,
-        free_device_bytes=reply.free_device_bytes,
+        devices=tuple(
+            fitted(Device, uuid=gpu.uuid, pci=gpu.pci, model=gpu.model, index=gpu.index) for gpu in told
+        ),
+        driver_version=sample.driver_version,
+        parents={part: gpu.uuid for gpu in told for part in gpu.mig_devices},
+        free_device_bytes=min((gpu.free_bytes for gpu in told if gpu.free_bytes is not None), default=None),
     )
+
+
+def sees_all_gpus() -> bool:
+    """Whether this container was given all GPUs of its node: of the others NVML tells nothing."""
+    return os.environ.get("NVIDIA_VISIBLE_DEVICES", _ALL) == _ALL
+
+
+def bus_gpus(host_root: Path) -> BusGpus:
+    """Virtual functions are left out: a GPU that is shared by virtual machines has dozens, and NVML tells of
+    none on the host. What cannot be read is left out."""
+    ours: set[PciAddress] = set()
+    others: set[PciAddress] = set()
+    with contextlib.suppress(OSError):
+        for folder in (host_root / "sys/bus/pci/devices").iterdir():
+            pci = parse_pci(folder.name)
+            if pci is None or not _is_gpu(folder) or (folder / "physfn").is_symlink():
+                continue
+            driver = _link(folder / "driver")
+            (ours if driver in ("", "nvidia") else others).add(pci)
+    return BusGpus(frozenset(ours), frozenset(others))
+
+
+def _is_gpu(folder: Path) -> bool:
+    """NVIDIA's, and a display controller by the first byte of its class."""
+    return _text(folder / "vendor") == "0x10de" and _text(folder / "class").startswith("0x03")
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="ascii").strip()
+    return ""
+
+
+def _link(path: Path) -> str:
+    """The last part of where it leads; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return path.readlink().name
+    return ""
 
 
 def _device_of(folder: Path) -> Device | None:

@@ -1,4 +1,8 @@
-"""Reads the inventory from NVML now and then, and lets go of the devices while a repair works on them.
+"""Asks NVML now and then for the state of all GPUs, in a child process that may be lost, and lets go of the
+devices while a repair works on them.
+
+A driver call can hang for good after a GSP timeout, and a process stuck in it is immune to SIGKILL. So no
+driver call is made in the agent, and the child's silence is told, not waited for.
 
 A GPU is not reset while any process has it open, one that only reads its state included. So while the spec of
 our NodeHealth names a step of a repair, no reading begins, one that is on its way is ended, and the status
@@ -12,23 +16,44 @@ import asyncio
 import contextlib
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from detectors.service.settings import Nvml as Settings
-from detectors.sources.inventory import Inventory, InventoryError, from_nvml
+from detectors.sources.child import LastingChild, SilentError
+from detectors.wire.gpu_sample import Sample
 
-__all__ = ["Nvml", "NvmlSink"]
+__all__ = ["Nvml", "NvmlError", "NvmlSink", "sampled_once"]
 
 _log = structlog.get_logger("nvml")
 
+_MODULE = "detectors.sources.nvml_child"
 _STUCK_LOOK_S = 1.0
+_STUCK_MAX = 3
+"""With so many children that hang in the driver no further one is started."""
+
+
+class NvmlError(Exception):
+    """NVML gave no sample. The message says why."""
+
+    def __init__(self, why: str, *, is_silence: bool = False) -> None:
+        super().__init__(why)
+        self.is_silence = is_silence
+        """It neither answered nor failed, as a driver that hangs."""
 
 
 class NvmlSink(Protocol):
-    def found(self, found: Inventory) -> None: ...
+    def sampled(self, sample: Sample) -> bool:
+        """Whether something in it should be looked at again soon."""
+
+    def is_in_use(self) -> bool:
+        """Whether any pod of this node holds a device."""
 
     def not_found(self) -> None:
         """What changes without notice, as the free memory, is not known now."""
+
+    def silent(self, times: int, why: str) -> None:
+        """In succession the driver gave no answer."""
 
     def let_go(self, step: str) -> None:
         """No process of ours has a device open, for this step of a repair; empty when that is over."""
@@ -36,6 +61,29 @@ class NvmlSink(Protocol):
     def covered(self) -> None: ...
 
     def blind(self, why: str) -> None: ...
+
+
+async def sampled_once(deadline_s: float) -> Sample:
+    """By a child for this once. Raises `NvmlError`, or `OSError` where there can be no child."""
+    child = LastingChild(_MODULE, outlived=[])
+    try:
+        return await _sampled(child, deadline_s)
+    finally:
+        await child.end()
+
+
+async def _sampled(child: LastingChild, deadline_s: float) -> Sample:
+    """`deadline_s` is for each call of NVML. Raises `NvmlError`, or `OSError`."""
+    try:
+        sample = msgspec.json.decode(await child.ask(deadline_s), type=Sample)
+    except SilentError as error:
+        why = f"NVML gave no answer within {deadline_s:g} s in {error}: the driver may hang"
+        raise NvmlError(why, is_silence=True) from None
+    except (EOFError, msgspec.MsgspecError) as error:
+        raise NvmlError(f"the process that asks NVML: {error}") from error
+    if sample.error:
+        raise NvmlError(sample.error)
+    return sample
 
 
 class Nvml:
@@ -81,23 +129,51 @@ class Nvml:
         if not settings.enabled:
             self._sink.blind("switched off by the setting nvml.enabled")
             await asyncio.Event().wait()
-        retry_s, told = settings.retry_s, ""
-        while True:
-            try:
-                found = await from_nvml(settings.deadline_s, outlived=self._outlived)
-            except (InventoryError, OSError) as error:
-                self._sink.not_found()
-                if str(error) != told:
-                    told = str(error)
-                    _log.error("NVML is blind", why=told, next_try_s=retry_s)
-                self._sink.blind(told)
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, settings.refresh_s)
-            else:
-                self._sink.found(found)
-                retry_s, told = settings.retry_s, ""
-                self._sink.covered()
-                await asyncio.sleep(settings.refresh_s)
+        child = LastingChild(_MODULE, outlived=self._outlived)
+        retry_s, told, silences = settings.retry_s, "", 0
+        try:
+            while True:
+                try:
+                    sample = await self._ask(child)
+                except (NvmlError, OSError) as error:
+                    await child.end()
+                    if str(error) != told:
+                        told = str(error)
+                        _log.error("NVML is blind", why=told, next_try_s=retry_s)
+                    self._sink.not_found()
+                    self._sink.blind(told)
+                    silences = silences + 1 if isinstance(error, NvmlError) and error.is_silence else 0
+                    self._sink.silent(silences, told)
+                    await asyncio.sleep(retry_s)
+                    retry_s = min(2 * retry_s, settings.refresh_s)
+                else:
+                    retry_s, told, silences = settings.retry_s, "", 0
+                    is_doubtful = self._sink.sampled(sample)
+                    self._sink.covered()
+                    await self._pause(sample, is_doubtful=is_doubtful)
+        finally:
+            await child.end()
+
+    async def _ask(self, child: LastingChild) -> Sample:
+        """Raises `NvmlError`, or `OSError`."""
+        stuck = [one.pid for one in self._outlived if one.returncode is None]
+        if len(stuck) >= _STUCK_MAX:
+            pids = ", ".join(map(str, stuck))
+            raise NvmlError(f"processes {pids} hang in the driver and cannot be ended", is_silence=True)
+        return await _sampled(child, self._settings.deadline_s)
+
+    async def _pause(self, sample: Sample, *, is_doubtful: bool) -> None:
+        """Until the next look. A GPU that nobody uses, and that the driver does not keep ready, would be
+        started for each."""
+        settings = self._settings
+        if is_doubtful:
+            await asyncio.sleep(settings.confirm_s)
+            return
+        is_costly = any(gpu.is_persistent is False for gpu in sample.gpus)
+        waited_s = 0.0
+        while waited_s == 0 or (is_costly and waited_s < settings.refresh_s and not self._sink.is_in_use()):
+            await asyncio.sleep(settings.every_s)
+            waited_s += settings.every_s
 
     async def _keep_away(self, step: str) -> None:
         """Until the step changes, or has taken too long."""

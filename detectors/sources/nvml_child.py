@@ -1,10 +1,19 @@
-"""Asks NVML for the inventory and the free memory, prints them as JSON and ends. inventory.py runs it as a
-process of its own."""
+"""Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
+a process of its own, since a driver call may never return.
+
+Out come lines. Each names the call that is about to be made, so that whoever waits knows which one hangs; the
+last line of an answer is the sample, as JSON.
+
+NVML is let go of between two samples: neither a reset of a GPU nor an unload of the driver succeeds while any
+process has a device open.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,83 +21,278 @@ import msgspec
 from detectors.commands.extras import install
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
-from detectors.wire.fitting import fit, fitted
+from detectors.wire.fitting import fit
+from detectors.wire.gpu_sample import GpuSample, Sample
 
-__all__ = ["ChildReply", "ask", "main"]
+__all__ = ["main", "sampled_here", "samples"]
 
-
-class ChildReply(msgspec.Struct, frozen=True):
-    """What is printed."""
-
-    error: str = ""
-    driver_version: str = ""
-    devices: tuple[Device, ...] = ()
-    parents: dict[str, str] = {}
-    """MIG device -> the GPU that it is a part of."""
-    free_device_bytes: int | None = None
-    """The least of all devices that tell it. A MIG parent refuses the call."""
+_FATES = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED"}
+"""Errors that say what became of a GPU. All others say only that it does not tell something."""
+_CALLERS_OWN = frozenset({1, 2, 4, 7, 13, 20, 25})
+"""Errors of the call and not of the GPU: uninitialized, invalid argument, no permission, too little room,
+function not found, no memory, another version."""
+_FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 13, 14
+_RECOVERY_ACTION = 230
+_LINK_ERRORS = (52, 59)
+"""Fields: replays of all NVLinks, and recoveries."""
+_UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 1
+_LOCATIONS = {1: "L2 cache", 2: "device memory", 3: "register file", 7: "SRAM"}
+"""Where ECC errors are counted, by NVML's numbers."""
 
 
 def main() -> int:
-    sys.stdout.buffer.write(msgspec.json.encode(ask()))
+    for sample in samples(sys.stdin, lambda call: print(call, flush=True)):
+        print(msgspec.json.encode(sample).decode(), flush=True)
+        if sample.error:
+            return 1  # a library that was replaced is loaded anew by another process only
     return 0
 
 
-def ask() -> ChildReply:
-    """In this process: a driver call may never return. Never raises for what NVML says."""
+def samples(asked: Iterable[str], announce: Callable[[str], None]) -> Iterator[Sample]:
+    """One for each line of `asked`. Never raises for what NVML says."""
     try:
         import pynvml  # noqa: PLC0415  only here: the package is optional
     except ImportError as error:
-        return ChildReply(error=f"nvidia-ml-py is not installed: {error}; {install('agent')} brings it")
-    try:
-        pynvml.nvmlInit()
-        driver_version = fit(NodeHealthStatus, "driver_version", _text(pynvml.nvmlSystemGetDriverVersion()))
-        devices, free_bytes = [], []
-        parents: dict[str, str] = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                address = parse_pci(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
-                uuid = fit(Device, "uuid", _text(pynvml.nvmlDeviceGetUUID(handle)))
-                model = _text(pynvml.nvmlDeviceGetName(handle))
-            except pynvml.NVMLError:
-                continue  # a lost device does not hide the others
-            devices.append(
-                fitted(Device, uuid=uuid, pci=f"{address}.0" if address else "", model=model, index=index)
-            )
-            parents |= dict.fromkeys(_mig_devices(pynvml, handle), uuid)
-            with contextlib.suppress(pynvml.NVMLError):
-                free_bytes.append(_free_bytes(pynvml, handle))
-    except pynvml.NVMLError as error:
-        return ChildReply(error=f"NVML: {error}")
-    return ChildReply(
-        driver_version=driver_version,
-        devices=tuple(devices),
-        parents=parents,
-        free_device_bytes=min(free_bytes, default=None),
-    )
+        yield Sample(error=f"nvidia-ml-py is not installed: {error}; {install('agent')} brings it")
+        return
+    _give_memory_back()
+    nvml = _Nvml(pynvml, announce)
+    for number, _ in enumerate(asked):
+        yield nvml.sample(checks_inforom=number == 0)
 
 
-def _mig_devices(pynvml: Any, handle: Any) -> list[str]:
-    """UUIDs of the GPU's MIG devices; none where it is not partitioned."""
+def _give_memory_back() -> None:
+    """The import of pynvml leaves 10 MiB that were used and are free: half of the process."""
+    with contextlib.suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def sampled_here() -> Sample:
+    """In this process, for one that may be lost itself."""
+    return next(samples([""], lambda call: None))
+
+
+class _Nvml:
+    """pynvml, with each call announced."""
+
+    def __init__(self, pynvml: Any, announce: Callable[[str], None]) -> None:
+        self._pynvml = pynvml
+        self._announce = announce
+        self.Error = pynvml.NVMLError
+
+    def sample(self, *, checks_inforom: bool) -> Sample:
+        """The InfoROM is read from flash, which takes its time."""
+        try:
+            self.call("nvmlInit")
+        except self.Error as error:
+            return Sample(error=f"NVML: {error}")
+        try:
+            version = _text(self.call("nvmlSystemGetDriverVersion"))
+            count = int(self.call("nvmlDeviceGetCount"))
+            gpus = tuple(self._gpu(index, checks_inforom=checks_inforom) for index in range(count))
+        except self.Error as error:
+            return Sample(error=f"NVML: {error}")
+        finally:
+            with contextlib.suppress(self.Error):  # the driver was unloaded meanwhile
+                self.call("nvmlShutdown")
+        return Sample(driver_version=fit(NodeHealthStatus, "driver_version", version), gpus=gpus)
+
+    def _gpu(self, index: int, *, checks_inforom: bool) -> GpuSample:
+        try:
+            handle = self.call("nvmlDeviceGetHandleByIndex", index)
+        except self.Error as error:
+            return GpuSample(index=index, refused=self._refusal(error.value))
+        gpu = _Gpu(self, handle, index)
+        looks = (*_LOOKS, _inforom) if checks_inforom else _LOOKS
+        told = {name: value for look in looks for name, value in look(gpu).items() if value is not None}
+        return GpuSample(index=index, refused=gpu.fate, **told)
+
+    def _refusal(self, value: int) -> str:
+        """NVML's name of the error; empty where it is not the GPU's."""
+        if value in _CALLERS_OWN:
+            return ""
+        begin = "NVML_ERROR_"
+        names = (name for name in dir(self._pynvml) if name.startswith(begin))
+        found = (name for name in names if getattr(self._pynvml, name) == value)
+        return next(found, f"{begin}{value}").removeprefix(begin)
+
+    def call(self, name: str, *arguments: Any, of: int | None = None) -> Any:
+        """Raises NVMLError, also for a call that the package does not know."""
+        self._announce(name if of is None else f"{name} of GPU {of}")
+        function = getattr(self._pynvml, name, None)
+        if function is None:
+            raise self.Error(_FUNCTION_NOT_FOUND)
+        return function(*arguments)
+
+    def struct(self, name: str) -> Any:
+        """An empty one for NVML to fill; None where the package does not know it."""
+        made = getattr(self._pynvml, name, None)
+        return None if made is None else made()
+
+    def number(self, name: str) -> Any:
+        """None where the package does not know it."""
+        return getattr(self._pynvml, name, None)
+
+
+class _Gpu:
+    """One GPU, and what it says of its own fate."""
+
+    def __init__(self, nvml: _Nvml, handle: Any, index: int) -> None:
+        self.nvml = nvml
+        self._handle = handle
+        self._index = index
+        self.fate = ""
+        self.error = 0
+        """NVML's number of the last error."""
+
+    def ask(self, name: str, *arguments: Any, part: Any = None) -> Any:
+        """None where the GPU, or a part of it, has no answer. One that is lost is asked nothing more."""
+        if self.fate:
+            return None
+        try:
+            return self.nvml.call(name, self._handle if part is None else part, *arguments, of=self._index)
+        except self.nvml.Error as error:
+            self.error = error.value
+            self.fate = _FATES.get(error.value, "")
+            return None
+
+    def fill(self, name: str, struct: str) -> Any:
+        """A struct that NVML fills; None where there is no answer."""
+        empty = self.nvml.struct(struct)
+        if empty is None or self.ask(name, ctypes.byref(empty)) is None:
+            return None
+        return empty
+
+    def fields(self, *wanted: int) -> list[int | None]:
+        """Each has a return code of its own."""
+        answers = self.ask("nvmlDeviceGetFieldValues", list(wanted))
+        if answers is None:
+            return [None] * len(wanted)
+        return [_value(answer) if answer.nvmlReturn == 0 else None for answer in answers]
+
+
+Told = dict[str, Any]
+
+
+def _identity(gpu: _Gpu) -> Told:
+    pci = gpu.ask("nvmlDeviceGetPciInfo")
+    address = parse_pci(_text(pci.busId)) if pci is not None else None
+    uuid, model = gpu.ask("nvmlDeviceGetUUID"), gpu.ask("nvmlDeviceGetName")
+    return {
+        "pci": f"{address}.0" if address else None,
+        "uuid": fit(Device, "uuid", _text(uuid)) if uuid is not None else None,
+        "model": fit(Device, "model", _text(model)) if model is not None else None,
+    }
+
+
+def _modes(gpu: _Gpu) -> Told:
+    mig, persistent = gpu.ask("nvmlDeviceGetMigMode"), gpu.ask("nvmlDeviceGetPersistenceMode")
+    return {
+        "mig_changes": mig[0] != mig[1] if mig is not None else None,
+        "mig_devices": _mig_devices(gpu) if mig is not None and mig[0] else None,
+        "is_persistent": bool(persistent) if persistent is not None else None,
+    }
+
+
+def _mig_devices(gpu: _Gpu) -> tuple[str, ...]:
     found = []
-    try:
-        for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-            with contextlib.suppress(pynvml.NVMLError):  # a place without a device
-                mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-                found.append(_text(pynvml.nvmlDeviceGetUUID(mig)))
-    except pynvml.NVMLError:
-        return []
-    return found
+    for place in range(gpu.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
+        handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)
+        uuid = gpu.ask("nvmlDeviceGetUUID", part=handle) if handle is not None else None
+        found += [_text(uuid)] if uuid is not None else []
+    return tuple(found)
 
 
-def _free_bytes(pynvml: Any, handle: Any) -> int:
-    """Version 2 where library and driver have it: it tells the driver's own share apart. Raises NVMLError."""
-    version = getattr(pynvml, "nvmlMemory_v2", None)
-    if version is not None:
-        with contextlib.suppress(pynvml.NVMLError):
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle, version).free)
-    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+def _memory(gpu: _Gpu) -> Told:
+    """Version 2 where library and driver have it: it tells the driver's own share apart."""
+    version = gpu.nvml.number("nvmlMemory_v2")
+    memory = gpu.ask("nvmlDeviceGetMemoryInfo", version) if version is not None else None
+    if memory is None:
+        memory = gpu.ask("nvmlDeviceGetMemoryInfo")
+    return {"free_bytes": int(memory.free) if memory is not None else None}
+
+
+def _defects(gpu: _Gpu) -> Told:
+    rows = gpu.ask("nvmlDeviceGetRemappedRows")
+    pages = gpu.ask("nvmlDeviceGetRetiredPagesPendingStatus") if rows is None else None
+    sram = gpu.fill("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+    return {
+        "rows_pending": bool(rows[2]) if rows is not None else None,
+        "rows_failed": bool(rows[3]) if rows is not None else None,
+        "pages_pending": bool(pages) if pages is not None else None,
+        "sram_exceeded": bool(sram.bThresholdExceeded) if sram is not None else None,
+    }
+
+
+def _ecc(gpu: _Gpu) -> Told:
+    """By location where the GPU tells that, else in all."""
+    total = gpu.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE)
+    if total is None:
+        return {}
+    ever = gpu.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _AGGREGATE)
+    by_location = {"all its memory": total}
+    if total:
+        counts = {name: _errors_at(gpu, number) for number, name in _LOCATIONS.items()}
+        by_location = {name: count for name, count in counts.items() if count} or by_location
+    return {
+        "uncorrected": {name: count for name, count in by_location.items() if count},
+        "uncorrected_ever": ever,
+    }
+
+
+def _errors_at(gpu: _Gpu, location: int) -> int:
+    return gpu.ask("nvmlDeviceGetMemoryErrorCounter", _UNCORRECTED, _VOLATILE, location) or 0
+
+
+def _verdict_and_links(gpu: _Gpu) -> Told:
+    action, *errors = gpu.fields(_RECOVERY_ACTION, *_LINK_ERRORS)
+    known = [count for count in errors if count is not None]
+    return {"recovery_action": action, "link_errors": sum(known) if known else None, "links": _links(gpu)}
+
+
+def _links(gpu: _Gpu) -> tuple[bool | None, ...] | None:
+    """None where the GPU has none. A link beyond its last is an invalid argument."""
+    found: list[bool | None] = []
+    for link in range(gpu.nvml.number("NVML_NVLINK_MAX_LINKS") or 0):
+        state = gpu.ask("nvmlDeviceGetNvLinkState", link)
+        if state is None and (link == 0 or gpu.fate):
+            return None
+        found.append(bool(state) if state is not None else None)
+    while found and found[-1] is None:
+        found.pop()
+    return tuple(found)
+
+
+def _fabric(gpu: _Gpu) -> Told:
+    info = gpu.fill("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t")
+    if info is None or not info.state:
+        return {}
+    return {"fabric_state": info.state, "fabric_status": info.status, "fabric_health": info.healthMask}
+
+
+def _speed(gpu: _Gpu) -> Told:
+    return {
+        "slowdowns": gpu.ask("nvmlDeviceGetCurrentClocksEventReasons"),
+        "margin_c": gpu.ask("nvmlDeviceGetMarginTemperature"),
+        "pcie_width": gpu.ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        "pcie_width_max": gpu.ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        "replays": gpu.ask("nvmlDeviceGetPcieReplayCounter"),
+    }
+
+
+def _inforom(gpu: _Gpu) -> Told:
+    gpu.error = 0
+    gpu.ask("nvmlDeviceValidateInforom")  # it returns nothing
+    return {"is_inforom_bad": None if gpu.fate else gpu.error == _CORRUPTED_INFOROM}
+
+
+_LOOKS = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
+
+
+def _value(field: Any) -> int:
+    """By the type that NVML says it has."""
+    names = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+    return int(getattr(field.value, names.get(field.valueType, "uiVal")))
 
 
 def _text(value: str | bytes) -> str:

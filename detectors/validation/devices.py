@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detectors.sources.inventory import from_proc
-from detectors.sources.nvml_child import ask
+from detectors.sources.inventory import from_proc, of_sample
+from detectors.sources.nvml_child import sampled_here
 from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 from detectors.wire.contract import Device
 
@@ -17,16 +17,18 @@ __all__ = ["run"]
 
 
 def run(node: Node) -> Result:
-    reply = ask()
+    sample = sampled_here()
     shown = from_proc(Path(node.host_root)).devices
     driver = Path(node.host_root) / "proc/driver/nvidia"
-    if reply.error and not driver.is_dir():
-        why = f"no NVIDIA driver on this node: {driver} is missing; {reply.error}"
+    if sample.error and not driver.is_dir():
+        why = f"no NVIDIA driver on this node: {driver} is missing; {sample.error}"
         if node.devices_expected:
             return failed(f"0 of {node.devices_expected} GPUs: {why}")
         raise CannotRunError(why)
     devices, how = (
-        (shown, f"{driver} shows them; {reply.error}") if reply.error else (reply.devices, "by NVML")
+        (shown, f"{driver} shows them; {sample.error}")
+        if sample.error
+        else (of_sample(sample).devices, "by NVML")
     )
     of = f" of {node.devices_expected}" if node.devices_expected else ""
     told = f"{len(devices)}{of} GPUs ({how}{'' if of else '; not told how many there must be'})"

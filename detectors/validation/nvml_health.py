@@ -7,6 +7,7 @@ Source: NVIDIA, NVML API reference: field 230, remapped rows, clocks event reaso
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,16 @@ def _retired_pages(nvml: Any, handle: Any) -> Iterator[str]:
         yield "a memory page waits to be retired: the GPU needs a reset"
 
 
+def _sram(nvml: Any, handle: Any) -> Iterator[str]:
+    struct = getattr(nvml, "c_nvmlEccSramErrorStatus_v1_t", None)
+    if struct is None:  # an older package
+        return
+    status = struct()
+    nvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
+    if status.bThresholdExceeded:
+        yield "uncorrectable errors of its SRAM are above NVIDIA's threshold: the GPU must be looked at"
+
+
 def _recovery_action(nvml: Any, handle: Any) -> Iterator[str]:
     (field,) = nvml.nvmlDeviceGetFieldValues(handle, [_RECOVERY_ACTION])
     if field.nvmlReturn == 0 and (action := int(field.value.uiVal)):
@@ -125,7 +136,7 @@ def _slowdown(nvml: Any, handle: Any) -> Iterator[str]:
     yield from (reason for bit, reason in _CLOCK_REASONS.items() if reasons & bit)
 
 
-_LOOKS = (_remapped_rows, _retired_pages, _recovery_action, _ecc_errors, _slowdown)
+_LOOKS = (_remapped_rows, _retired_pages, _sram, _recovery_action, _ecc_errors, _slowdown)
 
 
 def _text(value: str | bytes) -> str:

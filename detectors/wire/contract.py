@@ -167,6 +167,8 @@ class Family(StrEnum):
     however well the source itself is read."""
 
     GPU_XID = "gpu-xid"
+    GPU_HEALTH = "gpu-health"
+    """By NVML; all others by the kernel log."""
     GPU_DRIVER = "gpu-driver"
     NVSWITCH_SXID = "nvswitch-sxid"
     NETWORK = "network"

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     # Why a repair waits, or was handed to a person.
     NOT_IN_REPAIR_MODE = "NotInRepairMode"
     PODS_OF_OTHERS = "PodsOfOthers"
+    DRIVER_WORK = "DriverWork"
     COOLING_DOWN = "CoolingDown"
     KEEPS_FAILING = "KeepsFailing"
     NODE_SILENT = "NodeSilent"
@@ -190,6 +191,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Pods still run on the node, and none is evicted for a repair. Before a reset those count that hold "
         "accelerators, before a reboot all but those of DaemonSets and of Rekindle itself.",
         "Let them end, or move them. After repair.wait_for_others_s a person is called.",
+    ),
+    Reason.DRIVER_WORK: Explanation(
+        "An operator replaces the node's driver or changes its MIG layout, as a label of the Node says. A "
+        "reset or reboot would break off that work.",
+        "Nothing to do. The repair goes on two minutes after the work has ended. If the work hangs, see the "
+        "operator's pods on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
         "The node was given back by a repair a moment ago.",

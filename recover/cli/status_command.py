@@ -25,7 +25,7 @@ from recover.kube.auth import load_credentials
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
-from recover.snapshot.agents_seen import agents_seen
+from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, ranks_of, read
 from recover.stories.around import Around
@@ -72,7 +72,8 @@ def _status(
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
 
     async def looked(cluster: Cluster) -> tuple[Snapshot, Mapping[str, AgentPod] | None]:
-        return await read(cluster, namespace=namespace, jobs=False), await agents_seen(cluster)
+        own = await signals_seen(cluster)
+        return await read(cluster, namespace=namespace, jobs=False, own=own), await agents_seen(cluster)
 
     snapshot, agents = _asked(
         looked,
@@ -114,7 +115,8 @@ def _why(
     async def looked(
         cluster: Cluster,
     ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None]:
-        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject))
+        own = await signals_seen(cluster)
+        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject), own=own)
         found = find(subject, snapshot, namespace)
         if isinstance(found, str):
             return snapshot, found, (), await agents_seen(cluster)

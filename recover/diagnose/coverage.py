@@ -20,6 +20,7 @@ __all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silenc
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
+    Family.GPU_HEALTH: "GPUs (NVML)",
     Family.GPU_DRIVER: "the GPU driver",
     Family.NVSWITCH_SXID: "NVSwitches (SXid)",
     Family.NETWORK: "network adapters",
@@ -117,13 +118,13 @@ def _row(health: NodeHealth, family: Family) -> Coverage | None:
 def looked_at(world: World, node: str) -> str:
     """For an Incident that blames an application: what was read of its node, and what nothing reads."""
     health = world.health.get(node)
-    read = {family for row in (health.status.coverage if health else ()) for family in row.families}
+    rows = health.status.coverage if health is not None else []
+    read = {family for row in rows if row.state is CoverageState.COVERED for family in row.families}
     if not read:
         return (
             "the kernel log was read and shows no fault of the node; which kinds of faults its agent reads "
             "is unknown: it is of an older version"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
-    shown = ", ".join(words for family, words in FAMILIES.items() if family in read)
-    without = f"; nothing reads faults of {', '.join(unread)}" if unread else ""
-    return f"the kernel log was read for faults of {shown} and shows none of the node{without}"
+    without = f"; nobody watched for faults of {', '.join(unread)}" if unread else ""
+    return f"its agent watched the node and saw no fault{without}"

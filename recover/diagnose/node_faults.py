@@ -19,6 +19,7 @@ from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, 
 from recover.diagnose.goes_on import shown_at
 from recover.diagnose.holders import devices_by_pod, harming
 from recover.diagnose.ranks import is_down
+from recover.diagnose.set_aside import has_findings
 from recover.diagnose.starts import ranks
 from recover.diagnose.what_counts import incidents_by_node, open_findings, strength
 from recover.model import Gang, Node, World
@@ -41,7 +42,7 @@ def node_faults(
     with_findings = [
         (node, health)
         for name, health in reports.items()
-        if health.status.findings and (node := world.nodes.get(name)) is not None
+        if (node := world.nodes.get(name)) is not None and has_findings(node, health)
     ]
     found, failures = each(
         with_findings,

@@ -1,6 +1,7 @@
 """Does this finding count, and for what? Pure. Triage, placement, spares and repair all ask here.
 
-    open         it shows a fault of this boot that no release, return or closed Incident has answered
+    open         it shows a fault of this boot that no release, return or closed Incident has answered, and
+                 that no work on the node's driver explains (set_aside.py)
     a proof      open, fatal, of a class that takes its node out: it excludes the node for as long as it is
                  open, whatever the age of the mode
     a suspicion  open, and no proof: it makes other nodes preferable. It ends with time, and with steps that
@@ -15,9 +16,10 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, NodeHealth, Remedy, Severity
-from detectors.wire.open_findings import is_open
 from recover.api import Incident
 from recover.diagnose.answered import Answer, answered, answers
+from recover.diagnose.set_aside import aside_origins, has_findings, of_this_boot
+from recover.diagnose.signals import doubted_by_others
 from recover.model import Node, World
 from recover.policy.faults import QuarantineLevel, quarantine_level
 
@@ -40,16 +42,15 @@ on a rank within this time."""
 def open_findings(
     node: Node, health: NodeHealth | None, given: Collection[Answer], now: datetime
 ) -> list[Finding]:
-    """The node's open findings of its present boot that none of the answers `given` has answered."""
-    if health is None:
+    """The node's open findings of its present boot that none of the answers `given` has answered. While
+    somebody works on the node's driver, those of the driver do not count."""
+    if not has_findings(node, health):
         return []
-    boot = node.boot_id or health.status.boot_id
+    aside = aside_origins(node, now)
     return [
         finding
-        for finding in health.status.findings
-        if is_open(finding)
-        and finding.boot_id == boot == health.status.boot_id
-        and not answered(finding, given, now)
+        for finding in of_this_boot(node, health, now)
+        if finding.origin not in aside and not answered(finding, given, now)
     ]
 
 
@@ -83,8 +84,9 @@ def proven(world: World, now: datetime) -> dict[str, str]:
 
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Nodes that only a suspicion makes less preferable, and its code. A suspicion older than `window_s`, or
-    one that training has outlived on that node, is none."""
+    """Nodes that only a suspicion makes less preferable, and its code: first those of agents, by name, then
+    those of other controllers. A suspicion older than `window_s`, or one that training has outlived on that
+    node, is none; what another controller says stands until it takes it back."""
     since = now - timedelta(seconds=window_s)
     found = {}
     by_node = incidents_by_node(world)
@@ -96,7 +98,8 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
         ]
         if fresh and not any(map(is_proof, fresh)):
             found[node.name] = max(fresh, key=strength).code
-    return found
+    told = {name: code for name, code in doubted_by_others(world).items() if name not in found}
+    return {name: found[name] for name in sorted(found)} | told
 
 
 def trained_over(finding: Finding, health: NodeHealth) -> bool:
@@ -125,5 +128,5 @@ def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
 def _reported(world: World) -> Iterable[tuple[Node, NodeHealth]]:
     for name, health in world.health.items():
         node = world.nodes.get(name)
-        if node is not None and health.status.findings:
+        if node is not None and has_findings(node, health):
             yield node, health

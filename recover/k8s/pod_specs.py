@@ -70,6 +70,7 @@ class FieldManager(msgspec.Struct, rename="camel", frozen=True):
 
     manager: str = ""
     subresource: str = ""
+    time: datetime | None = None
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b""))
 
 
@@ -93,6 +94,12 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
     def controller(self) -> Owner | None:
         """None also for one that cannot exist: what we write names owners, and people read it."""
         return next((owner for owner in self.owner_references if owner.controller and owner.may_exist), None)
+
+    def labelled_at(self, label: str) -> datetime | None:
+        """When the label was last written, or another field that its writer owns was, since."""
+        named = f'"f:{label}"'.encode()
+        told = (sane(e.time) for e in self.managed_fields if not e.subresource and named in bytes(e.fields))
+        return max((at for at in told if at is not None), default=None)
 
     @property
     def suspend_writer(self) -> str:

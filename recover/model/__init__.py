@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from recover.model.agents import AgentPod
 from recover.model.gangs import Gang, Mark, Template, Terminal
-from recover.model.nodes import Node, Quarantine, Release, Taint
+from recover.model.nodes import Node, NodeSignal, Quarantine, Release, SignalKind, Taint
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, Waiting
 from recover.model.volumes import Mount, Volume, VolumeKind
 from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
@@ -24,12 +24,14 @@ __all__ = [
     "Mount",
     "NamespaceView",
     "Node",
+    "NodeSignal",
     "Outsider",
     "Pod",
     "PodPhase",
     "Quarantine",
     "Refusal",
     "Release",
+    "SignalKind",
     "Taint",
     "Template",
     "Terminal",

@@ -7,7 +7,7 @@ msgspec.MsgspecError, which runtime/table.py reports and skips.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache, partial
@@ -27,6 +27,7 @@ from recover.model import (
     Container,
     NamespaceView,
     Node,
+    NodeSignal,
     Outsider,
     Pod,
     PodPhase,
@@ -38,7 +39,7 @@ from recover.model import (
 from recover.model.containers import FIELDS, training
 from recover.model.job_views import volumes_of
 
-__all__ = ["JOBSET_UID", "namespace", "node", "outsider", "pod"]
+__all__ = ["JOBSET_UID", "SignalReader", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
@@ -69,12 +70,22 @@ class _NodeStatus(msgspec.Struct, rename="camel"):
 
 
 class _Node(msgspec.Struct):
-    metadata: ObjectMeta
+    metadata: OwnedMeta
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
+SignalReader = Callable[[OwnedMeta, Sequence[Taint], Sequence[ConditionView]], tuple[NodeSignal, ...]]
+"""What others say by these; recover/policy/node_signals.py knows."""
+
+
+def node(
+    raw: bytes,
+    accelerators: tuple[str, ...],
+    timed: Collection[str] = (),
+    signals: SignalReader = lambda _meta, _taints, _conditions: (),
+) -> Node:
+    """`timed` are the labels of which it is kept when they were written."""
     wire = msgspec.json.decode(raw, type=_Node)
     meta = wire.metadata
     ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
@@ -85,6 +96,7 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         uid=meta.uid,
         version=meta.resource_version,
         labels=meta.labels,
+        labelled_at=_labelled_at(meta, timed),
         annotations=meta.annotations,
         unschedulable=wire.spec.unschedulable,
         taints=wire.spec.taints,
@@ -100,8 +112,14 @@ def node(raw: bytes, accelerators: tuple[str, ...]) -> Node:
         answered=_answered(meta.annotations),
         allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
         capacity=capacity,
+        signals=signals(meta, wire.spec.taints, wire.status.conditions),
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
+
+
+def _labelled_at(meta: OwnedMeta, timed: Collection[str]) -> dict[str, datetime]:
+    told = {label: meta.labelled_at(label) for label in timed if label in meta.labels}
+    return {label: at for label, at in told.items() if at is not None}
 
 
 def health(raw: bytes) -> NodeHealth:

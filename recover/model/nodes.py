@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 
+from detectors.wire.contract import Fault, Severity
 from recover.api.shared import Answered
 
-__all__ = ["Node", "Quarantine", "Release", "Taint"]
+__all__ = ["Node", "NodeSignal", "Quarantine", "Release", "SignalKind", "Taint"]
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,11 +40,41 @@ class Release(msgspec.Struct, frozen=True, rename="camel"):
     findings: Answered
 
 
+class SignalKind(StrEnum):
+    """Where on the Node a signal stands."""
+
+    CONDITION = "condition"
+    TAINT = "taint"
+    LABEL = "label"
+
+
+class NodeSignal(msgspec.Struct, frozen=True):
+    """What another controller says of the node, by a row of node_signals.toml or of people's own."""
+
+    kind: SignalKind
+    name: str
+    value: str
+    by: str
+    severity: Severity
+    fault: Fault
+    reason: str = ""
+    """That of a condition."""
+    since: datetime | None = None
+    """By the API server's clock, or by that of whoever writes it; None where nobody tells."""
+
+    @property
+    def code(self) -> str:
+        return f"{self.kind}-{self.name}"
+
+
 class Node(msgspec.Struct, frozen=True):
     name: str
     uid: str
     version: str
     labels: Mapping[str, str] = {}
+    labelled_at: Mapping[str, datetime] = {}
+    """When somebody last wrote these labels, by the API server's clock, or another label of the same writer
+    since. Only of labels that tell of work on the node's driver."""
     annotations: Mapping[str, str] = {}
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -60,5 +92,7 @@ class Node(msgspec.Struct, frozen=True):
     """What its kubelet offers in all; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}
     """Accelerators that pods may be given there now, by resource."""
+    signals: tuple[NodeSignal, ...] = ()
+    """What other controllers say of it; never what we have written ourselves."""
     capacity: Mapping[str, int] = {}
     """The same of all that it has: a broken device is no longer allocatable."""

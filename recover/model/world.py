@@ -72,6 +72,8 @@ class World(msgspec.Struct, frozen=True):
     """The Jobs of repairs, in our own namespace, by name. They are no gangs."""
     departed: Mapping[str, Mapping[str, Pod]] = {}
     """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
+    signalling: Mapping[str, Node] = {}
+    """The nodes of which other controllers say something, by name."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}

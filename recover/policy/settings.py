@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from detectors.service.settings import PositiveSeconds, Seconds
+from detectors.wire.contract import Fault, Severity
 from recover.k8s.limits import LABEL_VALUE_CHARS_MAX
 from recover.model.modes import Mode
 
@@ -26,6 +27,8 @@ __all__ = [
     "Retention",
     "Rooms",
     "Settings",
+    "SignalRow",
+    "Signals",
     "Templates",
     "Timing",
     "Validation",
@@ -278,6 +281,29 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     maintenance: Maintenance = Maintenance()
 
 
+class SignalRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a condition, taint or label of a Node means. What is left out is that of the packaged row."""
+
+    values: tuple[str, ...] = ()
+    severity: Severity = Severity.SUSPECT
+    fault: Fault | None = None
+
+
+class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows of your own about what other controllers write on Nodes. A row wins over the packaged row of that
+    name (docs/reference/node-signals.md). It has `values`, those that mean trouble; `severity`: `info` is
+    only told, `suspect` makes restarts prefer other nodes, `pending` and `fatal` act as findings of an agent
+    do; and `fault`, the class that says what is done. One of the three is given at least."""
+
+    conditions: dict[str, SignalRow] = {}
+    """By type, as `GpuMemWatch`. A new row without values means status `True`."""
+    taints: dict[str, SignalRow] = {}
+    """By key. A new row without values means any value. A taint without `timeAdded` makes its node suspect at
+    most."""
+    labels: dict[str, SignalRow] = {}
+    """By key, as `autopilot.ibm.com/gpuhealth`. A new row without values means any value."""
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs; `repair` also
@@ -325,3 +351,4 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     room: Rooms = Rooms()
     lease: Lease = Lease()
     repair: Repairs = Repairs()
+    signals: Signals = Signals()

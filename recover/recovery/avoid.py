@@ -94,7 +94,7 @@ def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
     found = {cause.node: cause.summary for cause in status.causes if _is_suspicious(ctx, cause)}
     for name in sorted(known_issues.left_nodes(ctx, status)):
         found.setdefault(name, "a known issue occurred there")
-    for name, code in sorted(suspected(ctx.world, ctx.now, ctx.settings.placement.suspicion_s).items()):
+    for name, code in suspected(ctx.world, ctx.now, ctx.settings.placement.suspicion_s).items():
         found.setdefault(name, code)
     return found
 

@@ -8,6 +8,8 @@ from detectors.wire.fitting import fitted, refitted
 from recover.api import Blame, Cause, Incident
 from recover.diagnose.answered import answered, answers
 from recover.diagnose.ranks import losses
+from recover.diagnose.set_aside import set_aside
+from recover.diagnose.signals import as_findings, is_of_a_signal
 from recover.diagnose.starts import ranks
 from recover.recovery.context import CAUSES_MAX, Context
 from recover.triage import quarantine
@@ -43,7 +45,8 @@ def fresh_causes(ctx: Context) -> list[Cause]:
 
 def are_gone(ctx: Context) -> str:
     """Why the gang need not be stopped any more, in words; empty where it must. No rank is lost, and each
-    fault that the recovery knows of was answered, as by a person's release of the node, or has ended."""
+    fault that the recovery knows of was answered, as by a person's release of the node, has ended, or does
+    not count while somebody works on the node's driver."""
     causes = {(c.incident, c.finding): c for c in [first_cause(ctx), *ctx.spec.causes, *ctx.status.causes]}
     gone = [_gone(ctx, cause) for cause in causes.values()]
     if not all(gone) or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
@@ -57,11 +60,17 @@ def _gone(ctx: Context, cause: Cause) -> str:
     health = world.health.get(cause.node)
     if node is None or health is None or health.status.boot_id != (node.boot_id or health.status.boot_id):
         return ""
-    shown = next((f for f in health.status.findings if f.id == cause.finding), None)
+    told = (*health.status.findings, *as_findings(node, ctx.now))
+    shown = next((f for f in told if f.id == cause.finding), None)
+    if shown is None and is_of_a_signal(cause.finding):
+        return f"the signal on {node.name} is gone ({cause.finding})"
     if shown is None:
         return ""
     if shown.cleared_at is not None:
         return f"the fault of {node.name} has ended ({shown.code}, {shown.cleared_by})"
+    work = next((work for f, work in set_aside(node, health, ctx.now) if f.id == shown.id), None)
+    if work is not None:
+        return f"{shown.code} on {node.name} does not count during {work.what} ({work.label})"
     about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
     is_released = node.quarantine is not None and quarantine.is_released(node)
     if is_released or answered(shown, answers(node, about), ctx.now):

@@ -20,6 +20,7 @@ from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.diagnosis import Harm
 from recover.model.actions import Action
 from recover.policy.consent import frozen
+from recover.policy.driver_work import driver_work
 from recover.repair.for_people import move_pods, then_release
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
@@ -29,6 +30,10 @@ from recover.triage.guard import Denied
 from recover.triage.restarts import Grounds
 
 __all__ = ["in_the_way", "needs_person", "wait"]
+
+
+_NOTHING_BEGINS = (Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER_WORK)
+"""While these are in the way, the node is not closed to new pods either."""
 
 
 class InTheWay(msgspec.Struct, frozen=True):
@@ -45,7 +50,7 @@ def wait(ctx: Context) -> Look:
     if rung is None:
         return needs_person(ctx)
     obstacle = in_the_way(ctx, rung)
-    if obstacle is not None and obstacle.reason in (Reason.HELD, Reason.FLEET_BRAKE):
+    if obstacle is not None and obstacle.reason in _NOTHING_BEGINS:
         return waiting(ctx, obstacle.reason, obstacle.message, obstacle.look_again_s)
     if not quarantine.takes_no_pods(ctx.node):
         return _closed(ctx)
@@ -87,6 +92,11 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     if ctx.guard.brakes:
         brake = ctx.guard.brakes[0]
         return InTheWay(Reason.FLEET_BRAKE, brake.words, max(0.01, (brake.until - ctx.now).total_seconds()))
+    if work := driver_work(ctx.node, ctx.now):
+        until = work[0].until
+        left_s = HELD_LOOK_S if until is None else (until - ctx.now).total_seconds()
+        message = f"{work[0].what} is under way on {ctx.node.name}, or ended a moment ago ({work[0].label})"
+        return InTheWay(Reason.DRIVER_WORK, message, left_s)
     if not ctx.node.ready and not _works_on_silent(ctx, rung):
         message = f"Kubernetes does not hear from {ctx.node.name}, so no Job can run there"
         return InTheWay(Reason.NODE_SILENT, message)

@@ -26,6 +26,8 @@ from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patc
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
 from recover.policy.consent import AUTO_RECOVERY
+from recover.policy.driver_work import work_labels
+from recover.policy.node_signals import SignalCatalogue
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
@@ -76,6 +78,8 @@ class Observer:
         """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
         self.nodes = Table(NODES, self._keep_node, self._node_change)
+        self._signals = SignalCatalogue(settings.signals)
+        self._signalling: dict[str, Node] = {}
         self._signatures: list[Signature] = []
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -216,6 +220,7 @@ class Observer:
             bystanders=self._bystanders,
             repair_jobs=self._repair_jobs,
             departed=self._departed,
+            signalling=self._signalling,
             parts_of=self._parts_of,
             refused=self._refused,
             taking=taking,
@@ -233,7 +238,7 @@ class Observer:
 
     def _keep_node(self, raw: bytes) -> Node:
         """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
-        return decode.node(raw, self._settings.accelerators)
+        return decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
 
     def _keep_health(self, raw: bytes) -> NodeHealth:
         """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
@@ -305,6 +310,11 @@ class Observer:
         decision reads anything new gives nobody cause to look."""
         if new is not None:
             self._may_exist(new.name)
+        for node in (old, new):
+            if node is not None:
+                self._signalling.pop(node.name, None)
+        if new is not None and new.signals:
+            self._signalling[new.name] = new
         if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
             self._notify()
 

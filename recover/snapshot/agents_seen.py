@@ -1,4 +1,5 @@
-"""Which agents live, for commands that only read: the pods of the chart's DaemonSet. I/O only.
+"""Which agents live, for commands that only read: the pods of the chart's DaemonSet; and which rows about
+signals of nodes the controller has besides the packaged ones. I/O only.
 
 Where agents are no pods, what they write shows whether they live, and nothing is read here.
 """
@@ -17,11 +18,12 @@ from recover.k8s.kinds import CONFIGMAPS, PODS
 from recover.kube.cluster import Cluster
 from recover.model import AgentPod, decode
 from recover.model.agent_readiness import AGENT_LABELS, AgentPods, agent_pod
-from recover.policy.settings import Settings
+from recover.policy.settings import Settings, Signals
 
-__all__ = ["agents_seen"]
+__all__ = ["agents_seen", "signals_seen"]
 
 _SETTINGS = "rekindle-settings"
+_CONTROLLER = "controller.toml"
 _SETTINGS_LABELS = "app.kubernetes.io/name=rekindle,app.kubernetes.io/component=settings"
 """As the chart makes its ConfigMap."""
 
@@ -48,6 +50,19 @@ async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
     return found.by_node
 
 
+async def signals_seen(cluster: Cluster) -> Signals:
+    """People's own rows. None where the reader lacks the right to see them, or where they cannot be read: the
+    controller does not start with such."""
+    try:
+        release = await _release(cluster)
+        if release is None:
+            return Signals()
+        said = tomllib.loads(release.data.get(_CONTROLLER, ""))
+        return msgspec.convert(said.get("signals", {}), Signals)
+    except (ApiError, ReplyLost, msgspec.MsgspecError, tomllib.TOMLDecodeError):
+        return Signals()
+
+
 async def _release(cluster: Cluster) -> _ConfigMap | None:
     """The settings of the one release, in the usual namespace or wherever the release is."""
     decoder = msgspec.json.Decoder(_ConfigMap)
@@ -63,7 +78,7 @@ async def _release(cluster: Cluster) -> _ConfigMap | None:
 
 def _are_pods(release: _ConfigMap) -> bool:
     try:
-        said = tomllib.loads(release.data.get("controller.toml", ""))
+        said = tomllib.loads(release.data.get(_CONTROLLER, ""))
     except tomllib.TOMLDecodeError:
         return False
     return said.get("agents_are_pods") is True

@@ -16,13 +16,16 @@ from typing import TypeVar
 import msgspec
 
 from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.service.settings import SettingsError
 from detectors.wire.contract import NodeHealth
 from detectors.wire.resource import Resource
 from recover.api import GangRef, Incident, Recovery
 from recover.k8s.kinds import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import Cluster
 from recover.model import Gang, NamespaceView, Node, Pod, decode
-from recover.policy.settings import Settings
+from recover.policy.driver_work import work_labels
+from recover.policy.node_signals import SignalCatalogue
+from recover.policy.settings import Settings, Signals
 from recover.runtime.bounds import too_large
 from recover.stories.absence import Absence
 from recover.stories.groups import largest
@@ -180,9 +183,17 @@ class _Reader:
         raise CannotTell(f"the API server cannot list {resource.plural}: {error}") from error
 
 
-async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, instead: str = "") -> Snapshot:
+async def read(
+    cluster: Cluster,
+    *,
+    namespace: str = "",
+    jobs: bool = True,
+    instead: str = "",
+    own: Signals | None = None,
+) -> Snapshot:
     """Reads everything at once; jobs and recoveries of one namespace only, if one is given. For a reader who
-    may list nothing of the whole cluster, the namespace `instead` is read. Raises CannotTell."""
+    may list nothing of the whole cluster, the namespace `instead` is read. `own` are the controller's rows
+    about signals of nodes, besides the packaged ones. Raises CannotTell."""
     reader = _Reader(cluster, namespace)
     accelerators = Settings().accelerators
 
@@ -190,9 +201,10 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
         lists = await asyncio.gather(*(reader.every(w.resource, w.parse) for w in WORKLOADS if jobs))
         return [gang for gangs in lists for gang in gangs if not gang.part_of]
 
+    signals = _catalogue(own or Signals())
     # Kubernetes' own kinds come first: a server that does not know them is no Kubernetes API server.
     nodes, namespaces = await asyncio.gather(
-        reader.every(NODES, lambda raw: decode.node(raw, accelerators)),
+        reader.every(NODES, lambda raw: decode.node(raw, accelerators, work_labels(), signals.read)),
         reader.namespaces(namespace or instead),
     )
     known = {one.name for one in namespaces}
@@ -206,7 +218,7 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
     )
     if reader.lacks.keys() >= {resource.plural for resource in _OURS}:
         if instead and not namespace:
-            return await read(cluster, namespace=instead, jobs=jobs)
+            return await read(cluster, namespace=instead, jobs=jobs, own=own)
         raise CannotTell(_no_rights(reader.notes, namespace))
     return Snapshot(
         nodes={node.name: node for node in nodes},
@@ -219,6 +231,13 @@ async def read(cluster: Cluster, *, namespace: str = "", jobs: bool = True, inst
         lacks=reader.lacks,
         undecodable=dict(reader.undecodable),
     )
+
+
+def _catalogue(own: Signals) -> SignalCatalogue:
+    try:
+        return SignalCatalogue(own)
+    except SettingsError:  # the controller does not start with such rows either
+        return SignalCatalogue(Signals())
 
 
 async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:

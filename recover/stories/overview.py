@@ -13,6 +13,8 @@ from detectors.wire.contract import CoverageState, NodeHealth
 from recover.api import Act, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.reasons import Reason
 from recover.diagnose.coverage import silence_of
+from recover.diagnose.set_aside import set_aside
+from recover.diagnose.signals import doubts
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from recover.model import AgentPod, Node
 from recover.policy.settings import Budgets
@@ -135,13 +137,15 @@ def _nodes(
     known."""
     for name in sorted(nodes.keys() | health.keys()):
         node, report = nodes.get(name), health.get(name)
-        codes = _codes(report)
+        codes = [*_codes(report), *_signals(node)]
         state = "not shown" if node is None and NODES.plural in hidden else _state(node, now)
         if codes or (state and node is not None):
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
             if incident and incidents is not None and incident not in incidents:
                 incident = f"{incident} (missing: the controller creates it again)"
-            yield name, state or "in service", some(codes, 3), incident
+            aside = next((work.what for _, work in set_aside(node, report, now)), "")
+            under = f", {aside} under way" if aside else ""
+            yield name, (state or "in service") + under, some(codes, 3), incident
 
 
 def _codes(report: NodeHealth | None) -> list[str]:
@@ -149,6 +153,12 @@ def _codes(report: NodeHealth | None) -> list[str]:
     if report is None:
         return []
     return list(dict.fromkeys(f.code for f in report.status.findings if is_current(f, report)))
+
+
+def _signals(node: Node | None) -> list[str]:
+    """What others say of it, more than a note."""
+    told = doubts(node) if node is not None else []
+    return list(dict.fromkeys(one_line(f"{signal.name} ({signal.by})") for signal in told))
 
 
 def _state(node: Node | None, now: datetime) -> str:

@@ -19,16 +19,19 @@ from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
 from recover.diagnose.coverage import FAMILIES, silence_of
+from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
-from recover.model import AgentPod, Node
+from recover.model import AgentPod, Node, NodeSignal
 from recover.policy.commands import UNHOLD, cordon, why
 from recover.policy.consent import held
+from recover.policy.driver_work import DriverWork
 from recover.stories.annotations import misread_on_node
 from recover.stories.around import Around
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.node_steps import repair_steps, steps_for_node
 from recover.stories.repair_words import repairs
+from recover.stories.signal_words import signals
 from recover.stories.spare_words import as_a_spare
 from recover.stories.words import (
     FAULTS,
@@ -46,7 +49,7 @@ from recover.stories.words import (
 )
 from recover.triage.quarantine import undone_by
 
-__all__ = ["is_current", "why_node"]
+__all__ = ["is_current", "why_node", "work_words"]
 
 
 def why_node(
@@ -69,7 +72,8 @@ def why_node(
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
-        Section("What its agent found", _findings(health, now, hidden)),
+        Section("What its agent found", _findings(node, health, now, hidden)),
+        Section("What others say of it", signals(node, now)),
         Section("What its agent can see", _coverage(name, health, agents, now)),
         Section("Training on it", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
@@ -134,6 +138,14 @@ def is_current(finding: Finding, health: NodeHealth) -> bool:
     )
 
 
+def _names(signals: Iterable[NodeSignal]) -> str:
+    return some(dict.fromkeys(one_line(signal.name) for signal in signals))
+
+
+def work_words(work: DriverWork) -> str:
+    return f"{work.what} is under way there, or ended a moment ago (label {work.label}={work.state})"
+
+
 def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[str]) -> str:
     """Where somebody has deleted the Incident that a node is out for, and no controller has looked yet."""
     if node is None or node.quarantine is None or INCIDENTS.plural in hidden:
@@ -161,9 +173,18 @@ def _node_verdict(
         since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
         return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
     current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
-    if current:
-        codes = some(dict.fromkeys(f.code for f in current))
+    aside = list(set_aside(node, health, now))
+    left_out = {finding.id for finding, _ in aside}
+    codes = some(dict.fromkeys(f.code for f in current if f.id not in left_out))
+    if codes:
         return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
+    if aside:
+        codes = some(dict.fromkeys(one_line(finding.code) for finding, _ in aside))
+        return Line(f"Rekindle does not act on {codes}: {work_words(aside[0][1])}.", Tone.WAITING)
+    if serious := [
+        signal for signal in node.signals if signal.severity in (Severity.PENDING, Severity.FATAL)
+    ]:
+        return Line(f"Others report faults of it ({_names(serious)}), and it is not quarantined.", Tone.BAD)
     if node.unschedulable:
         return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
     if health is None and NODEHEALTHS.plural in hidden:
@@ -173,17 +194,22 @@ def _node_verdict(
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
     if blind:
         return Line(f"No fault is known, but its agent cannot read: {some(blind)}.", Tone.WAITING)
+    if doubts := [signal for signal in node.signals if signal.severity is Severity.SUSPECT]:
+        return Line(f"Its agent knows of no fault, but others suspect it ({_names(doubts)}).", Tone.WAITING)
     return Line("No fault is known.", Tone.GOOD)
 
 
-def _findings(health: NodeHealth | None, now: datetime, hidden: Collection[str]) -> tuple[Line, ...]:
+def _findings(
+    node: Node | None, health: NodeHealth | None, now: datetime, hidden: Collection[str]
+) -> tuple[Line, ...]:
     if health is None and NODEHEALTHS.plural in hidden:
         return (Line("not shown: you may not read NodeHealths", Tone.WAITING),)
     if health is None:
         return (Line("no NodeHealth: no agent has reported for this node", Tone.WAITING),)
     lines: list[Line] = []
+    aside = {finding.id: work for finding, work in set_aside(node, health, now)}
     for finding in sorted(health.status.findings, key=lambda f: f.last_seen, reverse=True):
-        lines += _finding(finding, health, now)
+        lines += _finding(finding, health, aside.get(finding.id), now)
     lines += [
         Line(f"{f.code} {counted(f.count, 'more time')}, last {ago(f.last_seen, now)}", Tone.DETAIL)
         for f in health.status.folded
@@ -191,7 +217,7 @@ def _findings(health: NodeHealth | None, now: datetime, hidden: Collection[str])
     return tuple(lines) or (Line("nothing", Tone.GOOD),)
 
 
-def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Line]:
+def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now: datetime) -> Iterable[Line]:
     where = finding.subject.pci or finding.subject.device
     times = f", {finding.count} times" if finding.count > 1 else ""
     state, tone = "", Tone.BAD
@@ -199,6 +225,8 @@ def _finding(finding: Finding, health: NodeHealth, now: datetime) -> Iterable[Li
         state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
     elif finding.boot_id != health.status.boot_id:
         state, tone = "; from an earlier boot, so it no longer counts", Tone.PLAIN
+    elif work is not None:
+        state, tone = f"; it does not count: {work_words(work)}", Tone.WAITING
     elif finding.severity is Severity.INFO:
         state, tone = "; a note, never acted upon", Tone.PLAIN
     elif finding.severity is Severity.SUSPECT:

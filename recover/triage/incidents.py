@@ -29,6 +29,7 @@ from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.answered import known_of
 from recover.diagnose.diagnosis import Diagnosis
+from recover.diagnose.set_aside import set_aside
 from recover.k8s.bodies import body, builtins, merge_diff, regarding
 from recover.k8s.kinds import INCIDENTS
 from recover.model import World
@@ -250,6 +251,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
             and (not node or node in world.nodes or world.has_no_node(node))
             and not _needed(world, incident)
             and not _is_unread(world, incident)
+            and not _is_set_aside(world, incident, now)
         ):
             known = known_of(world.nodes[node], world.health.get(node)) if node in world.nodes else None
             is_answer = not node or (known is not None and node not in judged)
@@ -275,6 +277,13 @@ def _is_unread(world: World, incident: Incident) -> bool:
     is_released = node.released_at is not None and node.released_at >= spec.detected_at
     health = world.health.get(node.name)
     return not is_released and (health is None or not health.status.boot_id)
+
+
+def _is_set_aside(world: World, incident: Incident, now: datetime) -> bool:
+    """Whether its node has findings that do not count while somebody works on its driver. They may count
+    again, and a close would answer them."""
+    name = incident.spec.node
+    return any(set_aside(world.nodes.get(name), world.health.get(name), now))
 
 
 # --- the writes -------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from recover.diagnose.apart import about_diagnosis, each, undecided
 from recover.diagnose.diagnosis import Diagnosis
 from recover.diagnose.gang_faults import GangState
 from recover.diagnose.node_faults import comes_due
+from recover.diagnose.set_aside import counts_again
+from recover.diagnose.signals import becomes_findings
 from recover.diagnose.subjects import Subjects
 from recover.diagnose.whole import Judged, diagnose
 from recover.model import World
@@ -135,6 +137,8 @@ def _look_again(
     moments += [h.due for d in found for h in d.harms if h.due is not None and h.due > now]
     moments += [brake.until for brake in brakes]
     moments += [moment for moment in comes_due(subjects.health.values(), now) if moment > now]
+    moments += [moment for moment in counts_again(world, now) if moment > now]
+    moments += [moment for moment in becomes_findings(world) if moment > now]
     first_steps = (state.first_step_due for state in states)
     moments += [due for due in first_steps if due is not None and due > now]
     waits = [(moment - now).total_seconds() for moment in moments]

@@ -19,6 +19,7 @@ from recover.api import Act, ActionRecord, IncidentPhase, Outcome
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.answered import answers
+from recover.diagnose.signals import doubts
 from recover.diagnose.what_counts import open_findings, proven
 from recover.k8s.bodies import regarding
 from recover.model import Node, World
@@ -187,9 +188,10 @@ def _chosen(
 
 
 def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
-    """In reserve, sound, and no devices are in use: one may have been given back while its gang runs on."""
+    """In reserve, sound, and no devices are in use: one may have been given back while its gang runs on.
+    First come those of which no other controller says anything."""
     failing = {i.spec.node for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN}
-    return [
+    free = [
         spare
         for spare in spares
         if spare.in_reserve
@@ -198,6 +200,7 @@ def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
         and _is_sound(world, spare.node, now)
         and not _is_used(world, spare.name)
     ]
+    return sorted(free, key=lambda spare: bool(doubts(spare.node)))
 
 
 def _is_sound(world: World, node: Node, now: datetime) -> bool:

@@ -36,6 +36,7 @@ PACKAGES = {
     "nsenter": "util-linux",
     "openssl": "openssl",
     "buildah": "buildah",
+    "cc": "build-essential",
 }
 """Program -> Debian's package of it."""
 SUITE = "bookworm"

@@ -4,15 +4,20 @@ driver would show of them below /proc/driver.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from pathlib import Path
 
 from chaos.simulated.lines import gpu_address
+from tests.detectors.sources.nvml_standin import Answers, library
 
-__all__ = ["DRIVER", "gpu_id", "lay_driver"]
+__all__ = ["DRIVER", "NVML", "all_well", "gpu_id", "lay_driver", "lay_nvml"]
 
 DRIVER = "proc-driver"
 """The folder that the node sees as /proc/driver."""
+NVML = "/proc/driver/nvidia/libnvidia-ml.so.1"
+"""Where the node has a stand-in for NVML, once it was laid; no real driver has it there."""
+_ANSWERS = "nvidia/nvml-answers"
 _INFORMATION = """\
 Model: \t\t NVIDIA H100 80GB HBM3
 GPU UUID: \t {id}
@@ -38,3 +43,17 @@ def lay_driver(folder: Path, node: str, gpus: int) -> None:
         (gpu / "information").write_text(text, encoding="utf-8")
     version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  595.45.04\n"
     (driver / "version").write_text(version, encoding="utf-8")
+
+
+def lay_nvml(folder: Path) -> None:
+    """The library, in the node's folder. What it answers is told by `all_well` first."""
+    shutil.copy(library(f"/host/proc/driver/{_ANSWERS}"), folder / DRIVER / "nvidia" / Path(NVML).name)
+
+
+def all_well(folder: Path, node: str, gpus: int) -> Answers:
+    """From now on NVML says that all GPUs of the node are well."""
+    answers = Answers(folder / DRIVER / _ANSWERS, gpus)
+    for index in range(gpus):
+        bus = gpu_address(index).split(":")[2]
+        answers.answer(index, uuid=gpu_id(node, index), bus=int(bus, 16))
+    return answers

@@ -16,6 +16,8 @@ from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
 from detectors.rules.fabric_rows import FABRIC
+from detectors.rules.facts import Repeated
+from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
@@ -110,7 +112,10 @@ def family_pages() -> dict[str, str]:
         tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
         if tables:
             found[f"{family}.md"] = _family_page(family, tables)
-    return found | {"network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n"}
+    return found | {
+        "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
+        "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+    }
 
 
 def _family_page(family: Family, tables: list[Table[Any]]) -> str:
@@ -121,7 +126,8 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
         "",
         "`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing.",
-        "`fatal` takes the node out and moves the gangs there, in the modes that may.",
+        "`pending` lets the present work go on to its next checkpoint. `fatal` takes the node out and moves",
+        "the gangs there, in the modes that may.",
     ]
     for table in tables:
         lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
@@ -131,10 +137,12 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
 
 
 def _table(table: Table[Any]) -> Iterator[str]:
-    names = [field.encode_name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+    rows = table.packaged()
+    fields = [field.name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+    names = [name for name in fields if any(getattr(row, name) is not None for row in rows)]
     yield f"| {' | '.join(names)} |"
     yield f"|{'---|' * len(names)}"
-    for row in table.packaged():
+    for row in rows:
         yield f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |"
 
 
@@ -173,12 +181,18 @@ _SENTENCES = [
     "before its first `{word}` or `{rest}`.",
 ]
 _HOW = {
+    "gpu_health": [
+        "",
+        "NVML is asked every `nvml.every_s`. A row counts after so many *looks* in a row, each a session",
+        "of its own, and has ended after two looks without it. What a GPU does not support is no data. While",
+        "the MIG mode of a GPU changes, nothing is judged of it. A row of your own has one of these codes.",
+    ],
     "sxid": [
         "",
         "The driver writes Fatal or Non-fatal into most lines: then the column of that word counts, else",
         "`severity`. A code without a row is `suspect`, `fatal` where the line says Fatal, and `info` where",
         "it says Non-fatal.",
-    ]
+    ],
 }
 
 
@@ -186,4 +200,8 @@ def _cell(value: Any) -> str:
     """Lines of a log stand as they are, one below the other."""
     if isinstance(value, tuple):
         return "<br>".join(f"`{one_line(str(item))}`" for item in value)
+    if isinstance(value, Repeated):
+        return f"{value.severity}, {value.times} times in {value.within_s:g} s"
+    if value is None:
+        return ""
     return one_line(str(value))

@@ -25,6 +25,7 @@ from tools.docs.catalogue import catalogue_page, family_pages
 from tools.docs.dashboard import dashboard
 from tools.docs.first_errors import first_errors_page
 from tools.docs.frameworks import frameworks_page
+from tools.docs.node_signals import node_signals_page
 from tools.docs.recipes import recipes_page
 from tools.docs.shipped import shipped_file
 from tools.docs.signatures import signatures_file
@@ -67,6 +68,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
+        REFERENCE / "node-signals.md": node_signals_page(),
         REFERENCE / "xid.md": catalogue_page(),
         **{REFERENCE / name: page for name, page in family_pages().items()},
         REFERENCE / "frameworks.md": frameworks_page(),

@@ -9,18 +9,26 @@ import pytest
 
 from tests.cluster.build import cached
 from tests.cluster.cases import apply
-from tests.cluster.cluster import Cluster, started
+from tests.cluster.cluster import GPUS_PER_NODE, Cluster, started
+from tests.cluster.gpus import NVML, all_well, lay_nvml
 from tests.cluster.install import Release, label_nodes
 from tests.cluster.installed.steppers import CAREFUL, NAMESPACE, TENANT, namespace
 from tests.cluster.product import product_image
 
-VALUES = {"mode": "recover", "modes": {"namespaces": {CAREFUL: "observe"}}}
+VALUES = {
+    "mode": "recover",
+    "modes": {"namespaces": {CAREFUL: "observe"}},
+    "agent": {"nvmlLibrary": NVML},
+}
 
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with started(cached(), [product_image()]) as running:
         label_nodes(running)
+        for node in running.nodes.values():
+            lay_nvml(node.folder)
+            all_well(node.folder, node.name, GPUS_PER_NODE)
         # What a cluster that is shared by teams asks of their pods: no part of the node.
         baseline = {"pod-security.kubernetes.io/enforce": "baseline"}
         apply(running, namespace(NAMESPACE), namespace(CAREFUL), namespace(TENANT, **baseline))

@@ -1,10 +1,9 @@
 """While a gang trains and nothing is wrong: what agents and controllers cost on real nodes, and that none of
 them writes.
 
-REKINDLE_IDLE_S sets for how long that is watched, 60 unless set. `pytest -s` shows the figures. NVML is
-looked for in vain here, 1, 2, 4, ... minutes after an agent's start, each time by a child of 0.1 s of CPU: of
-a minute in which that falls it is 0.2 %. A sample that falls into such a child's life has its 12 MiB too, and
-one that falls into its birth counts the agent twice: the peak is told, and what is held for longer is judged.
+REKINDLE_IDLE_S sets for how long that is watched, 60 unless set. `pytest -s` shows the figures. The agents'
+children ask a stand-in for NVML, which reads a file at each call. A sample that falls into the birth of a
+child counts the agent twice: the peak is told, and what is held for longer is judged.
 """
 
 from __future__ import annotations

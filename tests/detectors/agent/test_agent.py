@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import subprocess
@@ -19,11 +18,12 @@ from structlog.testing import capture_logs
 
 from detectors.agent.wiring import AgentOptions, run
 from detectors.client.credentials import Credentials
-from detectors.service.settings import AgentSettings, Catalogue, Logs
+from detectors.service.settings import AgentSettings, Catalogue, Logs, Nvml
 from detectors.sources import inventory
-from detectors.wire.contract import CoverageState, Edge, Fault, Source
+from detectors.wire.contract import CoverageState, Edge, Family, Fault, Origin, Source
 from tests.detectors.agent.host import BOOT, SETTINGS, Host
 from tests.detectors.client.node_api import node_api
+from tests.detectors.sources.nvml_standin import Gpus, uuid_of
 
 XID_999 = """
 [[xid]]
@@ -266,110 +266,31 @@ async def test_without_a_driver_the_agent_works_and_says_so(host: Host) -> None:
     assert next(entry for entry in status.coverage if entry.source is Source.NVML).why
 
 
-async def test_an_nvml_child_that_hangs_is_given_up_and_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_gpu_that_only_nvml_knows_to_be_lost_is_published(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pynvml.py").write_text("import time\ndef nvmlInit(): time.sleep(60)\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-    begin_s = time.monotonic()
+    gpus = Gpus(tmp_path, monkeypatch, count=2)
+    shutil.rmtree(host.root / "proc/driver/nvidia")
+    settings = msgspec.structs.replace(SETTINGS, nvml=Nvml(every_s=0.1, confirm_s=0.1))
+    async with node_api("n1") as api, host.agent(api, settings):
+        status = await api.until(lambda status: len(status.devices) == 2)
+        assert not status.findings
 
-    with pytest.raises(inventory.InventoryError, match=r"\b0\.5 s"):
-        await inventory.from_nvml(0.5)
+        gpus.answer(1, handle_error=15)
+        status = await api.until(lambda status: bool(status.findings))
+        (finding,) = status.findings
+        assert (finding.code, finding.origin, finding.subject.device) == (
+            "nvml-gpu-lost",
+            Origin.DRIVER,
+            uuid_of(1),
+        )
+        assert [device.uuid for device in status.devices] == [uuid_of(0), uuid_of(1)]
 
-    assert time.monotonic() - begin_s < 30
+        gpus.answer(1, handle_error=0)
+        status = await api.until(lambda status: status.findings[0].cleared_at is not None)
 
-
-async def test_the_inventory_of_nvml_leaves_out_only_the_lost_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pynvml.py").write_text(
-        """
-class NVMLError(Exception): pass
-class Pci: busId = b"00000000:38:00.0"
-def nvmlInit(): pass
-def nvmlSystemGetDriverVersion(): return "595.45.04"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index):
-    if index == 0: raise NVMLError("GPU is lost")
-    return index
-def nvmlDeviceGetPciInfo(handle): return Pci
-def nvmlDeviceGetUUID(handle): return b"GPU-38"
-def nvmlDeviceGetName(handle): return "NVIDIA H100"
-def nvmlDeviceGetMaxMigDeviceCount(handle): raise NVMLError("Not Supported")
-def nvmlDeviceGetMemoryInfo(handle): raise NVMLError("Not Supported")
-"""
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-
-    found = await inventory.from_nvml(20)
-
-    assert found.driver_version == "595.45.04"
-    assert [(d.uuid, d.pci, d.model, d.index) for d in found.devices] == [
-        ("GPU-38", "0000:38:00.0", "NVIDIA H100", 1)
-    ]
-    assert found.free_device_bytes is None
-
-
-@pytest.mark.parametrize("has_second_version", [True, False])
-async def test_the_device_with_the_least_free_memory_counts_of_those_that_tell_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_second_version: bool
-) -> None:
-    (tmp_path / "pynvml.py").write_text(
-        f"""
-class NVMLError(Exception): pass
-class Pci: busId = "00000000:38:00.0"
-class Memory:
-    def __init__(self, free): self.free = free
-{"nvmlMemory_v2 = 2" if has_second_version else ""}
-def nvmlInit(): pass
-def nvmlSystemGetDriverVersion(): return "595.45.04"
-def nvmlDeviceGetCount(): return 3
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetPciInfo(handle): return Pci
-def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
-def nvmlDeviceGetName(handle): return "NVIDIA H100"
-def nvmlDeviceGetMaxMigDeviceCount(handle): return 0
-def nvmlDeviceGetMemoryInfo(handle, version=None):
-    if handle == 0: raise NVMLError("Not Supported")
-    if handle == 1 and version: raise NVMLError("Function Not Found")
-    return Memory([0, 5, 7][handle] * 2**30)
-"""
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-
-    found = await inventory.from_nvml(20)
-
-    assert len(found.devices) == 3
-    assert found.free_device_bytes == 5 * 2**30
-
-
-async def test_the_inventory_of_nvml_tells_of_which_gpu_a_mig_device_is_a_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pynvml.py").write_text(
-        """
-class NVMLError(Exception): pass
-class Pci: busId = "00000000:38:00.0"
-class Memory: free = 0
-def nvmlInit(): pass
-def nvmlSystemGetDriverVersion(): return "595.45.04"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return f"GPU-{index}"
-def nvmlDeviceGetPciInfo(handle): return Pci
-def nvmlDeviceGetUUID(handle): return handle
-def nvmlDeviceGetName(handle): return "NVIDIA H100"
-def nvmlDeviceGetMaxMigDeviceCount(handle): return 7 if handle == "GPU-1" else 0
-def nvmlDeviceGetMigDeviceHandleByIndex(handle, index):
-    if index % 2: raise NVMLError("Not Found")
-    return f"MIG-{handle}-{index}"
-def nvmlDeviceGetMemoryInfo(handle): return Memory
-"""
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-
-    found = await inventory.from_nvml(20)
-
-    assert found.parents == {f"MIG-GPU-1-{index}": "GPU-1" for index in (0, 2, 4, 6)}
+    (nvml,) = [entry for entry in status.coverage if entry.source is Source.NVML]
+    assert nvml.families == [Family.GPU_HEALTH]
 
 
 async def test_lines_that_recipes_look_for_are_published_and_counted_once(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,29 +14,11 @@ from detectors.folds.core import AgentCore
 from detectors.rules.facts import KernelLine
 from detectors.service.settings import AgentSettings, Nvml
 from detectors.sources import nvml
-from detectors.sources.inventory import Inventory
 from detectors.wire.contract import Coverage, CoverageState, NodeHealthSpec, NodeHealthStatus, Source
+from detectors.wire.gpu_sample import Sample
 from tests.detectors.agent.host import BOOT, SETTINGS, Host
 from tests.detectors.client.node_api import node_api
-
-HANGS = (
-    "import os, time\ndef nvmlInit():\n    open({pid!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
-)
-ANSWERS = """
-import os
-class NVMLError(Exception): pass
-class Pci: busId = "00000000:38:00.0"
-class Memory: free = 2**30
-def nvmlInit(): open({pid!r}, "a").write("read\\n")
-def nvmlSystemGetDriverVersion(): return "595.45.04"
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetPciInfo(handle): return Pci
-def nvmlDeviceGetUUID(handle): return "GPU-38"
-def nvmlDeviceGetName(handle): return "NVIDIA H100"
-def nvmlDeviceGetMaxMigDeviceCount(handle): return 0
-def nvmlDeviceGetMemoryInfo(handle): return Memory
-"""
+from tests.detectors.sources.nvml_standin import Gpus, nvml_children
 
 
 @pytest.fixture
@@ -46,17 +27,8 @@ def host(tmp_path: Path) -> Host:
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Puts a pynvml before the real one; what it is told to write lies in the file returned."""
-
-    def put(text: str) -> Path:
-        folder, file = tmp_path / "library", tmp_path / "written"
-        folder.mkdir()
-        (folder / "pynvml.py").write_text(text.format(pid=str(file)))
-        monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.getcwd()}")
-        return file
-
-    return put
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    return Gpus(tmp_path, monkeypatch)
 
 
 def settings(nvml_settings: Nvml) -> AgentSettings:
@@ -78,48 +50,48 @@ def is_blind(status: NodeHealthStatus, name: str) -> bool:
     return entry is not None and entry.state is CoverageState.BLIND and name in entry.why
 
 
-async def written(file: Path) -> str:
-    async with asyncio.timeout(20):
-        while not (file.exists() and file.read_text()):
-            await asyncio.sleep(0.02)
-    return file.read_text()
-
-
-async def test_a_reading_that_hangs_is_ended_before_the_agent_answers(
-    host: Host, library: Callable[[str], Path]
-) -> None:
-    file = library(HANGS)
+async def test_a_reading_that_hangs_is_ended_before_the_agent_answers(host: Host, gpus: Gpus) -> None:
+    gpus.node(hang="nvmlInit")
     async with node_api("n1") as api, host.agent(api, settings(Nvml(deadline_s=600))):
-        reader = int(await written(file))
-        os.kill(reader, 0)
+        async with asyncio.timeout(20):
+            while not (readers := nvml_children()):
+                await asyncio.sleep(0.02)
         api.spec = {"handsOff": "repair-a-reset-1"}
         host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
         status = await api.until(lambda status: status.hands_off == "repair-a-reset-1")
 
         assert is_blind(status, "repair-a-reset-1")
-        with pytest.raises(ProcessLookupError):
-            os.kill(reader, 0)
+        for reader in readers:
+            with pytest.raises(ProcessLookupError):
+                os.kill(reader, 0)
 
 
 async def test_the_devices_are_read_again_as_soon_as_the_repair_gives_them_back(
-    host: Host, library: Callable[[str], Path]
+    host: Host, gpus: Gpus
 ) -> None:
-    file = library(ANSWERS)
     async with node_api("n1") as api:
         api.spec = {"handsOff": "repair-a-reset-1"}
         async with host.agent(api, settings(Nvml())):
             await api.until(lambda status: status.hands_off == "repair-a-reset-1")
-            assert not file.exists(), "an agent that starts during the repair reads nothing either"
+            assert gpus.times_begun == 0, "an agent that starts during the repair reads nothing either"
 
             api.spec = {}
             status = await api.until(is_covered)
 
-    assert status.hands_off == ""
-    assert (status.driver_version, await written(file)) == ("595.45.04", "read\n")
+    assert (status.hands_off, status.driver_version) == ("", "595.45.04")
+    assert gpus.times_begun
 
 
-async def test_each_step_is_answered_by_its_own_name(host: Host, library: Callable[[str], Path]) -> None:
-    file = library(ANSWERS)
+async def test_between_two_looks_no_process_has_a_device_open(host: Host, gpus: Gpus) -> None:
+    """Else a reset, or an unload of the driver, fails, whoever does it."""
+    async with node_api("n1") as api, host.agent(api, settings(Nvml(every_s=600, confirm_s=600))):
+        await api.until(is_covered)
+
+        assert len(nvml_children()) == 1
+        assert (gpus.times_begun, gpus.times_ended) == (1, 1)
+
+
+async def test_each_step_is_answered_by_its_own_name(host: Host, gpus: Gpus) -> None:
     async with node_api("n1") as api:
         api.spec = {"handsOff": "repair-a-reset-1"}
         async with host.agent(api, settings(Nvml())):
@@ -128,13 +100,12 @@ async def test_each_step_is_answered_by_its_own_name(host: Host, library: Callab
             status = await api.until(lambda status: status.hands_off == "repair-a-validate-2")
 
     assert is_blind(status, "repair-a-validate-2")
-    assert not file.exists()
+    assert gpus.times_begun == 0
 
 
 async def test_a_repair_that_never_gives_back_does_not_blind_the_agent_for_ever(
-    host: Host, library: Callable[[str], Path]
+    host: Host, gpus: Gpus
 ) -> None:
-    library(ANSWERS)
     async with node_api("n1") as api:
         api.spec = {"handsOff": "repair-a-reset-1"}
         async with host.agent(api, settings(Nvml(hands_off_max_s=0.2))):
@@ -167,7 +138,13 @@ class Heard:
         self.steps: list[str] = []
         self.why = ""
 
-    def found(self, found: Inventory) -> None: ...
+    def sampled(self, sample: Sample) -> bool:
+        return False
+
+    def is_in_use(self) -> bool:
+        return False
+
+    def silent(self, times: int, why: str) -> None: ...
 
     def not_found(self) -> None: ...
 
@@ -185,14 +162,18 @@ async def test_a_child_that_hangs_in_the_driver_is_named_and_no_answer_given_bef
 ) -> None:
     child, heard = Stuck(), Heard()
 
-    async def hanging(deadline_s: float, *, outlived: list[object]) -> Inventory:
-        try:
-            await asyncio.sleep(600)
-        finally:
-            outlived.append(child)
-        raise AssertionError
+    class Hanging:
+        def __init__(self, module: str, *, outlived: list[object]) -> None:
+            self._outlived = outlived
 
-    monkeypatch.setattr(nvml, "from_nvml", hanging)
+        async def ask(self, deadline_s: float) -> bytes:
+            await asyncio.sleep(600)
+            raise AssertionError
+
+        async def end(self) -> None:
+            self._outlived.append(child)
+
+    monkeypatch.setattr(nvml, "LastingChild", Hanging)
     monkeypatch.setattr(nvml, "_STUCK_LOOK_S", 0.02)
     source = nvml.Nvml(heard, Nvml())
     task = asyncio.create_task(source.run())

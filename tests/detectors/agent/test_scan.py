@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from detectors.agent.command import run
+from detectors.commands.exit_status import Exit
+from tests.detectors.sources.nvml_standin import Gpus, pci_of, uuid_of
 
 XID_79 = "[ 5000.1] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 XID_94 = "[ 5000.1] NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No"
@@ -194,3 +196,44 @@ def test_a_node_without_a_kernel_log_gives_no_answer(
     assert run(["scan", "--host-root", str(tmp_path), "--set", "nvml.enabled=false"]) == 3
 
     assert f"{tmp_path}/dev/kmsg" in capsys.readouterr().err
+
+
+def of_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Of a node whose kernel log holds nothing."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").write_text("")
+    status = run(["scan", "--host-root", str(tmp_path), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_what_nvml_says_now_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpus = Gpus(tmp_path, monkeypatch, count=2)
+    gpus.answer(1, rows_failed=1, pcie_width=8)
+
+    status, report = of_node(tmp_path, capsys)
+
+    assert status == Exit.DEGRADED
+    told = {finding["code"]: finding for finding in report["findings"]}
+    assert told.keys() == {"nvml-row-remap-failed", "nvml-pcie-width"}
+    assert told["nvml-row-remap-failed"]["subject"] == {
+        "kind": "device",
+        "pci": pci_of(1),
+        "uuid": uuid_of(1),
+        "gpu_instance": None,
+        "pod": "",
+    }
+
+
+@pytest.mark.parametrize(("error", "status"), [(0, Exit.GOOD), (15, Exit.BAD), (999, Exit.SUSPECT)])
+def test_a_gpu_without_a_handle_decides_the_exit_status(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: int,
+    status: Exit,
+) -> None:
+    Gpus(tmp_path, monkeypatch, count=2).answer(1, handle_error=error)
+
+    assert of_node(tmp_path, capsys)[0] == status

@@ -13,7 +13,7 @@ from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.core import AgentCore
 from detectors.folds.holders import Given, HeldDevices
 from detectors.rules import KernelRules
-from detectors.rules.fabric_ports import Port, Sample
+from detectors.rules.fabric_ports import Port, PortSample
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import DevicePod, Severity
@@ -87,7 +87,7 @@ class Node:
         for _ in range(max(times, int(minutes * 60 / LOOK_S))):
             self.now += timedelta(seconds=LOOK_S)
             up_s = (self.now - BOOTED).total_seconds()
-            self.writes += self.core.ports(Sample(ports, frozenset(gone), up_s), self.now)
+            self.writes += self.core.ports(PortSample(ports, frozenset(gone), up_s), self.now)
         return self.open()
 
     def open(self, least: Severity = Severity.INFO) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -307,3 +308,44 @@ def test_a_graver_line_that_names_a_weaker_one_as_its_cause_stands_by_itself() -
     )
 
     assert [f.severity for f in log.chain.findings] == [Severity.INFO, Severity.FATAL]
+
+
+def lockups(*at_s: float) -> Chain:
+    """Lines of a processor that was held up, at these seconds."""
+    chain, rules = Chain(ChainSettings(), "boot"), KernelRules()
+    for sequence, second in enumerate(at_s):
+        text = f"watchdog: BUG: soft lockup - CPU#{sequence} stuck for 22s! [python3:4711]"
+        line = KernelLine(
+            sequence=sequence, at=datetime(2026, 11, 23, tzinfo=UTC) + timedelta(seconds=second), text=text
+        )
+        draft = rules.read(line, HostFacts())
+        assert draft is not None
+        chain.add(draft, line)
+    return chain
+
+
+@pytest.mark.parametrize(
+    ("at_s", "severity"),
+    [
+        ((0,), Severity.INFO),
+        ((0, 0, 0, 1, 1, 2), Severity.INFO),
+        ((0, 25, 50), Severity.INFO),
+        ((0, 60, 120), Severity.SUSPECT),
+        ((0, 1700, 3500), Severity.SUSPECT),
+        ((0, 1700, 3700), Severity.INFO),
+        ((120, 60, 0), Severity.SUSPECT),
+    ],
+    ids=[
+        "one",
+        "all at once",
+        "one that lasts",
+        "three",
+        "in an hour",
+        "in more than an hour",
+        "a clock set back",
+    ],
+)
+def test_lockups_that_come_again_and_again_make_the_node_suspect(
+    at_s: tuple[float, ...], severity: Severity
+) -> None:
+    assert lockups(*at_s).findings[-1].severity is severity

@@ -29,7 +29,7 @@ def test_the_kernel_log_is_covered_for_the_families_of_the_rules_only() -> None:
     core.cover(Source.NVML, CoverageState.COVERED, NOW)
 
     assert covered(core)[Source.KMSG].families == rules.families()
-    assert covered(core)[Source.NVML].families == []
+    assert covered(core)[Source.NVML].families == [Family.GPU_HEALTH]
 
 
 def test_an_agent_that_reads_more_than_its_predecessor_has_read_that_only_from_now_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detectors.rules.fabric_ports import Link, Port, Sample, link
+from detectors.rules.fabric_ports import Link, Port, PortSample, link
 from detectors.service.settings import Fabric as Settings
 from detectors.sources import fabric
 from detectors.sources.fabric import Fabric, FabricReader
@@ -188,10 +188,10 @@ def test_a_look_at_ten_ports_is_cheap(tree: RdmaTree) -> None:
 
 class Sink:
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[PortSample] = []
         self.said: list[str] = []
 
-    def looked(self, sample: Sample) -> None:
+    def looked(self, sample: PortSample) -> None:
         self.samples.append(sample)
 
     def covered(self) -> None:

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from detectors.folds.core import AgentCore
+from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import Given, HeldDevices
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.settings import AgentSettings
 from detectors.sources import nvml_child
+from detectors.sources.inventory import of_sample
 from detectors.sources.pod_logs import parse_pod_folder
 from detectors.wire.contract import DevicePod, NodeHealthStatus
 
@@ -46,12 +48,17 @@ def test_a_folder_of_a_kubelet_is_read() -> None:
     assert parse_pod_folder(f"ml_static-n1_{'0f' * 16}") == ("ml", "static-n1", "0f" * 16)
 
 
+class _NvmlError(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
 def test_whatever_the_driver_calls_itself_and_its_devices_the_status_is_accepted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     long = "x" * 300
     fake = SimpleNamespace(
-        NVMLError=ValueError,
+        NVMLError=_NvmlError,
         nvmlInit=lambda: None,
         nvmlSystemGetDriverVersion=lambda: "595.45.04-" + long,
         nvmlDeviceGetCount=lambda: 80,
@@ -59,14 +66,15 @@ def test_whatever_the_driver_calls_itself_and_its_devices_the_status_is_accepted
         nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:{handle:02x}:00.0"),
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}-{long}",
         nvmlDeviceGetName=lambda handle: long,
-        nvmlDeviceGetMaxMigDeviceCount=lambda handle: 0,
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(free=1),
+        nvmlShutdown=lambda: None,
+        NVML_ERROR_FUNCTION_NOT_FOUND=13,
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    reply = nvml_child.ask()
+    sample = nvml_child.sampled_here()
     core = AgentCore(AgentSettings(), boot_id="b")
 
-    core.inventory(reply.devices, reply.driver_version)
+    found = of_sample(sample)
+    core.gpus(sample, found.devices, found.parents, BusGpus(), NOW)
     core.kernel_line(KernelLine(sequence=1, at=NOW, text="NVRM: Xid (PCI:0000:05:00): 79, x"))
 
     status = accepted(core.status(NOW))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +15,10 @@ __all__ = ["Gpu", "put_nvml"]
 
 
 class NVMLError(Exception):
-    pass
+    @property
+    def value(self) -> object:
+        """The real one's is a number; here it is a text."""
+        return self.args[0]
 
 
 class NVMLError_LibraryNotFound(NVMLError):  # noqa: N801  NVIDIA's names
@@ -37,6 +42,7 @@ class Gpu(msgspec.Struct, kw_only=True):
     rows: tuple[int, int, int, int] | None = (0, 0, 0, 0)
     """Corrected, uncorrected, pending, failed."""
     pages_pending: int | None = None
+    sram_exceeded: int | None = 0
     uncorrected: int | None = 0
     action: int | None = 0
     clocks: list[int] | None = []
@@ -66,9 +72,9 @@ def put_nvml(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, error: NVMLError | Non
         return call
 
     def fields(gpu: Gpu, wanted: list[int]) -> list[SimpleNamespace]:
-        assert wanted == [230]
         value = SimpleNamespace(uiVal=gpu.action or 0)
-        return [SimpleNamespace(nvmlReturn=3 if gpu.action is None else 0, value=value)]
+        told = {230: 3 if gpu.action is None else 0}
+        return [SimpleNamespace(nvmlReturn=told.get(field, 3), valueType=1, value=value) for field in wanted]
 
     def clocks(gpu: Gpu) -> int | None:
         if gpu.clocks is None:
@@ -76,7 +82,17 @@ def put_nvml(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, error: NVMLError | Non
         gpu.clock_looks += 1
         return gpu.clocks[min(gpu.clock_looks, len(gpu.clocks)) - 1] if gpu.clocks else 1
 
+    class Sram(ctypes.Structure):
+        _fields_ = (("bThresholdExceeded", ctypes.c_uint),)
+
+    def sram(gpu: Gpu, status: Any) -> None:
+        if gpu.sram_exceeded is None:
+            raise NVMLError_NotSupported("Not Supported")
+        status._obj.bThresholdExceeded = gpu.sram_exceeded
+
     names: dict[str, object] = {
+        "c_nvmlEccSramErrorStatus_v1_t": Sram,
+        "nvmlDeviceGetSramEccErrorStatus": sram,
         "NVMLError": NVMLError,
         "NVMLError_LibraryNotFound": NVMLError_LibraryNotFound,
         "NVMLError_NotSupported": NVMLError_NotSupported,
@@ -84,6 +100,7 @@ def put_nvml(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, error: NVMLError | Non
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
         "NVML_VOLATILE_ECC": 0,
         "nvmlInit": init,
+        "nvmlShutdown": lambda: None,
         "nvmlSystemGetDriverVersion": lambda: "595.45.04",
         "nvmlDeviceGetCount": lambda: len(gpus),
         "nvmlDeviceGetHandleByIndex": handle,

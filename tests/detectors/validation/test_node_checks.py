@@ -165,6 +165,7 @@ def test_healthy_gpus_pass(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"rows": (0, 1, 1, 0)}, "reset"),
         ({"rows": (0, 512, 0, 1)}, "replaced"),
         ({"rows": None, "pages_pending": 1}, "reset"),
+        ({"sram_exceeded": 1}, "SRAM"),
         ({"action": 1}, nvml_health._ACTIONS[1]),
         ({"action": 2}, nvml_health._ACTIONS[2]),
         ({"action": 9}, "9"),
@@ -203,7 +204,7 @@ def test_a_clock_that_is_held_down_for_a_moment_only_is_no_fault(
 
 
 def test_what_a_gpu_does_not_support_is_no_fault(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_nvml(monkeypatch, Gpu(rows=None, pages_pending=None, uncorrected=None, action=None, clocks=None))
+    put_nvml(monkeypatch, Gpu(rows=None, sram_exceeded=None, uncorrected=None, action=None, clocks=None))
 
     assert nvml_health.run(node(root)).outcome is Outcome.PASSED
 

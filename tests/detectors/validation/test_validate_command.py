@@ -21,7 +21,7 @@ from detectors.wire.step_report import CHECKS_MAX, Check, Outcome, ValidationRep
 LOST = "NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus."
 COMMAND = "import sys; from detectors.validation.command import run; sys.exit(run(sys.argv[1:]))"
 NVML = """
-class NVMLError(Exception): pass
+class NVMLError(Exception): value = 999
 class Pci: busId = "00000000:38:00.0"
 def nvmlSystemGetDriverVersion(): return "595.45.04"
 def nvmlDeviceGetCount(): return 1
@@ -112,7 +112,7 @@ def test_a_failed_check_is_the_exit_status(root: Path, message: Path) -> None:
 def test_a_driver_that_hangs_is_a_failed_check_and_no_hanging_pod(
     root: Path, message: Path, module: Callable[[str, str], None]
 ) -> None:
-    module("pynvml", "import time\ndef nvmlInit(): time.sleep(600)\n")
+    module("pynvml", "import time\nNVMLError = OSError\ndef nvmlInit(): time.sleep(600)\n")
     begin_s = time.monotonic()
 
     given = [f"--host-root={root}", f"--termination-log={message}", "--checks=devices,kernel-log"]
@@ -128,7 +128,10 @@ def test_a_check_that_is_killed_or_breaks_has_failed_with_its_last_words(
     root: Path, message: Path, module: Callable[[str, str], None]
 ) -> None:
     given = [f"--host-root={root}", f"--termination-log={message}", "--checks=devices"]
-    module("pynvml", "import os, signal\ndef nvmlInit(): os.kill(os.getpid(), signal.SIGSEGV)\n")
+    module(
+        "pynvml",
+        "import os, signal\nNVMLError = OSError\ndef nvmlInit(): os.kill(os.getpid(), signal.SIGSEGV)\n",
+    )
     assert run(given) == 1
     assert "SIGSEGV" in left(message)["devices"].message
 

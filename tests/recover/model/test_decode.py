@@ -217,3 +217,32 @@ def test_a_pod_reads_a_config_map_if_all_its_training_containers_do() -> None:
     assert environments(reading, deaf) == ()
     assert environments(beside) == ()
     assert environments() == ()
+
+
+def test_a_watched_label_tells_when_it_was_written_and_others_do_not() -> None:
+    def entry(label: str, at: str, **more: str) -> dict[str, Any]:
+        fields = {"f:metadata": {"f:labels": {f"f:{label}": {}}}}
+        return {"manager": "gpu-operator", "time": at, "fieldsV1": fields, **more}
+
+    watched, absent = "nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state"
+    raw = msgspec.json.encode(
+        {
+            "metadata": {
+                "name": "n1",
+                "labels": {watched: "pending", "zone": "a"},
+                "managedFields": [
+                    entry(watched, "2026-11-21T12:00:00Z"),
+                    entry(watched, "2026-11-21T12:05:00Z"),
+                    entry(watched, "2026-11-21T13:00:00Z", subresource="status"),
+                    entry("zone", "2026-11-21T14:00:00Z"),
+                    entry(absent, "2026-11-21T15:00:00Z"),
+                    {"manager": "kubelet"},
+                ],
+            }
+        }
+    )
+
+    node = decode.node(raw, ACCELERATORS, {watched, absent})
+
+    assert node.labelled_at == {watched: datetime(2026, 11, 21, 12, 5, tzinfo=UTC)}
+    assert decode.node(raw, ACCELERATORS).labelled_at == {}

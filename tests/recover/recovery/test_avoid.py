@@ -10,7 +10,7 @@ import pytest
 
 from detectors.wire.contract import Edge, Fault, Severity
 from recover.api import Phase
-from recover.model import Mark, Template
+from recover.model import Mark, NodeSignal, SignalKind, Template
 from recover.model.actions import Create
 from recover.model.modes import Mode
 from tests.acting import advanced, look, only_recovery, recovering, step
@@ -176,3 +176,16 @@ def test_the_affinity_is_written_with_host_names_and_without_what_people_exclude
     theirs = kept_in_service(cluster(nodes=8))
     template = msgspec.structs.replace(gang().templates[""], avoided=("n1",))
     assert begun(theirs.change_gang(templates={"Worker": template})).avoided == ()
+
+
+def test_nodes_that_others_suspect_are_less_preferred_and_not_if_they_say_it_of_all() -> None:
+    told = (NodeSignal(SignalKind.TAINT, "any", "", "any", Severity.SUSPECT, Fault.HOST_HARDWARE),)
+
+    some = crashed().change_node("n6", signals=told)
+    assert begun(recovering(some)).suspected == ("n1", "n6")
+
+    every = crashed()
+    for name in every.nodes:
+        every.change_node(name, signals=told)
+    mark = begun(recovering(every))
+    assert (mark.avoided, mark.suspected) == ((), ("n1",))

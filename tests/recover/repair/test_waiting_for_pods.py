@@ -110,3 +110,19 @@ def test_before_a_reset_the_agent_is_asked_to_let_go_and_is_not_waited_for_for_e
     scene.later(scene.world.settings.repair.hands_off_s).settle()
 
     assert len(scene.world.repair_jobs) == 1
+
+
+def test_nothing_is_begun_while_an_operator_works_on_the_driver() -> None:
+    upgrade = "nvidia.com/gpu-driver-upgrade-state"
+    scene = broken(remedy=Remedy.REBOOT_NODE, labels={upgrade: "pod-restart-required"})
+
+    wrote = scene.settle()
+
+    assert says(scene) == (RepairPhase.WAITING, Reason.DRIVER_WORK)
+    assert upgrade in scene.repair.message
+    assert set(wrote) == {"repair-waiting"}
+
+    scene.world.change_node("n1", labels={upgrade: "upgrade-done"}, labelled_at={upgrade: scene.world.now})
+    assert scene.later(60).settle() == []
+    scene.later(61).settle()
+    assert scene.repair.phase is RepairPhase.REBOOTING

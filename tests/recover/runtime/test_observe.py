@@ -427,3 +427,25 @@ def test_an_agent_that_dates_a_finding_beyond_all_clocks_blinds_its_own_node_and
 
     assert made.unreadable()["NodeHealth"] == 1
     assert set(seen(made).health) == {"n2"}
+
+
+def test_nodes_of_which_others_say_something_are_indexed_and_a_heartbeat_is_no_news() -> None:
+    looks: list[str] = []
+    made = Observer(Scripted(), Settings(), lambda: looks.append("look"))
+
+    def node(version: int, status: str, heartbeat: str) -> tuple[Resource, bytes]:
+        told = {"type": "GpuMemWatch", "status": status, "lastHeartbeatTime": heartbeat}
+        told |= {"lastTransitionTime": "2026-11-21T11:00:00Z", "message": f"looked at {heartbeat}"}
+        return NODES, raw("n1", version, status={"conditions": [told]})
+
+    assert not put(made, node(1, "False", "2026-11-21T11:00:00Z")).signalling
+    assert list(put(made, node(2, "True", "2026-11-21T11:01:00Z")).signalling) == ["n1"]
+    known = len(looks)
+    put(made, node(3, "True", "2026-11-21T11:02:00Z"))
+    assert len(looks) == known
+    assert not put(made, node(4, "Unknown", "2026-11-21T11:03:00Z")).signalling
+    assert len(looks) == known + 1
+
+    put(made, node(5, "True", "2026-11-21T11:04:00Z"))
+    relist(made.nodes, [], "9")
+    assert not seen(made).signalling

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from detectors.client.kubeapi import ApiError
+from detectors.wire.contract import Severity
 from recover.kube.cluster import ListPage
 from recover.model.agent_readiness import AGENT_LABELS
-from recover.snapshot.agents_seen import agents_seen
+from recover.policy.settings import Signals
+from recover.snapshot.agents_seen import agents_seen, signals_seen
 from tests.recover.scripted import MISSING, Scripted
 
 FORBIDDEN = ApiError(403, "Forbidden", "you may not")
@@ -88,3 +90,29 @@ async def test_a_release_in_another_namespace_is_found_by_its_settings() -> None
 )
 async def test_where_nobody_can_tell_nothing_is_said(answers: dict[str, list[Any]]) -> None:
     assert await agents_seen(Scripted(**answers)) is None
+
+
+OWN_ROW = '[signals.conditions.GpuMemWatch]\nseverity = "fatal"\n'
+
+
+async def test_peoples_own_rows_about_signals_of_nodes_are_those_of_the_release() -> None:
+    found = await signals_seen(Scripted(get=[settings(OWN_ROW)]))
+
+    assert found.conditions["GpuMemWatch"].severity is Severity.FATAL
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"get": [FORBIDDEN]},
+        {"get": [MISSING], "list": [page()]},
+        {"get": [settings("")]},
+        {"get": [settings("signals = 1")]},
+        {"get": [settings("mode = [")]},
+    ],
+    ids=["no right", "no release", "no rows", "wrong rows", "settings that cannot be read"],
+)
+async def test_where_no_rows_of_people_can_be_read_the_packaged_ones_count(
+    answers: dict[str, list[Any]],
+) -> None:
+    assert await signals_seen(Scripted(**answers)) == Signals()

@@ -19,9 +19,9 @@ from detectors.wire.contract import (
 )
 from recover.api import IncidentPhase, Outcome
 from recover.api.reasons import EXPLANATIONS, Reason
-from recover.model import Taint
+from recover.model import NodeSignal, SignalKind, Taint
 from recover.stories.why_node import why_node
-from recover.stories.words import FAULTS, ORIGINS, SOURCES, Line, Tone
+from recover.stories.words import FAULTS, ORIGINS, SOURCES, Line, Story, Tone
 from tests.facts import missing
 from tests.recover.stories.why_cases import (
     NOW,
@@ -239,3 +239,43 @@ def test_what_an_agent_says_forges_no_line_and_no_section() -> None:
 
     assert line.text.split() == f"blind: {forged}".split()
     assert len(line.text.splitlines()) == 1
+
+
+def test_what_the_driver_says_while_somebody_works_on_it_is_told_as_not_acted_on() -> None:
+    label, state = "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required"
+    upgraded = node(labels={label: state})
+    lost = finding(code="nvml-gpu-lost", origin=Origin.DRIVER)
+
+    story = why_node("node-3", upgraded, health(lost), [], NOW)
+
+    assert story.verdict.tone is Tone.WAITING
+    assert not missing(story.verdict.text, "nvml-gpu-lost", label, state)
+    assert tones(story, "nvml-gpu-lost", label, state) == [Tone.WAITING]
+
+    both = why_node("node-3", upgraded, health(lost, finding(id="b00t-kmsg-8")), [], NOW)
+    assert both.verdict.tone is Tone.BAD
+    assert missing(both.verdict.text, "xid-79", "nvml-gpu-lost") == ["nvml-gpu-lost"]
+
+
+def test_what_other_controllers_say_is_told_with_what_rekindle_makes_of_it() -> None:
+    def told(severity: Severity, labels: dict[str, str] | None = None) -> Story:
+        since = NOW - timedelta(minutes=3)
+        by, fault = "NVSentinel", Fault.MEMORY_DEGRADED
+        said = NodeSignal(SignalKind.CONDITION, "GpuMemWatch", "True", by, severity, fault, "Bad", since)
+        return why_node("node-3", node(signals=(said,), labels=labels or {}), health(), [], NOW)
+
+    facts = ("NVSentinel", "condition", "GpuMemWatch=True", "Bad", "3 min")
+    for severity, verdict, tone in (
+        (Severity.INFO, Tone.GOOD, Tone.PLAIN),
+        (Severity.SUSPECT, Tone.WAITING, Tone.WAITING),
+        (Severity.PENDING, Tone.BAD, Tone.BAD),
+        (Severity.FATAL, Tone.BAD, Tone.BAD),
+    ):
+        story = told(severity)
+        assert story.verdict.tone is verdict
+        assert missing(story.verdict.text, "GpuMemWatch") == (["GpuMemWatch"] if verdict is Tone.GOOD else [])
+        assert tones(story, *facts) == [tone]
+
+    worked_on = told(Severity.FATAL, {"nvidia.com/mig.config.state": "pending"})
+    assert worked_on.verdict.tone is Tone.WAITING
+    assert not missing(worked_on.verdict.text, "condition-GpuMemWatch", "nvidia.com/mig.config.state")

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import CoverageState, Fault, Source
+from detectors.wire.contract import CoverageState, Fault, Origin, Severity, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.diagnose.coverage import silence_of
-from recover.model import AgentPod, Node, Taint
+from recover.model import AgentPod, Node, NodeSignal, SignalKind, Taint
 from recover.stories.overview import Overview, overview
 from recover.stories.spare_words import FREE
 from recover.stories.words import FAULTS, SOURCES, Tone
@@ -171,3 +171,35 @@ def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -
     }
     assert len(rows(shown, "SOURCE")) == len(silent)
     assert rows(overview(nodes, reports, [], [], NOW), "SOURCE") == [], "nobody can tell"
+
+
+def test_a_node_whose_driver_is_worked_on_says_so_beside_its_findings() -> None:
+    upgraded = node(labels={"nvidia.com/mig.config.state": "pending"})
+    lost = finding(code="nvml-gpu-lost", origin=Origin.DRIVER)
+
+    ((_, state, codes, _),) = rows(
+        overview({"node-3": upgraded}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+    )
+    ((_, plain, _, _),) = rows(
+        overview({"node-3": node()}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+    )
+
+    assert codes == "nvml-gpu-lost"
+    assert not missing(state, "MIG")
+    assert missing(plain, "MIG")
+
+
+def test_a_node_that_other_controllers_suspect_is_listed_with_who_says_so() -> None:
+    def says(severity: Severity) -> NodeSignal:
+        return NodeSignal(SignalKind.LABEL, "team/bad", "yes", "Autopilot", severity, Fault.UNKNOWN)
+
+    nodes = {
+        "node-3": node(signals=(says(Severity.SUSPECT),)),
+        "node-4": node("node-4", signals=(says(Severity.INFO),)),
+    }
+    reports = {name: health(name=name) for name in nodes}
+
+    ((name, _, findings, _),) = rows(overview(nodes, reports, [], [], NOW), "FINDINGS")
+
+    assert name == "node-3"
+    assert not missing(findings, "team/bad", "Autopilot")

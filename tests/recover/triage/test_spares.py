@@ -12,7 +12,7 @@ from detectors.wire.contract import Fault, ObjectMeta, Severity
 from detectors.wire.fitting import limit
 from recover.api import ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
-from recover.model import PodPhase
+from recover.model import NodeSignal, PodPhase, SignalKind
 from recover.model.modes import Mode
 from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
@@ -359,3 +359,13 @@ def test_a_broken_node_that_no_gang_is_kept_off_needs_no_spare() -> None:
     world = recovering(spares("n4", "n5", nodes=6).finding(on="n1").finding(on="n2"))
 
     assert comes_to_rest(world) == ["lift-spare n4"]
+
+
+def test_a_spare_that_others_suspect_comes_last_and_comes_all_the_same() -> None:
+    told = (NodeSignal(SignalKind.LABEL, "any", "", "any", Severity.SUSPECT, Fault.UNKNOWN),)
+    world = spares("n7", "n8").running(gang()).change_node("n7", signals=told)
+
+    fails(world, "n1")
+    assert comes_to_rest(world) == ["lift-spare n8"]
+    fails(world, "n2")
+    assert comes_to_rest(world) == ["lift-spare n7"]

@@ -1,0 +1,160 @@
+"""Folds looks at the GPUs into findings: what is so for several looks opens one, and what is so no longer
+ends it. In between nothing is told, so that a state that lasts costs no write and grows old. Pure.
+
+Memory is bounded by the number of GPUs and rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from detectors.folds.chain import Chain, Change
+from detectors.rules.facts import HostFacts, Seen, addresses_of
+from detectors.rules.gpu_health import EVENTS, GpuHealth, Past, Told, answered, unanswered
+from detectors.text.pci import PciAddress, parse_pci
+from detectors.wire.contract import Severity, Source, Subject, SubjectKind
+from detectors.wire.gpu_sample import GpuSample, Sample
+
+__all__ = ["BusGpus", "GpuStates", "Looked", "expected_gpus"]
+
+_LOOKS_TO_END = 2
+_ENDED_BY = "NVML no longer says so"
+_OURS = "nvml-"
+
+
+class BusGpus(msgspec.Struct, frozen=True):
+    """NVIDIA's GPUs as the kernel's PCI bus shows them."""
+
+    ours: frozenset[PciAddress] = frozenset()
+    """Bound to NVIDIA's driver or to none, so that NVML should show them."""
+    others: frozenset[PciAddress] = frozenset()
+    """Bound to another driver, as those that a virtual machine was given."""
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What came of a look."""
+
+    is_edge: bool = False
+    is_count: bool = False
+    is_doubtful: bool = False
+    """Something graver than a note must be seen again before it counts."""
+
+
+def expected_gpus(host: HostFacts, bus: BusGpus) -> frozenset[PciAddress]:
+    """Where GPUs are that NVML should show: those that the bus or an earlier look of this boot has shown."""
+    return (addresses_of(host.devices) | bus.ours) - bus.others
+
+
+class GpuStates:
+    def __init__(self, health: GpuHealth, gpus_expected: int) -> None:
+        self._health = health
+        self._gpus_expected = gpus_expected
+        self._gpus_before = 0
+        self._so: Counter[tuple[str, Subject]] = Counter()
+        self._not_so: Counter[tuple[str, Subject]] = Counter()
+        self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
+        self._links_up: dict[PciAddress, frozenset[int]] = {}
+        self._driver_version = ""
+
+    def last_boot(self, gpus: int) -> None:
+        """How many the node had then."""
+        self._gpus_before = gpus
+
+    def begin_anew(self) -> None:
+        """The devices were reset, or the driver was loaded anew: counters and links begin anew."""
+        self._so.clear()
+        self._not_so.clear()
+        self._last.clear()
+        self._links_up.clear()
+
+    def silent(self, chain: Chain, times: int, why: str, at: datetime) -> Looked:
+        return self._folded(chain, [self._health.of_silence(times, why)], at)
+
+    def look(self, chain: Chain, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Looked:
+        """`host` knows the devices of this sample."""
+        if sample.driver_version != self._driver_version:
+            self.begin_anew()
+            self._driver_version = sample.driver_version
+        looked = self._folded(chain, self.told(sample, host, bus, at), at)
+        for gpu in sample.gpus:
+            pci = parse_pci(gpu.pci)
+            if pci is not None and not gpu.refused:
+                up = frozenset(link for link, is_up in enumerate(gpu.links) if is_up)
+                self._last[pci] = at, gpu
+                self._links_up[pci] = self._links_up.get(pci, frozenset()) | up
+        return looked
+
+    def told(self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Iterator[Told]:
+        """What this look says, after those before it."""
+        expected = expected_gpus(host, bus)
+        refusing = unanswered(sample, expected)
+        yield self._health.of_silence(0, "")
+        for gpu in sample.gpus:
+            pci = parse_pci(gpu.pci) or refusing.get(gpu.index)
+            subject = host.subject(str(pci)) if pci is not None else None
+            if gpu.pci and subject is not None:
+                yield from self._health.of_gpu(gpu, self._past(pci, at), subject)
+            elif subject is not None:
+                yield from self._health.of_refusals([gpu], subject)
+        nameless = [gpu for gpu in sample.gpus if not gpu.pci and gpu.index not in refusing]
+        yield from self._health.of_refusals(nameless, Subject(kind=SubjectKind.NODE))
+        yield from self._missing(sample, expected, host)
+
+    def _missing(self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts) -> Iterator[Told]:
+        """Nothing where GPUs that do not tell who they are may be the ones that are missed."""
+        there = answered(sample)
+        if all(gpu.pci for gpu in sample.gpus):
+            for pci in sorted(expected, key=str):
+                subject = host.subject(str(pci))
+                if subject is not None:
+                    yield self._health.of_missing(subject, is_missing=pci not in there)
+        count = max(len(expected | there), len(sample.gpus))
+        if wanted := max(self._gpus_expected, self._gpus_before):
+            yield self._health.of_count(count, wanted)
+
+    def _past(self, pci: PciAddress | None, at: datetime) -> Past:
+        if pci is None or pci not in self._last:
+            return Past()
+        then, gpu = self._last[pci]
+        return Past(
+            last=gpu,
+            since_s=max(0.0, (at - then).total_seconds()),
+            links_up=self._links_up.get(pci, frozenset()),
+        )
+
+    def _folded(self, chain: Chain, told: Iterable[Told], at: datetime) -> Looked:
+        is_edge = is_count = is_doubtful = False
+        for one in told:
+            change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)
+            is_note = one.draft.severity is Severity.INFO
+            is_edge = is_edge or (change is Change.EDGE and not is_note)
+            is_count = is_count or change is not Change.NOTHING
+            is_doubtful = is_doubtful or (not is_note and 0 < self._so[one.code, one.subject] < one.looks)
+        return Looked(is_edge, is_count, is_doubtful)
+
+    def _so_again(self, chain: Chain, told: Told, at: datetime) -> Change:
+        key = told.code, told.subject
+        del self._not_so[key]
+        self._so[key] += 1
+        is_known = told.code not in EVENTS and (
+            chain.is_open(told.code, told.subject) or chain.knows(told.draft)
+        )
+        if self._so[key] < told.looks or is_known:
+            return Change.NOTHING
+        return chain.add(told.draft, Seen(sequence=0, at=at, text=told.text, source=Source.NVML))
+
+    def _so_no_longer(self, chain: Chain, told: Told, at: datetime) -> Change:
+        key = told.code, told.subject
+        del self._so[key]
+        if told.code in EVENTS or not chain.is_open(told.code, told.subject):
+            return Change.NOTHING
+        self._not_so[key] += 1
+        if self._not_so[key] < _LOOKS_TO_END:
+            return Change.NOTHING
+        del self._not_so[key]
+        ended = chain.end(told.code, told.subject, at, _ENDED_BY, with_family=_OURS)
+        return Change.EDGE if ended else Change.NOTHING

@@ -1,0 +1,76 @@
+"""What other controllers say of nodes, as diagnoses use it. Pure; part of what_counts.py.
+
+A signal makes its node suspect for as long as it stands. One that people have mapped higher is a finding of
+origin vendor besides, which began when the signal did: it acts once, and a release answers it. A signal that
+comes and goes all the time would open an Incident each time, so it counts once it has stood for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from detectors.wire.contract import Finding, Origin, Severity, Subject, SubjectKind
+from detectors.wire.fitting import fitted
+from recover.model import Node, NodeSignal, SignalKind, World
+
+__all__ = ["as_findings", "becomes_findings", "doubted_by_others", "doubts", "is_of_a_signal"]
+
+
+_STANDS = timedelta(seconds=60)
+
+
+def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
+    """One for each signal that is more than a suspicion, and has stood for a minute."""
+    for signal, since in _mapped(node):
+        if now - since >= _STANDS:
+            yield fitted(
+                Finding,
+                id=f"{node.boot_id[:8]}-{signal.code}",
+                code=signal.code,
+                fault=signal.fault,
+                origin=Origin.VENDOR,
+                severity=signal.severity,
+                subject=Subject(kind=SubjectKind.NODE),
+                boot_id=node.boot_id,
+                first_seen=since,
+                last_seen=since,
+                evidence=_words(signal),
+            )
+
+
+def is_of_a_signal(finding: str) -> bool:
+    """Whether a finding of that id rests on a signal. Then the finding is over once the signal is gone."""
+    return finding[8:].startswith(tuple(f"-{kind}-" for kind in SignalKind))
+
+
+def becomes_findings(world: World) -> Iterator[datetime]:
+    """When signals will have stood, or have stood, for long enough."""
+    for node in world.signalling.values():
+        for _, since in _mapped(node):
+            yield since + _STANDS
+
+
+def _mapped(node: Node) -> Iterator[tuple[NodeSignal, datetime]]:
+    for signal in node.signals:
+        if signal.severity in (Severity.PENDING, Severity.FATAL) and signal.since is not None:
+            yield signal, signal.since
+
+
+def doubted_by_others(world: World) -> dict[str, str]:
+    """Nodes with a signal, and the code of the first one. None where each accelerator node has a signal:
+    then the signals tell no node from another."""
+    found = {name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node))}
+    if found and all(node.name in found for node in world.nodes.values() if node.is_accelerated):
+        return {}
+    return found
+
+
+def doubts(node: Node) -> list[NodeSignal]:
+    """The node's signals that are more than a note."""
+    return [signal for signal in node.signals if signal.severity is not Severity.INFO]
+
+
+def _words(signal: NodeSignal) -> str:
+    reason = f" ({signal.reason})" if signal.reason else ""
+    return f"{signal.kind} {signal.name}={signal.value}{reason}, by {signal.by}"

@@ -1,0 +1,83 @@
+"""Work on a node's driver that is under way, by its labels: rows of driver_work.toml. A wrong row fails the
+start. Pure.
+
+recover/diagnose/what_counts.py sets aside what the driver says meanwhile.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from datetime import datetime, timedelta
+from functools import cache
+from importlib import resources
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.wire.contract import Origin
+from recover.model import Node
+
+__all__ = ["DriverWork", "driver_work", "work_labels"]
+
+Words = Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: str
+    what: str
+    under_way: Words
+    ended: Words
+    origins: Annotated[tuple[Origin, ...], Meta(min_length=1)]
+    source: str
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    settle_s: Annotated[float, Meta(ge=0)]
+    lasts_max_s: Annotated[float, Meta(gt=0)]
+    work: tuple[_Row, ...]
+
+
+class DriverWork(msgspec.Struct, frozen=True):
+    """Findings of these origins tell nothing of their node, until the time if one is known."""
+
+    what: str
+    label: str
+    state: str
+    origins: tuple[Origin, ...]
+    until: datetime | None
+
+
+@cache
+def _table() -> _Table:
+    """Raises msgspec.ValidationError naming the row and field."""
+    text = resources.files("recover.policy").joinpath("driver_work.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Table)
+
+
+@cache
+def work_labels() -> frozenset[str]:
+    """The labels that tell of such work."""
+    return frozenset(row.label for row in _table().work)
+
+
+def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
+    """What is under way, or ended a moment ago.
+
+    The API server tells when a label was written. Where it does not, work has neither a limit nor a moment
+    afterwards; one that it dates ahead of our clock has just begun.
+    """
+    table, found = _table(), []
+    for row in table.work:
+        state = node.labels.get(row.label, "")
+        written_at = node.labelled_at.get(row.label)
+        if state in row.under_way:
+            lasts_s = table.lasts_max_s
+        elif state in row.ended and written_at is not None and written_at <= now:
+            lasts_s = table.settle_s
+        else:
+            continue
+        until = written_at + timedelta(seconds=lasts_s) if written_at is not None else None
+        if until is None or now < until:
+            found.append(DriverWork(row.what, row.label, state, row.origins, until))
+    return tuple(found)

@@ -1,0 +1,62 @@
+"""NVIDIA's GPUs as sysfs shows them: which NVML should know, and which somebody else has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detectors.sources.inventory import bus_gpus, sees_all_gpus
+
+NVIDIA, MELLANOX = "0x10de", "0x15b3"
+DISPLAY, COMPUTE, BRIDGE, NETWORK = "0x030000", "0x030200", "0x068000", "0x020700"
+
+
+def device(
+    root: Path, pci: str, vendor: str, kind: str, driver: str = "nvidia", *, is_virtual: bool = False
+) -> None:
+    """As the kernel lays it: the bus holds links into the devices."""
+    real = root / "sys/devices/pci0000:00" / pci
+    real.mkdir(parents=True)
+    (real / "vendor").write_text(f"{vendor}\n")
+    (real / "class").write_text(f"{kind}\n")
+    if driver:
+        (real / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+    if is_virtual:
+        (real / "physfn").symlink_to("../0000:3b:00.0")
+    bus = root / "sys/bus/pci/devices"
+    bus.mkdir(parents=True, exist_ok=True)
+    (bus / pci).symlink_to(f"../../../devices/pci0000:00/{pci}")
+
+
+def test_gpus_are_told_by_who_has_them(tmp_path: Path) -> None:
+    device(tmp_path, "0000:18:00.0", NVIDIA, DISPLAY)
+    device(tmp_path, "0000:19:00.0", NVIDIA, COMPUTE)
+    device(tmp_path, "0000:1a:00.0", NVIDIA, COMPUTE, driver="")
+    device(tmp_path, "0000:1b:00.0", NVIDIA, COMPUTE, driver="vfio-pci")
+    device(tmp_path, "0000:1b:00.4", NVIDIA, COMPUTE, is_virtual=True)
+    device(tmp_path, "0000:1c:00.0", NVIDIA, BRIDGE)
+    device(tmp_path, "0000:1d:00.0", MELLANOX, NETWORK, driver="mlx5_core")
+    (tmp_path / "sys/bus/pci/devices/unreadable").symlink_to("nowhere")
+    (tmp_path / "sys/bus/pci/devices/0000:1e:00.0").symlink_to("nowhere")
+
+    found = bus_gpus(tmp_path)
+
+    assert sorted(map(str, found.ours)) == ["0000:18:00", "0000:19:00", "0000:1a:00"]
+    assert sorted(map(str, found.others)) == ["0000:1b:00"]
+
+
+def test_a_machine_without_that_bus_has_none(tmp_path: Path) -> None:
+    assert bus_gpus(tmp_path) == bus_gpus(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(("shown", "all_"), [("all", True), (None, True), ("0,1", False), ("void", False)])
+def test_a_container_that_was_given_some_gpus_does_not_miss_the_others(
+    monkeypatch: pytest.MonkeyPatch, shown: str | None, all_: bool
+) -> None:
+    if shown is None:
+        monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", shown)
+
+    assert sees_all_gpus() == all_
