@@ -1,5 +1,6 @@
-"""Folds looks at the GPUs into findings: what is so for several looks opens one, and what is so no longer
-ends it. In between nothing is told, so that a state that lasts costs no write and grows old. Pure.
+"""Folds looks at the GPUs into findings. A state opens a finding once several looks in succession have shown
+it, and two looks without it end the finding. In between nothing is told, so that a state that lasts costs no
+write, and its finding grows old. Pure.
 
 Memory is bounded by the number of GPUs and rows.
 """

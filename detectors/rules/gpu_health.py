@@ -262,15 +262,8 @@ class GpuHealth:
             text = (
                 f"{_name(gpu)}: the driver asks for recovery action {number}, {action.text}" if is_so else ""
             )
-            row = self._rows[_ACTION]
-            judged = HealthRow(
-                code=row.code,
-                meaning=row.meaning,
-                fault=action.fault,
-                severity=action.severity,
-                remedy=action.remedy,
-                looks=row.looks,
-                source=row.source,
+            judged = msgspec.structs.replace(
+                self._rows[_ACTION], fault=action.fault, severity=action.severity, remedy=action.remedy
             )
             yield _as_told(f"{_ACTION}-{number}", judged, subject, text)
 

@@ -6,7 +6,7 @@ import unicodedata
 
 __all__ = ["MARKS_MAX", "one_line", "printable"]
 
-_BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0"), " ")
+_BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0\U0001d159"), " ")
 """Letters and signs that are drawn as nothing. Enough of them would fill a row of the terminal, and what
 follows would look like a line of ours."""
 MARKS_MAX = 4

@@ -53,14 +53,15 @@ def _demand(value: object, at: str, field: str) -> None:
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
-        if field not in _FREE_TEXT and not (value.isprintable() and (" " not in value or field in _ECHOES)):
-            raise NotSaneError(f"Expected printable text without blanks - at `{at}`")
+        is_name = value.isascii() and " " not in value  # other letters may be drawn as blanks
+        if field not in _FREE_TEXT and not (value.isprintable() and (is_name or field in _ECHOES)):
+            raise NotSaneError(f"Expected printable ASCII text without blanks - at `{at}`")
     elif isinstance(value, int):
         if abs(value) > _INTEGER_MAX:
             raise NotSaneError(f"Expected a number of at most 2^53 - at `{at}`")
     elif isinstance(value, float):
-        if not abs(value) <= _SECONDS_MAX:  # nor is that what is no number
-            raise NotSaneError(f"Expected a number of seconds of at most 1e9 - at `{at}`")
+        if not 0 <= value <= _SECONDS_MAX:  # nor is that what is no number
+            raise NotSaneError(f"Expected a number of seconds from 0 to 1e9 - at `{at}`")
     elif isinstance(value, datetime):
         if sane(value) is None:
             raise NotSaneError(f"Expected a time of the years 1900 to 2199 - at `{at}`")

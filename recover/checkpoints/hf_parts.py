@@ -22,6 +22,9 @@ from recover.checkpoints.torch_dcp import TorchDcp
 __all__ = ["Parts", "check_parts", "check_ranks", "is_of_paddle", "is_weights"]
 
 INDEX_BYTES_MAX = 64 * 2**20
+TENSOR_NAMES_CHARS_MAX = 32 * 2**20
+"""Of all tensors of a checkpoint: they are held until its index was compared. The largest models have less
+than a megabyte of them."""
 
 _WEIGHTS = re.compile(
     r"(?:model|adapter_model|pytorch_model|pytorch_model_fsdp)(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
@@ -67,13 +70,20 @@ def is_of_paddle(name: str) -> bool:
     return _OF_PADDLE.fullmatch(name) is not None
 
 
+def _all_safetensors(folder: Folder) -> dict[str, SafetensorsFile]:
+    found, chars = {}, 0
+    for name in sorted(folder.files):
+        if name.endswith(".safetensors"):
+            found[name] = check_safetensors_by_name(folder, name)
+            chars += sum(map(len, found[name].tensors or ()))
+        if chars > TENSOR_NAMES_CHARS_MAX:
+            raise DamagedError(f"the names of its tensors have more than {TENSOR_NAMES_CHARS_MAX} characters")
+    return found
+
+
 def check_parts(folder: Folder, step: int) -> Parts:
     """Looks at all files of a known kind. Raises DamagedError naming the first that is damaged."""
-    tensors = {
-        name: check_safetensors_by_name(folder, name)
-        for name in sorted(folder.files)
-        if name.endswith(".safetensors")
-    }
+    tensors = _all_safetensors(folder)
     total_bytes = sum(file.size_bytes for file in tensors.values())
     archives = sorted(
         name

@@ -104,12 +104,12 @@ def _indexed(folder: Folder) -> frozenset[str]:
         decoded = read_json(folder, index, _Index, limit_bytes=INDEX_BYTES_MAX)
         if not decoded.weight_map:
             raise DamagedError(f"{index!a:.80} names no files")
+        longest = max(map(len, decoded.weight_map.values()))
+        if longest > NAME_CHARS_MAX:
+            raise DamagedError(f"{index!a:.80} names a file with a name of {longest} characters")
         named.update(decoded.weight_map.values())
         if len(named) > NAMES_MAX:
             raise DamagedError(f"the indexes name more than {NAMES_MAX} files")
-    longest = max(map(len, named), default=0)
-    if longest > NAME_CHARS_MAX:
-        raise DamagedError(f"an index names a file with a name of {longest} characters")
     return frozenset(named)
 
 

@@ -14,8 +14,9 @@ from recover.checkpoints.folder import DamagedError, Folder, OpenFile
 __all__ = ["pickle_bytes"]
 
 WINDOW_BYTES = 64 * 1024
-OPCODES_PER_LOOK_AT_THE_CLOCK = 10_000
-LINE_BYTES_MAX = 4096
+OPCODES_PER_LOOK_AT_THE_CLOCK = 1000
+LINE_BYTES_MAX = 256
+"""Names of modules and classes stand in lines, and numbers."""
 
 _PROTO, _STOP, _FRAME = 0x80, 0x2E, 0x95
 _LENGTH_BYTES = {

@@ -79,14 +79,27 @@ def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | No
     return Tracker(name, says, should_say) if says != should_say else None
 
 
-def would_repair(result: ScanResult, tracker: Tracker | None, allowed: Collection[Repair]) -> list[str]:
+def would_repair(
+    root: Path,
+    result: ScanResult,
+    tracker: Tracker | None,
+    allowed: Collection[Repair],
+    volume: MountedVolume | None = None,
+) -> list[str]:
     """What `repaired` would do, for a person who has not decided yet."""
     lines = []
     if tracker is not None and Repair.TRACKER in allowed:
         lines.append(f"{tracker.name} would say {tracker.should_say!a} instead of {tracker.says[:60]!a}")
     damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
-    if len(damaged) > SET_ASIDE_MAX:
-        return [*lines, _TOO_MANY.format(len(damaged))]
+    if not damaged:
+        return lines
+    try:
+        with _opened(root, volume) as folder:
+            _, refusal = _names_of_all(folder, damaged)
+    except OSError as error:
+        refusal = f"nothing can be set aside: {why(error)}"
+    if refusal:
+        return [*lines, refusal]
     return [*lines, *(f"{found.path!a} would be set aside: {found.reason}" for found in damaged)]
 
 
@@ -105,15 +118,21 @@ def repaired(
         with _opened(root, volume) as folder:
             if tracker is not None and Repair.TRACKER in allowed:
                 lines.append(_rewritten(folder, tracker, mark))
-            if len(damaged) > SET_ASIDE_MAX:
-                return [*lines, _TOO_MANY.format(len(damaged))]
-            names = [name for found in damaged for name in _names(folder, found.path)]
-            if len(names) > FILES_MAX:
-                return [*lines, _TOO_MANY_FILES.format(len(names))]
+            names, refusal = _names_of_all(folder, damaged)
+            if refusal:
+                return [*lines, refusal]
             lines += _set_aside(folder, names, f"rekindle-set-aside-{mark}")
     except OSError as error:
         lines.append(f"nothing more was repaired: {why(error)}")
     return lines
+
+
+def _names_of_all(folder: int, damaged: Collection[Checkpoint]) -> tuple[list[str], str]:
+    """What would be moved, and why none of it is; empty where it is. Raises OSError."""
+    if len(damaged) > SET_ASIDE_MAX:
+        return [], _TOO_MANY.format(len(damaged))
+    names = [name for found in damaged for name in _names(folder, found.path)]
+    return names, _TOO_MANY_FILES.format(len(names)) if len(names) > FILES_MAX else ""
 
 
 def _damaged(result: ScanResult) -> list[Checkpoint]:

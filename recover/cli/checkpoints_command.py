@@ -110,7 +110,7 @@ def _repair(options: argparse.Namespace, result: ScanResult, volume: MountedVolu
     tracker = tracker_of(options.dir, result.chosen, volume)
     if options.write:
         return repaired(options.dir, result, tracker, options.repair, options.mark, volume)
-    return would_repair(result, tracker, options.repair)
+    return would_repair(options.dir, result, tracker, options.repair, volume)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -50,6 +50,8 @@ _OWNER = {
 }
 """Source: Kubernetes, validation of CustomResourceDefinitions (kind, group and version) and "Object Names and
 IDs". The API server makes uids; this is wider than any that it makes."""
+_OWNER_CHARS_MAX = 320
+"""A group of 253, a stroke and a version of 63."""
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
@@ -62,6 +64,9 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
     @property
     def may_exist(self) -> bool:
         """The API server takes any words for an owner."""
+        words = (self.kind, self.name, self.uid, self.api_version)
+        if any(len(word) > _OWNER_CHARS_MAX for word in words):  # a pattern would look at each character
+            return False
         return all(form.fullmatch(getattr(self, field)) is not None for field, form in _OWNER.items())
 
 

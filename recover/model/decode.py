@@ -282,14 +282,19 @@ def _held(
     spec: _PodSpec, containers: list[pod_specs.Container], count: Callable[[_Quantities], dict[str, int]]
 ) -> Counter[str]:
     """What the scheduler keeps for the pod, by resource. Init containers run one after the other, before the
-    containers. A sidecar among them stays, beside the later init containers and beside the containers."""
+    containers. A sidecar among them stays, beside the later init containers and beside the containers.
+
+    Each container costs what it asks for itself: a pod may have thousands, and thousands of resources."""
     sidecars, most = Counter[str](), Counter[str]()
     for one in spec.init_containers:
-        beside = sidecars + Counter(count(_asked(one)))
+        asked = count(_asked(one))
+        for name, amount in asked.items():
+            most[name] = max(most[name], sidecars[name] + amount)
         if one.is_sidecar:
-            sidecars = beside
-        most |= beside
-    return most | sum((Counter(count(_asked(one))) for one in containers), start=sidecars)
+            sidecars.update(asked)
+    for container in containers:
+        sidecars.update(count(_asked(container)))
+    return most | sidecars
 
 
 def _asked(container: pod_specs.Container) -> _Quantities:

@@ -60,7 +60,7 @@ def lost_gpu_s(
 ) -> float:
     """GPU-seconds from `since` to the first new step, and those of the steps made twice."""
     waited = max(0.0, (resumed_at - since).total_seconds())
-    repeated = (steps or 0) * (step_s or 0.0)
+    repeated = max(0.0, (steps or 0) * (step_s or 0.0))
     return min(_GPU_S_MAX, round((waited + repeated) * spec.gpus, 3))
 
 
@@ -72,6 +72,6 @@ def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s
             before = earlier.status.totals
     return Totals(
         recoveries=before.recoveries + 1,
-        lost_steps=min(_STEPS_MAX, before.lost_steps + (steps or 0)),
-        lost_gpu_s=min(_GPU_S_MAX, round(before.lost_gpu_s + gpu_s, 3)),
+        lost_steps=min(_STEPS_MAX, max(0, before.lost_steps) + max(0, steps or 0)),
+        lost_gpu_s=min(_GPU_S_MAX, round(max(0.0, before.lost_gpu_s) + gpu_s, 3)),
     )

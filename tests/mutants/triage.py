@@ -114,14 +114,18 @@ _ANSWERED = of(
     ),
 )
 
-_EVIDENCE = of(
-    "recover/diagnose/what_counts.py",
+_BOOT = of(
+    "recover/diagnose/set_aside.py",
     (
         "a fault of an earlier boot counts",
         "and finding.boot_id == boot == health.status.boot_id",
         "and boot == health.status.boot_id",
         "a node that has booted again is cordoned for what is over",
     ),
+)
+
+_EVIDENCE = of(
+    "recover/diagnose/what_counts.py",
     (
         "a degraded device is a proof",
         "drain = finding.remedy is Remedy.DRAIN_AND_RESET\n    return",
@@ -339,6 +343,7 @@ _INCIDENTS = of(
 TRIAGE: tuple[Mutant, ...] = (
     *_GUARD,
     *_BRAKE,
+    *_BOOT,
     *_EVIDENCE,
     *_NODES,
     *_DUE,

@@ -11,7 +11,7 @@ def test_control_codes_are_replaced_and_lines_stay() -> None:
     assert printable("a\x1b[2J\tb\nc") == "a\ufffd[2J    b\nc"
 
 
-@pytest.mark.parametrize("blank", ["\u115f", "\u1160", "\u2800", "\u3164", "\uffa0"])
+@pytest.mark.parametrize("blank", ["\u115f", "\u1160", "\u2800", "\u3164", "\uffa0", "\U0001d159"])
 def test_letters_that_are_drawn_as_nothing_make_no_row_of_their_own(blank: str) -> None:
     """A hundred of them fill the row of a terminal, and the text behind them would begin the next row."""
     assert blank.isprintable()

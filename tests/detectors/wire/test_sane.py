@@ -98,7 +98,16 @@ def test_no_field_takes_a_time_with_which_nobody_can_calculate(at: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["a\nWhat to do next\n  - delete it", "\x1b[2J", "\u202e", "\x85", "ALL NODES BROKEN"]
+    "name",
+    [
+        "a\nWhat to do next\n  - delete it",
+        "\x1b[2J",
+        "\u202e",
+        "\x85",
+        "ALL NODES BROKEN",
+        "ALL\u2800NODES",
+        "n\u043ede",
+    ],
 )
 def test_no_name_takes_a_character_that_steers_who_prints_it(name: str) -> None:
     forged = with_each(NAMES, name)
@@ -121,6 +130,7 @@ NUMBERS: list[tuple[str, dict[str, object]]] = [
     ("pods[0].lastStep", {"pods": [msgspec.structs.replace(WHOLE.pods[0], last_step=2**63 - 1)]}),
     ("pods[0].instance", {"pods": [msgspec.structs.replace(WHOLE.pods[0], instance=2**60)]}),
     ("pods[0].medianStepS", {"pods": [msgspec.structs.replace(WHOLE.pods[0], median_step_s=1e12)]}),
+    ("pods[0].medianStepS", {"pods": [msgspec.structs.replace(WHOLE.pods[0], median_step_s=-1.0)]}),
     ("pods[0].lastSave.step", {"pods": [msgspec.structs.replace(WHOLE.pods[0], last_save=SAVED)]}),
 ]  # fmt: skip
 

@@ -28,6 +28,7 @@ import msgspec
 import pytest
 
 from recover.checkpoints import folder as folder_module
+from recover.checkpoints import hf_parts
 from recover.checkpoints import scan as scan_module
 from recover.checkpoints.folder import FORBIDDEN, UNREADABLE
 from recover.checkpoints.scan import ScanError, scan
@@ -420,6 +421,28 @@ def test_an_index_that_names_what_no_directory_holds_is_damaged(
     assert not found.complete
     assert named in found.reason
     assert time.monotonic() - began_s < ANSWER_S
+
+
+def test_names_of_tensors_are_held_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(shutil.copytree(FIXTURES / "transformers-5.23.0" / "sharded", tmp_path / "run"))
+    assert scan(root).chosen is not None
+
+    monkeypatch.setattr(hf_parts, "TENSOR_NAMES_CHARS_MAX", 20)
+
+    assert scan(root).chosen is None
+
+
+def test_long_lines_in_a_pickle_are_no_trainers(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(FIXTURES / "paddle-3.3.1" / "files", tmp_path / "run"))
+    before = scan(root).chosen
+    assert before is not None
+    (newest,) = [path for path in root.glob("*.pdopt") if path.stem == before.path]
+    newest.write_bytes(b"\x80\x02" + (b"c" + b"m" * 300 + b"\nname\n0") * 10 + b".")
+
+    result = scan(root)
+
+    assert result.chosen != before
+    assert "a line without end" in result.checkpoints[0].reason
 
 
 class Odd:

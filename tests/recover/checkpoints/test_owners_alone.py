@@ -91,7 +91,7 @@ def test_unread_weights_that_are_smaller_than_in_the_checkpoint_before_are_damag
     assert result.chosen is not None
     assert result.chosen.step == 20
     # The older one may be of another, larger model that was trained here before.
-    assert would_repair(result, None, [Repair.SET_ASIDE]) == []
+    assert would_repair(root, result, None, [Repair.SET_ASIDE]) == []
 
 
 def test_unread_shards_that_are_smaller_than_their_index_says_are_damaged(root: Path) -> None:

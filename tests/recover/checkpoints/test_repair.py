@@ -99,9 +99,12 @@ def test_more_files_than_checkpoints_have_are_left_to_a_person(tmp_path: Path) -
     damaged = Checkpoint(80, "80", "paddle", complete=False, reason="'80.pdopt' is cut short", bytes=0)
     before = everything(tmp_path)
 
-    (line,) = mended(tmp_path, ScanResult((damaged, checkpoint(40, complete=True)), FOUND.chosen))
+    result = ScanResult((damaged, checkpoint(40, complete=True)), FOUND.chosen)
+
+    (line,) = mended(tmp_path, result)
 
     assert "65" in line
+    assert would_repair(tmp_path, result, None, BOTH) == [line], "and a person is told the same before"
     assert everything(tmp_path) == before
 
 
@@ -132,7 +135,7 @@ def test_nothing_is_done_without_its_own_consent(root: Path) -> None:
 def test_a_person_is_told_what_would_be_done_and_nothing_is(root: Path) -> None:
     before = everything(root)
 
-    tracker, aside = would_repair(FOUND, tracker_of(root, FOUND.chosen), BOTH)
+    tracker, aside = would_repair(root, FOUND, tracker_of(root, FOUND.chosen), BOTH)
 
     assert names(tracker, "latest", "'global_step40'", "'global_step60'")
     assert names(aside, "'global_step60'", FOUND.checkpoints[0].reason)

@@ -45,3 +45,12 @@ def test_gpu_seconds_have_an_end_as_well() -> None:
 
     assert lost_gpu_s(spec, NOW, NOW + timedelta(seconds=5), 2**53, 1e9) == 1e15
     assert lost_gpu_s(spec, NOW, NOW + timedelta(seconds=5), 2, 1.5) == 8.0 * spec.gpus
+    assert lost_gpu_s(spec, NOW, NOW + timedelta(seconds=5), 2**53, -1e9) == 5.0 * spec.gpus
+
+
+def test_totals_that_were_forged_below_zero_begin_anew() -> None:
+    earlier = recovery(1, Totals(recoveries=1, lost_steps=-(2**53), lost_gpu_s=-3.6e25))
+
+    found = totals([earlier], recovery(2), 10, 80.0)
+
+    assert (found.lost_steps, found.lost_gpu_s) == (10, 80.0)
