@@ -25,6 +25,7 @@ from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.fabric_ports import PortSample
+from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
 from detectors.service.clocks import WallClock
@@ -91,6 +92,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         boot_id=boot_id,
         kernel_rules=KernelRules(catalogues.user),
         gpu_health=GpuHealth(catalogues.user),
+        port_rows=fabric_rows(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )

@@ -1,17 +1,18 @@
 """The ports of a node over time: which of them show a fault now, and which no longer do. Pure.
 
-core.py keeps one, and makes findings of what it shows. A state is shown in each look as long as it lasts, and
-ends only where a look proves that it is over: what is not seen is not over.
+states.py makes findings of it. A state is shown in each look as long as it lasts, and ends only where a look
+proves that it is over: what is not seen is not over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.folds.chain import Chain, Change
+from detectors.folds.chain import Chain
+from detectors.folds.states import Looked, States
 from detectors.rules.fabric_ports import (
     Link,
     Port,
@@ -31,13 +32,12 @@ from detectors.rules.fabric_rows import (
     PORT_ERRORS,
     PORT_FLAPS,
     PORT_SLOW,
+    FabricRow,
     draft,
-    fabric_rows,
-    subject_of,
 )
-from detectors.rules.facts import Seen
+from detectors.rules.facts import Observation
 from detectors.service.settings import Fabric as Settings
-from detectors.wire.contract import Severity, Source
+from detectors.wire.contract import Source
 
 __all__ = ["FabricFold"]
 
@@ -49,68 +49,57 @@ _PORTS_MAX = 256
 """More than any node has. What comes after is not followed."""
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """By code and PCI function: what holds, in words, and what is over, and why."""
-
-    holds: dict[tuple[str, str], str]
-    over: dict[tuple[str, str], str]
-
-
 class FabricFold:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, rows: Mapping[str, FabricRow]) -> None:
+        """`rows`: by code."""
         self._settings = settings
-        self._rows = fabric_rows()
+        self._rows = rows
+        # The kernel log may tell that a link was lost and never tells that it is back, so it hides nothing.
+        self._states = States(Source.FABRIC, _FAMILY, looks_to_end=1, unless_known=False)
         self._tracks: dict[tuple[str, int], Track] = {}
         self._gone_since: dict[str, datetime] = {}
         self._pods_changed_at: datetime | None = None
         self._has_looked = False
-        self._told: set[tuple[str, str]] = set()
-        """What the last look has shown: told once, be the finding dropped for want of room or not."""
 
     def pods_changed(self, at: datetime) -> None:
         """A pod of the node came or went: what its network did to the links is no fault."""
         self._pods_changed_at = at
         self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
 
-    def look(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Change:
-        """Begins and ends findings. Notes are no edges: they may come often."""
-        known = [
-            (finding.code, finding.subject)
+    def look(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Looked:
+        """Begins and ends findings."""
+        known = {
+            finding.subject.pci
             for finding in chain.findings
             if finding.cleared_at is None and finding.code in self._rows
-        ]
-        shown = self._look(sample, at, ranks, {subject.pci for _, subject in known})
-        change = Change.NOTHING
-        for code, subject in known:
-            why = shown.over.get((code, subject.pci))
-            if why is not None and chain.end(code, subject, at, why, with_family=_FAMILY):
-                change = _graver(change, self._rows[code].severity)
-        for (code, pci), why in shown.holds.items():
-            row = self._rows[code]
-            if not chain.is_open(code, subject_of(pci)) and (code, pci) not in self._told:
-                chain.add(draft(row, pci), Seen(sequence=0, at=at, text=why, source=Source.FABRIC))
-                change = _graver(change, row.severity)
-        self._told = set(shown.holds)
-        return change
+        }
+        return self._states.fold(chain, self._observations(sample, at, ranks, known), at)
 
-    def _look(self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]) -> Shown:
-        """`known` are the PCI functions of which something is open: an earlier run of the agent has seen
-        their ports active."""
+    def _observations(
+        self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]
+    ) -> list[Observation]:
+        """What is over comes first: what begins now must not join a finding that ends now. `known` are the
+        PCI functions of which something is open: an earlier run of the agent has seen their ports active."""
         if sample.ports and not self._has_looked:
             self._begin(sample, at)
         self._follow(sample, at, ranks, known)
-        holds: dict[tuple[str, str], str] = {}
-        over: dict[tuple[str, str], str] = {}
+        shown: dict[tuple[str, str], Observation] = {}
+        over: dict[tuple[str, str], Observation] = {}
         by_pci: dict[str, list[Port]] = {}
         for port in sample.ports:
             by_pci.setdefault(port.pci, []).append(port)
         for pci, ports in by_pci.items():
             for port in ports:
-                holds |= {(code, pci): why for code, why in self._shown(port, sample, at, ranks)}
-            over |= {(code, pci): why for code, why in self._over(ports, sample, at)}
+                shown |= {(one.draft.code, pci): one for one in self._shown(port, sample, at, ranks)}
+            for code, why in self._over(ports, sample, at):
+                over[code, pci] = Observation(draft=draft(self._rows[code], pci), ended_by=why)
         for pci in self._missing(sample, at):
-            holds[ADAPTER_GONE, pci] = f"{pci} had RDMA ports in this boot and is no longer on the PCI bus"
-        return Shown(holds, {key: why for key, why in over.items() if key not in holds})
+            text = f"{pci} had RDMA ports in this boot and is no longer on the PCI bus"
+            shown[ADAPTER_GONE, pci] = self._so(ADAPTER_GONE, pci, text)
+        return [*(one for key, one in over.items() if key not in shown), *shown.values()]
+
+    def _so(self, code: str, pci: str, text: str, since: datetime | None = None) -> Observation:
+        return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
 
     def _begin(self, sample: PortSample, at: datetime) -> None:
         """What the first look shows is as old as the boot, as far as anybody knows."""
@@ -141,21 +130,24 @@ class FabricFold:
                 track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
             )
 
-    def _shown(self, port: Port, sample: PortSample, at: datetime, ranks: Ranks) -> Iterator[tuple[str, str]]:
+    def _shown(self, port: Port, sample: PortSample, at: datetime, ranks: Ranks) -> Iterator[Observation]:
         track = self._tracks.get(port.key)
         if track is None:
             return
-        limits = self._settings
+        limits, pci, now = self._settings, port.pci, told(port)
         if is_down(track):
-            yield PORT_DOWN, f"{told(port)}; it was Active in this boot"
+            yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot")
         if is_dead(track, at, limits, ranks):
-            yield PORT_DEAD, f"{told(port)}; training on the node has not gone on since the link was lost"
+            text = f"{now}; training on the node has not gone on since the link was lost"
+            yield self._so(PORT_DEAD, pci, text)
         if track.flaps(at, limits):
-            yield PORT_FLAPS, f"{told(port)}; its link went down twice within {limits.flap_window_s:g} s"
+            text = f"{now}; its link went down twice within {limits.flap_window_s:g} s"
+            yield self._so(PORT_FLAPS, pci, text)
         if track.has_errors(limits):
-            yield PORT_ERRORS, f"{told(port)}; more than {limits.errors_per_hour} link errors within an hour"
+            text = f"{now}; more than {limits.errors_per_hour} link errors within an hour"
+            yield self._so(PORT_ERRORS, pci, text)
         if (faster := self._faster(port, track, sample)) and track.is_up_again(at, limits):
-            yield PORT_SLOW, f"{told(port)} at {port.rate_gbps:g} Gb/s; {faster}"
+            yield self._so(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")
 
     def _faster(self, port: Port, track: Track, sample: PortSample) -> str:
         """What shows that the port should be faster; empty where nothing does."""
@@ -199,9 +191,3 @@ class FabricFold:
         for pci, since in self._gone_since.items():
             if at - since >= timedelta(seconds=self._settings.dead_s):
                 yield pci
-
-
-def _graver(change: Change, severity: Severity) -> Change:
-    if change is Change.EDGE or severity is not Severity.INFO:
-        return Change.EDGE
-    return Change.COUNT

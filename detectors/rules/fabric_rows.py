@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from detectors.catalog.tables import Table
+from detectors.catalog.tables import Table, UserRows
 from detectors.rules.facts import Draft
-from detectors.wire.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
-from detectors.wire.fitting import limit
+from detectors.wire.contract import Fault, Origin, Remedy, Severity, Subject, SubjectKind
 
 __all__ = [
     "ADAPTER_GONE",
@@ -32,26 +28,32 @@ PORT_FLAPS = "port-flaps"
 PORT_ERRORS = "port-errors"
 PORT_SLOW = "port-slow"
 ADAPTER_GONE = "adapter-gone"
+_CODES = (PORT_DOWN, PORT_DEAD, PORT_FLAPS, PORT_ERRORS, PORT_SLOW, ADAPTER_GONE)
 
 
 class FabricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=limit(Finding, "code"))]
+    code: str
     meaning: str
-    ends: str
-    """What ends the finding."""
+    ends: str = ""
+    """What ends the finding, for people."""
     fault: Fault
-    origin: Origin = Origin.KERNEL
     severity: Severity
     remedy: Remedy = Remedy.NONE
     source: str
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for a code that nothing finds out."""
+        if self.code not in _CODES:
+            raise ValueError(f"expected one of {', '.join(_CODES)}, not {self.code!r} - at `$.code`")
 
 
 FABRIC = Table("fabric", FabricRow, "fabric.toml")
 
 
-def fabric_rows() -> dict[str, FabricRow]:
+def fabric_rows(user: UserRows | None = None) -> dict[str, FabricRow]:
     """By code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
-    return {row.code: row for row in FABRIC.packaged()}
+    rows = (*FABRIC.packaged(), *(user or UserRows()).of(FABRIC))
+    return {row.code: row for row in rows}  # a later row wins
 
 
 def subject_of(pci: str) -> Subject:
@@ -62,7 +64,7 @@ def draft(row: FabricRow, pci: str) -> Draft:
     return Draft(
         code=row.code,
         fault=row.fault,
-        origin=row.origin,
+        origin=Origin.KERNEL,
         severity=row.severity,
         subject=subject_of(pci),
         remedy=row.remedy,

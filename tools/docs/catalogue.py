@@ -151,7 +151,8 @@ _PORTS = """\
 
 Generated from `detectors/catalog/fabric.toml` by `make docs`. The agent reads the ports of InfiniBand and
 RoCE adapters in `/sys/class/infiniband` every `fabric.every_s`. The figures below are settings of the group
-`[fabric]` ([settings](settings.md)).
+`[fabric]` ([settings](settings.md)). `settings.catalogue` of the chart changes what a code means by rows of
+your own (`[[fabric]]`), which win; each has one of the codes below.
 
 `info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing. `fatal` takes
 the node out and moves the gangs there, in the modes that may.

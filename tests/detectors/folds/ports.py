@@ -10,10 +10,12 @@ import msgspec
 
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
+from detectors.catalog.tables import UserRows
 from detectors.folds.core import AgentCore
 from detectors.folds.holders import Given, HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.fabric_ports import Port, PortSample
+from detectors.rules.fabric_rows import FABRIC, FabricRow, fabric_rows
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import DevicePod, Severity
@@ -68,9 +70,17 @@ def _catalogues() -> tuple[KernelRules, tuple[LogErrorRow, ...], tuple[Signature
     return KernelRules(), packaged_log_errors(), packaged_signatures()
 
 
-def agent() -> AgentCore:
+def agent(*rows: FabricRow) -> AgentCore:
+    """`rows`: of a user, beside the packaged ones."""
     rules, errors, recipes = _catalogues()
-    return AgentCore(AgentSettings(), boot_id="boot", kernel_rules=rules, log_errors=errors, recipes=recipes)
+    return AgentCore(
+        AgentSettings(),
+        boot_id="boot",
+        kernel_rules=rules,
+        port_rows=fabric_rows(UserRows({FABRIC.name: rows})),
+        log_errors=errors,
+        recipes=recipes,
+    )
 
 
 class Node:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from detectors.folds.core import Dirty
 from detectors.rules.fabric_ports import Port
+from detectors.rules.fabric_rows import fabric_rows
 from detectors.wire.contract import CoverageState, Fault, Origin, Remedy, Severity, Source, SubjectKind
 from tests.detectors.folds.ports import (
     ARMED,
@@ -298,6 +300,18 @@ def test_an_adapter_that_leaves_the_bus_makes_its_node_suspect_until_it_is_back(
     assert node.core.findings[0].severity is Severity.SUSPECT
     assert node.look(ib(), ib(1)) == []
     assert node.writes == 2
+
+
+# --- rows of people's own ---------------------------------------------------------------------------------
+
+
+def test_a_users_row_changes_what_a_state_means() -> None:
+    row = msgspec.structs.replace(fabric_rows()["port-down"], severity=Severity.INFO)
+    node = Node(core=agent(row))
+    node.look(ib(), times=4)
+
+    assert node.look(ib(**POLLING), times=4) == ["port-down"]
+    assert (node.loud(), node.writes) == ([], 0)
 
 
 # --- boots, restarts of the agent, coverage ---------------------------------------------------------------
