@@ -136,7 +136,7 @@ class FabricFold:
             return
         limits, pci, now = self._settings, port.pci, told(port)
         if is_down(track):
-            yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot")
+            yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
         if is_dead(track, at, limits, ranks):
             text = f"{now}; training on the node has not gone on since the link was lost"
             yield self._so(PORT_DEAD, pci, text)

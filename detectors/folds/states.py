@@ -63,7 +63,7 @@ class States:
         self._so[key] += 1
         if self._so[key] < one.looks or (not one.is_event and self._is_known(chain, one)):
             return Change.NOTHING
-        seen = Seen(sequence=0, at=one.since or at, text=one.text, source=self._source)
+        seen = Seen(sequence=0, at=at, text=one.text, source=self._source, since=one.since)
         return chain.add(one.draft, seen)
 
     def _is_known(self, chain: Chain, one: Observation) -> bool:

@@ -149,6 +149,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     """Seen in each look since then."""
     active_since: datetime | None = None
     down_looks: int = 0
+    down_since: datetime | None = None
+    """The first of these looks. A rank that dies of the lost port may die before the second one."""
     dead_since: datetime | None = None
     ranks: frozenset[str] = frozenset()
     """Uids of the pods with accelerators that were on the node when the port was up last."""
@@ -199,6 +201,7 @@ def looked_at(
             since=None,
             active_since=None,
             down_looks=0,
+            down_since=None,
             dead_since=None,
             counted_downs=None,
             counted_errors=None,
@@ -212,6 +215,7 @@ def looked_at(
             was_active=track.was_active or at - active_since >= _TRAINED,
             active_since=active_since,
             down_looks=0,
+            down_since=None,
             dead_since=None,
             ranks=ranks,
             best_gbps=max(track.best_gbps, port.rate_gbps or 0.0),
@@ -222,6 +226,7 @@ def looked_at(
         track,
         active_since=None,
         down_looks=track.down_looks + 1,
+        down_since=track.down_since or at,
         dead_since=(track.dead_since or at) if now is Link.DEAD else None,
     )
 

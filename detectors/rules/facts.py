@@ -23,6 +23,8 @@ class Seen(msgspec.Struct, frozen=True):
     at: datetime
     text: str
     source: Source = Source.KMSG
+    since: datetime | None = None
+    """When it began; None where only `at` is known."""
 
 
 class KernelLine(Seen, frozen=True):
@@ -101,7 +103,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     looks: int = 1
     """In how many looks in succession the subject must be in that state before the state counts."""
     since: datetime | None = None
-    """When the state began; None where only the time of the look is known."""
+    """When the state began; None where only the time of this look is known."""
     is_event: bool = False
     """It happens at a time, and does not last: each look that shows it counts, and nothing ends it."""
     ended_by: str = ""

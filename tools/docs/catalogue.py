@@ -164,6 +164,8 @@ the node out and moves the gangs there, in the modes that may.
 - A gang that goes on without a port is not stopped for it. The port is `port-dead` only where a pod that held
   accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
   kubelet tells which pods hold accelerators (`pod_resources`).
+- `port-down` begins at the first look that showed the port down, though the second look tells it. Ranks that
+  died before that are put down to the node once the port is `port-dead`, also if the gang runs again by then.
 - If a switch fails, it takes a port of many nodes. Their agents look at the same moments, so the controller
   hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`) keeps them
   in service. The budgets for quarantine bound what fewer nodes may cost.

@@ -56,6 +56,16 @@ def test_a_port_that_was_active_makes_its_node_suspect_from_the_second_look_on(
     assert found.id.startswith("boot-fabric-")
 
 
+def test_it_began_with_the_first_look_that_showed_it(node: Node) -> None:
+    node.look(ib(), times=4)
+    node.look(ib(**POLLING))
+    began = node.now
+    node.look(ib(**POLLING))
+
+    (found,) = node.core.findings
+    assert (found.first_seen, found.last_seen) == (began, node.now)
+
+
 def test_it_is_told_once_and_ends_when_the_port_was_active_for_long(node: Node) -> None:
     node.look(ib(), times=4)
     node.look(ib(**POLLING), minutes=60)
