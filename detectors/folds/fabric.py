@@ -108,7 +108,9 @@ class FabricFold:
         for port in sample.ports[:_PORTS_MAX]:
             if link(port) is not Link.UNSEEN:
                 is_active = link(port) is Link.ACTIVE
-                self._tracks[port.key] = Track(since=since, active_since=since if is_active else None)
+                self._tracks[port.key] = Track(
+                    registration=port.registration, since=since, active_since=since if is_active else None
+                )
 
     def _follow(self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]) -> None:
         changed_at = self._pods_changed_at
@@ -144,7 +146,7 @@ class FabricFold:
             text = f"{now}; its link went down twice within {limits.flap_window_s:g} s"
             yield self._so(PORT_FLAPS, pci, text)
         if track.has_errors(limits):
-            text = f"{now}; more than {limits.errors_per_hour} link errors within an hour"
+            text = f"{now}; more than {limits.errors_per_hour} errors within an hour"
             yield self._so(PORT_ERRORS, pci, text)
         if (faster := self._faster(port, track, sample)) and track.is_up_again(at, limits):
             yield self._so(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")

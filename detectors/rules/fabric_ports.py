@@ -81,11 +81,13 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     """How often the link went down: of InfiniBand by the port's counter, of Ethernet by that of its network
     device."""
     errors: int | None = None
-    """Symbol errors and errors of the link's integrity; InfiniBand only."""
+    """Of InfiniBand symbol errors and errors of the link's integrity, of EFA broken connections."""
     is_up: bool | None = None
     """Whether the network device of an Ethernet port is switched on; None where it is not seen here."""
     has_carrier: bool | None = None
     model: str = ""
+    registration: int = 0
+    """The number of the device's folder in sysfs: another one after its driver was loaded again."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -145,8 +147,9 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 
     was_active: bool = False
     """For so long that its link counts as trained."""
+    registration: int = 0
     since: datetime | None = None
-    """Seen in each look since then."""
+    """Seen in each look since then, as registered now."""
     active_since: datetime | None = None
     down_looks: int = 0
     down_since: datetime | None = None
@@ -196,16 +199,9 @@ def looked_at(
     `pods_changed`: a pod came or went about now."""
     now = link(port)
     if now is Link.UNSEEN:
-        return msgspec.structs.replace(
-            track,
-            since=None,
-            active_since=None,
-            down_looks=0,
-            down_since=None,
-            dead_since=None,
-            counted_downs=None,
-            counted_errors=None,
-        )
+        return _begun_again(track)
+    if port.registration != track.registration:  # a reload may take less time than there is between two looks
+        track = msgspec.structs.replace(_begun_again(track), registration=port.registration)
     track = msgspec.structs.replace(track, since=track.since or at)
     track = _counted(track, port, at, limits, pods_changed=pods_changed)
     if now is Link.ACTIVE:
@@ -228,6 +224,20 @@ def looked_at(
         down_looks=track.down_looks + 1,
         down_since=track.down_since or at,
         dead_since=(track.dead_since or at) if now is Link.DEAD else None,
+    )
+
+
+def _begun_again(track: Track) -> Track:
+    """As if the port had not been seen yet, but for what it was in this boot."""
+    return msgspec.structs.replace(
+        track,
+        since=None,
+        active_since=None,
+        down_looks=0,
+        down_since=None,
+        dead_since=None,
+        counted_downs=None,
+        counted_errors=None,
     )
 
 

@@ -64,7 +64,7 @@ def draft(row: FabricRow, pci: str) -> Draft:
     return Draft(
         code=row.code,
         fault=row.fault,
-        origin=Origin.KERNEL,
+        origin=Origin.DRIVER,
         severity=row.severity,
         subject=subject_of(pci),
         remedy=row.remedy,

@@ -2,11 +2,12 @@
 
 Adapters of InfiniBand and RoCE that sit on the PCI bus are read. Virtual functions are left out, since they
 come and go with pods, and so are devices without an adapter of their own (Soft-RoCE, scalable functions).
-An EFA adapter has ports that are always active, so only that the adapter is there is known.
+An EFA adapter has ports that are always active, so only its counters tell of the network.
 
 The driver asks the adapter's firmware for most of these files. A firmware that died lets a reader wait for a
 minute, so a thread of its own reads, and its silence is told.
-Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband, Documentation/ABI/testing/sysfs-class-net.
+Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband, Documentation/ABI/testing/sysfs-class-net,
+drivers/infiniband/hw/efa/efa_verbs.c (names of EFA's counters).
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ _log = structlog.get_logger("fabric")
 
 _FILE_BYTES_MAX = 256
 _IFF_UP = 1
-_ERRORS = ("symbol_error", "local_link_integrity_errors")
+_ERRORS = (
+    "counters/symbol_error",
+    "counters/local_link_integrity_errors",
+    "hw_counters/impaired_remote_conn_events",
+    "hw_counters/unresponsive_remote_events",
+)
+"""The first two are InfiniBand's, the others EFA's. EFA's retransmissions are missing on purpose: a busy
+network has thousands."""
 
 
 class FabricSink(Protocol):
@@ -144,11 +152,19 @@ def _function(device: str) -> str:
 
 def _ports(device: str, name: str, pci: str) -> list[Port]:
     numbers = sorted(int(entry) for entry in _listed(f"{device}/ports") if entry.isdecimal())
-    model = _text(f"{device}/board_id")
-    return [_port(device, name, pci, number, model) for number in numbers]
+    model, registration = _text(f"{device}/board_id"), _registration(device)
+    return [_port(device, name, pci, number, model, registration) for number in numbers]
 
 
-def _port(device: str, name: str, pci: str, number: int, model: str) -> Port:
+def _registration(device: str) -> int:
+    """0 where the device has just gone."""
+    try:
+        return os.stat(device).st_ino
+    except OSError:
+        return 0
+
+
+def _port(device: str, name: str, pci: str, number: int, model: str, registration: int) -> Port:
     at = f"{device}/ports/{number}"
     port = Port(
         device=name,
@@ -159,10 +175,11 @@ def _port(device: str, name: str, pci: str, number: int, model: str) -> Port:
         link_layer=_text(f"{at}/link_layer"),
         rate_gbps=_rate(f"{at}/rate"),
         model=model,
+        registration=registration,
     )
     if port.link_layer == ETHERNET:
         return _with_netdev(port, _netdev(device, number))
-    errors = [count for file in _ERRORS if (count := _number(f"{at}/counters/{file}")) is not None]
+    errors = [count for file in _ERRORS if (count := _number(f"{at}/{file}")) is not None]
     return msgspec.structs.replace(
         port, downs=_number(f"{at}/counters/link_downed"), errors=sum(errors) if errors else None
     )

@@ -102,7 +102,7 @@ FAULTS: dict[Fault, str] = {
 
 ORIGINS: dict[Origin, str] = {
     Origin.KERNEL: "the kernel log",
-    Origin.DRIVER: "the GPU driver",
+    Origin.DRIVER: "a device driver",
     Origin.FABRIC: "the fabric manager",
     Origin.KUBELET: "Kubernetes",
     Origin.VENDOR: "a vendor's agent",

@@ -169,10 +169,13 @@ the node out and moves the gangs there, in the modes that may.
 - If a switch fails, it takes a port of many nodes. Their agents look at the same moments, so the controller
   hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`) keeps them
   in service. The budgets for quarantine bound what fewer nodes may cost.
+- None of this counts while an operator
+  [works on a driver of the node](../other-detectors.md#work-on-the-driver).
 - Not covered: a port that was never active in this boot; a virtual function; an Ethernet port while its
   network device is switched off or in a pod's network namespace; an InfiniBand adapter that a pod has taken
-  into its own (the kernel does not show it to the node). Of an EFA adapter only that it is there is known: it
-  shows no link. A link that goes down within a minute of a pod's start or end is not counted as a flap.
+  into its own (the kernel does not show it to the node). An EFA adapter shows no link: only that it is there,
+  and its counters, are known. A link that goes down within a minute of a pod's start or end is not counted
+  as a flap.
 
 """
 _SENTENCES = [

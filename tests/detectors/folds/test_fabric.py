@@ -51,7 +51,7 @@ def test_a_port_that_was_active_makes_its_node_suspect_from_the_second_look_on(
     assert node.look(lost, ib(1)) == ["port-down"]
     (found,) = node.core.findings
     assert (found.subject.kind, found.subject.pci) == (SubjectKind.ADAPTER, "0000:0d:00.0")
-    assert (found.severity, found.fault, found.origin) == (Severity.SUSPECT, Fault.NETWORK, Origin.KERNEL)
+    assert (found.severity, found.fault, found.origin) == (Severity.SUSPECT, Fault.NETWORK, Origin.DRIVER)
     assert (found.remedy, found.boot_id) == (Remedy.INSPECT, "boot")
     assert found.id.startswith("boot-fabric-")
 
@@ -345,6 +345,13 @@ def test_a_boot_begins_a_new_baseline(node: Node) -> None:
     node.look(ib(**POLLING), minutes=30)
 
     assert node.core.findings == []
+
+
+def test_a_driver_that_is_loaded_again_between_two_looks_begins_a_new_baseline(node: Node) -> None:
+    node.look(ib(registration=7), times=4)
+
+    assert node.look(ib(registration=8, **POLLING), minutes=4.5) == []
+    assert node.look(ib(registration=8, **POLLING), minutes=3) == ["port-down"]
 
 
 def test_only_what_is_seen_to_be_over_ends(node: Node) -> None:

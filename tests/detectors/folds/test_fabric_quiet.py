@@ -73,22 +73,25 @@ def test_boots(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_reloads_of_the_driver(data: st.DataObject) -> None:
-    """All ports vanish, come back one after the other with counters at zero, and train their links."""
+    """All ports vanish, perhaps between two looks, come back one after the other with counters at zero, and
+    train their links."""
     makes = data.draw(st.lists(makers, min_size=1, max_size=3))
     node = Node()
     ranks(node, data)
     whole = [make(number, downs=data.draw(st.integers(0, 255))) for number, make in enumerate(makes)]
     node.look(*whole, times=data.draw(looks))
-    for _ in range(data.draw(st.integers(1, 2), label="reloads")):
+    for reload in range(1, 1 + data.draw(st.integers(1, 2), label="reloads")):
         if data.draw(pods, label="ranks end before it"):
             node.ends()
             node.leaves()
-        node.look(times=data.draw(st.integers(1, 40), label="away"))
+        if away := data.draw(st.integers(0, 40), label="away"):
+            node.look(times=away)
         back: list[Port] = []
         for number, make in enumerate(makes):
             for state in training(make):
-                node.look(*back, make(number, **state), times=data.draw(st.integers(1, 2)))
-            back.append(make(number, downs=data.draw(st.integers(0, 2))))
+                on_its_way = make(number, registration=reload, **state)
+                node.look(*back, on_its_way, times=data.draw(st.integers(1, 2)))
+            back.append(make(number, registration=reload, downs=data.draw(st.integers(0, 2))))
         node.look(*back, times=data.draw(looks))
     node.look(*back, minutes=12)
 

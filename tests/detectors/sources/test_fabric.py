@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,33 @@ def test_an_infiniband_port_is_read_with_its_counters(tree: RdmaTree) -> None:
     assert (port.state, port.phys_state, port.link_layer) == (4, 5, "InfiniBand")
     assert (port.rate_gbps, port.downs, port.errors) == (400.0, 2, 6)
     assert link(port) is Link.ACTIVE
+
+
+def test_an_efa_adapter_is_read_with_its_counters_of_broken_connections(tree: RdmaTree) -> None:
+    port = tree.port(tree.adapter("efa_0", PCI), link_layer="Unknown", rate="100 Gb/sec (4X EDR)")
+    (port / "hw_counters").mkdir()
+    counts = {"impaired_remote_conn_events": 2, "unresponsive_remote_events": 5, "retrans_pkts": 70_000}
+    for name, count in counts.items():
+        (port / "hw_counters" / name).write_text(f"{count}\n")
+
+    (found,) = read(tree)
+
+    assert (found.device, found.errors, found.downs) == ("efa_0", 7, None)
+    assert link(found) is Link.ACTIVE
+
+
+def test_a_device_that_its_driver_has_registered_again_is_told_from_the_one_before(tree: RdmaTree) -> None:
+    device = tree.adapter("mlx5_0", PCI)
+    tree.port(device)
+    (before,), (same,) = read(tree), read(tree)
+    device.rename(device.with_name("unregistered"))
+    shutil.copytree(device.with_name("unregistered"), device, symlinks=True)
+
+    (after,) = read(tree)
+
+    assert before == same
+    assert after == msgspec.structs.replace(before, registration=after.registration)
+    assert after.registration != before.registration
 
 
 @pytest.mark.parametrize(
