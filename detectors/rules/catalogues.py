@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from detectors.catalog.load import CatalogError
 from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
-from detectors.catalog.tables import UserRows, user_rows
+from detectors.catalog.tables import Table, UserRows, user_rows
 from detectors.rules import tables
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.service.settings import Catalogue
 
-__all__ = ["EXTENDED", "Catalogues"]
+__all__ = ["Catalogues", "extended"]
 
-EXTENDED = (*tables(), GPU_HEALTH, FABRIC, LOG_ERRORS)
-"""The tables to which a user's file may add rows."""
+
+def extended() -> tuple[Table[Any], ...]:
+    """The tables to which a user's file may add rows."""
+    return (*tables(), GPU_HEALTH, FABRIC, LOG_ERRORS)
 
 
 class Catalogues(msgspec.Struct, frozen=True):
@@ -40,7 +44,7 @@ class Catalogues(msgspec.Struct, frozen=True):
         problems: tuple[str, ...] = ()
         if settings.extra:
             try:
-                user, problems = user_rows(settings.extra, EXTENDED)
+                user, problems = user_rows(settings.extra, extended())
             except CatalogError as error:
                 problems = (str(error),)
         return Catalogues(user, packaged_log_errors(user.of(LOG_ERRORS)), problems)
