@@ -217,7 +217,7 @@ class Chain:
             severity=draft.severity,
             subject=draft.subject,
             boot_id=self._boot_id,
-            first_seen=line.at,
+            first_seen=line.since or line.at,
             last_seen=line.at,
             remedy=draft.remedy,
             final=draft.final,

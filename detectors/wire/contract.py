@@ -160,6 +160,8 @@ class Source(StrEnum):
     NVML = "nvml"
     PODS = "pods"
     LOGS = "logs"
+    FABRIC = "fabric"
+    """Ports of InfiniBand and RoCE adapters, in /sys."""
 
 
 class Family(StrEnum):
