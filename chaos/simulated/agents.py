@@ -20,11 +20,13 @@ from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.holders import Given, HeldDevices
 from detectors.folds.status_size import bounded
 from detectors.rules import KernelRules
+from detectors.rules.fabric_ports import Port, PortSample
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import CoverageState, Device, NodeHealth, Source
+from detectors.wire.contract import CoverageState, Device, DevicePod, NodeHealth, Source
 
 __all__ = ["Agent", "Machine"]
 
@@ -32,6 +34,8 @@ PUBLISHING = msgspec.structs.replace(AgentSettings().publishing, idle_refresh_s=
 """The deadlines of the controller are shortened here, and so is the time within which an agent writes."""
 SETTINGS = msgspec.structs.replace(AgentSettings(), publishing=PUBLISHING)
 RETRY_S = 1.0
+_UP_S = 3600.0
+"""Long enough after the boot for links to be trained."""
 
 
 class Machine(msgspec.Struct):
@@ -42,6 +46,8 @@ class Machine(msgspec.Struct):
     kernel: list[KernelLine] = []
     logs: dict[PodRef, list[tuple[str, datetime]]] = {}
     ended: dict[PodRef, datetime] = {}
+    ports: tuple[Port, ...] = ()
+    """Of its network adapters. An agent does not look at them where there are none."""
     written: int = 1
     """Number of the next kernel line. The first record of a boot, 0, is the kernel's banner."""
 
@@ -74,6 +80,7 @@ class Agent:
         self._stored_at: datetime | None = None
         self._written_at = now()
         self._asked_at = now()
+        self._last_look = 0.0
         self._edges: deque[datetime] = deque(maxlen=PUBLISHING.burst_writes)
 
     # --- events of the machine ----------------------------------------------------------------------------
@@ -99,6 +106,7 @@ class Agent:
         await self._begin()
         while True:
             self._core.tick(self._now())
+            self._look_at_ports()
             if self._owes_write():
                 await self._spread()
                 await self._write()
@@ -132,6 +140,25 @@ class Agent:
             self._core.log_line(pod, text, at)
         if pod in self._machine.ended:
             self._core.pod_ended(pod, self._machine.ended[pod])
+
+    def _look_at_ports(self) -> None:
+        """At the moments of the node's clock at which all agents look. The kubelet is asked, too: a lost
+        link is a proof only under a pod that holds accelerators."""
+        now = self._now()
+        look = now.timestamp() // SETTINGS.fabric.every_s
+        if not self._machine.ports or look == self._last_look:
+            return
+        self._last_look = look
+        running = self._machine.logs.keys() - self._machine.ended.keys()
+        held = [
+            HeldDevices(
+                DevicePod(uid=ref.uid, namespace=ref.namespace, name=ref.name),
+                Given(ref.namespace, ref.name, {"nvidia.com/gpu": [f"GPU-{self._machine.name}"]}),
+            )
+            for ref in running
+        ]
+        self._core.pods_listed(held, frozenset(ref.uid for ref in running))
+        self._core.ports(PortSample(self._machine.ports, up_s=_UP_S), now)
 
     def _changed(self) -> None:
         if self._core.dirty is Dirty.EDGE:

@@ -8,6 +8,8 @@ import asyncio
 import random
 from datetime import datetime, timedelta
 
+import msgspec
+
 from chaos.apiserver.kinds import Object
 from chaos.cluster.virtual import Clock
 from chaos.cluster.world import LocalCluster
@@ -15,10 +17,22 @@ from chaos.simulated.agents import Agent, Machine
 from chaos.simulated.lines import Harm, KernelText, gpu_address
 from chaos.simulated.setup import Setup
 from chaos.simulated.truth import HardwareFault, Truth
+from detectors.rules.fabric_ports import Port
 from detectors.rules.facts import PodRef
 from recover.k8s.kinds import NODES
 
 __all__ = ["Machines"]
+
+_ACTIVE = Port(
+    device="mlx5_0",
+    number=1,
+    pci="0000:0d:00.0",
+    state=4,
+    phys_state=5,
+    link_layer="InfiniBand",
+    rate_gbps=400.0,
+)
+_WITHOUT_LINK = msgspec.structs.replace(_ACTIVE, state=1, phys_state=2)
 
 
 class Machines:
@@ -74,6 +88,17 @@ class Machines:
         written = machine.append_kernel(line.text.format(pci=gpu_address(gpu)), self.now_on(node))
         if node in self.agents:
             self.agents[node][0].kernel_line(written)
+
+    def plug_in(self) -> None:
+        """Each machine that is on has one InfiniBand port from now on, with a link."""
+        for machine in self.machines.values():
+            machine.ports = (_ACTIVE,)
+
+    def lose_link(self, node: str) -> None:
+        """The cable of that node's port breaks. The kernel prints nothing."""
+        machine, now = self.machines[node], self.clock.now()
+        machine.ports = (_WITHOUT_LINK,)
+        self.truth.broke(node, HardwareFault(now, machine.boot_id, Harm.FATAL, "a lost link", now))
 
     async def crash_node(self, node: str) -> None:
         """Power off."""

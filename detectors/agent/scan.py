@@ -168,9 +168,9 @@ def _by_nvml(
     now = datetime.now(UTC)
     health = GpuHealth(Catalogues.load(settings.catalogue).user)
     bus = bus_gpus(root) if sees_all_gpus() else BusGpus()
-    for told in GpuStates(health, settings.nvml.gpus_expected).told(sample, host, bus, now):
-        if told.text:
-            yield Seen(sequence=0, at=now, text=told.text, source=Source.NVML), told.draft
+    for one in GpuStates(health, settings.nvml.gpus_expected).observations(sample, host, bus, now):
+        if one.text:
+            yield Seen(sequence=0, at=now, text=one.text, source=Source.NVML), one.draft
 
 
 def _boot(root: Path) -> datetime:

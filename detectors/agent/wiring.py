@@ -24,6 +24,8 @@ from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
+from detectors.rules.fabric_ports import PortSample
+from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
 from detectors.service.clocks import WallClock
@@ -32,6 +34,7 @@ from detectors.service.metrics import Metrics
 from detectors.service.seldom import Seldom
 from detectors.service.settings import AgentSettings
 from detectors.sources import inventory, kmsg
+from detectors.sources.fabric import Fabric
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
@@ -89,6 +92,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         boot_id=boot_id,
         kernel_rules=KernelRules(catalogues.user),
         gpu_health=GpuHealth(catalogues.user),
+        port_rows=fabric_rows(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -106,6 +110,7 @@ class _Agent:
         """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
+        self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
         self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
@@ -151,6 +156,7 @@ class _Agent:
             tasks.create_task(self._nvml.run(), name="nvml")
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
+            tasks.create_task(self._fabric.run(), name="fabric")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self.publisher.run(), name="publisher")
@@ -322,6 +328,24 @@ class _NvmlEvents:
         self._agent.cover(Source.NVML, CoverageState.BLIND, why)
 
 
+class _FabricEvents:
+    """The sink of the network's ports."""
+
+    def __init__(self, agent: _Agent) -> None:
+        self._agent = agent
+
+    def looked(self, sample: PortSample) -> None:
+        if self._agent.core.ports(sample, datetime.now(UTC)):
+            self._agent.devices.look_again()
+        self._agent.changed()
+
+    def covered(self) -> None:
+        self._agent.cover(Source.FABRIC, CoverageState.COVERED)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.FABRIC, CoverageState.BLIND, why)
+
+
 class _LogEvents:
     """The pod logs' sink."""
 
@@ -351,6 +375,7 @@ class _LogEvents:
         return self._agent.core.was_open(pod)
 
     def pods_changed(self) -> None:
+        self._agent.core.pods_changed(datetime.now(UTC))
         self._agent.devices.look_again()
 
     def scanned(self, left_out: frozenset[PodRef]) -> None:

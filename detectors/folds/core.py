@@ -16,12 +16,16 @@ from detectors import __version__, rules
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.chain import Chain, Change
-from detectors.folds.gpu_states import BusGpus, GpuStates, Looked, expected_gpus
+from detectors.folds.fabric import FabricFold
+from detectors.folds.gpu_states import BusGpus, GpuStates, expected_gpus
 from detectors.folds.holders import HeldDevices, Holders, MigDevice
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
+from detectors.folds.states import Looked
 from detectors.folds.status_size import leaving_out
 from detectors.rules import KernelRules, signatures
+from detectors.rules.fabric_ports import PortSample
+from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.signatures import Signatures
@@ -44,7 +48,7 @@ from detectors.wire.gpu_sample import Sample
 
 __all__ = ["AgentCore", "Dirty"]
 
-_FAMILIES = {Source.NVML: [Family.GPU_HEALTH]}
+_FAMILIES = {Source.NVML: [Family.GPU_HEALTH], Source.FABRIC: [Family.NETWORK]}
 """What other sources than the kernel log are read for."""
 
 
@@ -68,6 +72,7 @@ class AgentCore:
         boot_id: str,
         kernel_rules: KernelRules | None = None,
         gpu_health: GpuHealth | None = None,
+        port_rows: Mapping[str, FabricRow] | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -81,6 +86,8 @@ class AgentCore:
         self._holders = Holders()
         self._free_device_bytes: int | None = None
         self._chain = Chain(settings.chain, boot_id)
+        self._port_rows = fabric_rows() if port_rows is None else port_rows
+        self._fabric = FabricFold(settings.fabric, self._port_rows)
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -166,6 +173,7 @@ class AgentCore:
         self._gpu_states.last_boot(len(self._host.devices))
         self._gpu_states.begin_anew()
         self._chain.new_boot(boot_id)
+        self._fabric = FabricFold(self._settings.fabric, self._port_rows)
         self._mark(Dirty.EDGE)
 
     def inventory(
@@ -211,16 +219,13 @@ class AgentCore:
         expected = expected_gpus(self._host, bus)
         self.on_bus(expected)
         self.inventory(devices, sample.driver_version, mig_devices, expected=expected)
-        return self._looked(self._gpu_states.look(self._chain, sample, self._host, bus, now))
+        looked = self._gpu_states.look(self._chain, sample, self._host, bus, now)
+        self._looked(looked)
+        return looked.is_doubtful
 
     def nvml_silent(self, times: int, why: str, now: datetime) -> None:
         """So many times in succession the driver has given no answer at all."""
         self._looked(self._gpu_states.silent(self._chain, times, why, now))
-
-    def _looked(self, looked: Looked) -> bool:
-        if looked.is_edge or looked.is_count:
-            self._mark(Dirty.EDGE if looked.is_edge else Dirty.COARSE)
-        return looked.is_doubtful
 
     @property
     def holds_devices(self) -> bool:
@@ -270,10 +275,18 @@ class AgentCore:
             anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
             self.foreign_lines += self._kernel_rules.read(line, anywhere) is not None
             return False
-        change = self._chain.add(draft, line)
-        if change is not Change.NOTHING:
-            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
-        return change is Change.EDGE
+        return self._changed(self._chain.add(draft, line))
+
+    def ports(self, sample: PortSample, now: datetime) -> bool:
+        """One look at the ports of the network. True if it was an edge of a finding."""
+        ranks = self._pods.ranks(self._holders.there)
+        looked = self._fabric.look(self._chain, sample, now, ranks)
+        self._looked(looked)
+        return looked.is_edge
+
+    def pods_changed(self, now: datetime) -> None:
+        """A pod came or went."""
+        self._fabric.pods_changed(now)
 
     def passed(self, sequence: int) -> None:
         """Records up to this one were read, and are of no interest."""
@@ -391,6 +404,15 @@ class AgentCore:
 
     def _pod(self, ref: PodRef) -> PodFold:
         return self._pods.fold(ref, self._spec.pods, self._sought)
+
+    def _looked(self, looked: Looked) -> None:
+        if looked.is_edge or looked.is_count:
+            self._mark(Dirty.EDGE if looked.is_edge else Dirty.COARSE)
+
+    def _changed(self, change: Change) -> bool:
+        if change is not Change.NOTHING:
+            self._mark(Dirty.EDGE if change is Change.EDGE else Dirty.COARSE)
+        return change is Change.EDGE
 
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)

@@ -1,30 +1,27 @@
-"""Folds looks at the GPUs into findings. A state opens a finding once several looks in succession have shown
-it, and two looks without it end the finding. In between nothing is told, so that a state that lasts costs no
-write, and its finding grows old. Pure.
+"""What looks at the GPUs by NVML show, after those before them; states.py makes findings of it. Pure.
 
 Memory is bounded by the number of GPUs and rows.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 
-from detectors.folds.chain import Chain, Change
-from detectors.rules.facts import HostFacts, Seen, addresses_of
-from detectors.rules.gpu_health import EVENTS, GpuHealth, Past, Told, answered, unanswered
+from detectors.folds.chain import Chain
+from detectors.folds.states import Looked, States
+from detectors.rules.facts import HostFacts, Observation, addresses_of
+from detectors.rules.gpu_health import GpuHealth, Past, answered, unanswered
 from detectors.text.pci import PciAddress, parse_pci
-from detectors.wire.contract import Severity, Source, Subject, SubjectKind
+from detectors.wire.contract import Source, Subject, SubjectKind
 from detectors.wire.gpu_sample import GpuSample, Sample
 
-__all__ = ["BusGpus", "GpuStates", "Looked", "expected_gpus"]
+__all__ = ["BusGpus", "GpuStates", "expected_gpus"]
 
 _LOOKS_TO_END = 2
-_ENDED_BY = "NVML no longer says so"
-_OURS = "nvml-"
+_FAMILY = "nvml-"
 
 
 class BusGpus(msgspec.Struct, frozen=True):
@@ -34,15 +31,6 @@ class BusGpus(msgspec.Struct, frozen=True):
     """Bound to NVIDIA's driver or to none, so that NVML should show them."""
     others: frozenset[PciAddress] = frozenset()
     """Bound to another driver, as those that a virtual machine was given."""
-
-
-class Looked(msgspec.Struct, frozen=True):
-    """What came of a look."""
-
-    is_edge: bool = False
-    is_count: bool = False
-    is_doubtful: bool = False
-    """Something graver than a note must be seen again before it counts."""
 
 
 def expected_gpus(host: HostFacts, bus: BusGpus) -> frozenset[PciAddress]:
@@ -55,8 +43,8 @@ class GpuStates:
         self._health = health
         self._gpus_expected = gpus_expected
         self._gpus_before = 0
-        self._so: Counter[tuple[str, Subject]] = Counter()
-        self._not_so: Counter[tuple[str, Subject]] = Counter()
+        # The kernel log tells of the same faults, and ends what it has told.
+        self._states = States(Source.NVML, _FAMILY, looks_to_end=_LOOKS_TO_END, unless_known=True)
         self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
         self._links_up: dict[PciAddress, frozenset[int]] = {}
         self._driver_version = ""
@@ -67,20 +55,19 @@ class GpuStates:
 
     def begin_anew(self) -> None:
         """The devices were reset, or the driver was loaded anew: counters and links begin anew."""
-        self._so.clear()
-        self._not_so.clear()
+        self._states.clear()
         self._last.clear()
         self._links_up.clear()
 
     def silent(self, chain: Chain, times: int, why: str, at: datetime) -> Looked:
-        return self._folded(chain, [self._health.of_silence(times, why)], at)
+        return self._states.fold(chain, [self._health.of_silence(times, why)], at)
 
     def look(self, chain: Chain, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Looked:
         """`host` knows the devices of this sample."""
         if sample.driver_version != self._driver_version:
             self.begin_anew()
             self._driver_version = sample.driver_version
-        looked = self._folded(chain, self.told(sample, host, bus, at), at)
+        looked = self._states.fold(chain, self.observations(sample, host, bus, at), at)
         for gpu in sample.gpus:
             pci = parse_pci(gpu.pci)
             if pci is not None and not gpu.refused:
@@ -89,7 +76,9 @@ class GpuStates:
                 self._links_up[pci] = self._links_up.get(pci, frozenset()) | up
         return looked
 
-    def told(self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Iterator[Told]:
+    def observations(
+        self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime
+    ) -> Iterator[Observation]:
         """What this look says, after those before it."""
         expected = expected_gpus(host, bus)
         refusing = unanswered(sample, expected)
@@ -105,7 +94,9 @@ class GpuStates:
         yield from self._health.of_refusals(nameless, Subject(kind=SubjectKind.NODE))
         yield from self._missing(sample, expected, host)
 
-    def _missing(self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts) -> Iterator[Told]:
+    def _missing(
+        self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts
+    ) -> Iterator[Observation]:
         """Nothing where GPUs that do not tell who they are may be the ones that are missed."""
         there = answered(sample)
         if all(gpu.pci for gpu in sample.gpus):
@@ -126,36 +117,3 @@ class GpuStates:
             since_s=max(0.0, (at - then).total_seconds()),
             links_up=self._links_up.get(pci, frozenset()),
         )
-
-    def _folded(self, chain: Chain, told: Iterable[Told], at: datetime) -> Looked:
-        is_edge = is_count = is_doubtful = False
-        for one in told:
-            change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)
-            is_note = one.draft.severity is Severity.INFO
-            is_edge = is_edge or (change is Change.EDGE and not is_note)
-            is_count = is_count or change is not Change.NOTHING
-            is_doubtful = is_doubtful or (not is_note and 0 < self._so[one.code, one.subject] < one.looks)
-        return Looked(is_edge, is_count, is_doubtful)
-
-    def _so_again(self, chain: Chain, told: Told, at: datetime) -> Change:
-        key = told.code, told.subject
-        del self._not_so[key]
-        self._so[key] += 1
-        is_known = told.code not in EVENTS and (
-            chain.is_open(told.code, told.subject) or chain.knows(told.draft)
-        )
-        if self._so[key] < told.looks or is_known:
-            return Change.NOTHING
-        return chain.add(told.draft, Seen(sequence=0, at=at, text=told.text, source=Source.NVML))
-
-    def _so_no_longer(self, chain: Chain, told: Told, at: datetime) -> Change:
-        key = told.code, told.subject
-        del self._so[key]
-        if told.code in EVENTS or not chain.is_open(told.code, told.subject):
-            return Change.NOTHING
-        self._not_so[key] += 1
-        if self._not_so[key] < _LOOKS_TO_END:
-            return Change.NOTHING
-        del self._not_so[key]
-        ended = chain.end(told.code, told.subject, at, _ENDED_BY, with_family=_OURS)
-        return Change.EDGE if ended else Change.NOTHING

@@ -87,6 +87,11 @@ class Holders:
         """Of the pods that were given devices, of any kind."""
         return frozenset(self._held)
 
+    @property
+    def there(self) -> frozenset[str]:
+        """Of those that are still on the node."""
+        return frozenset(self._held.keys() - self._gone.keys())
+
     def restore(self, devices: Iterable[Device]) -> None:
         """Goes on from what an earlier run of the agent published."""
         pods: dict[str, DevicePod] = {}

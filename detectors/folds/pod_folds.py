@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from statistics import median
 
 from detectors.catalog.log_errors import LogErrorRow
 from detectors.folds.pods import PodFold
 from detectors.folds.status_size import best_first
+from detectors.rules.fabric_ports import Ranks
 from detectors.rules.facts import PodRef
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import Logs
@@ -101,6 +103,25 @@ class PodFolds:
         stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
         waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
         return bool(stalled or waiting)
+
+    def ranks(self, uids: frozenset[str]) -> Ranks:
+        """What is known of the training in these pods. A pod of which all known containers have ended is
+        none of those that train."""
+        folds = [fold for ref, fold in self._folds.items() if ref.uid in uids]
+        ended: dict[str, datetime] = {}
+        for fold in folds:
+            if fold.ended_at is not None:
+                uid = fold.ref.uid
+                ended[uid] = max(fold.ended_at, ended.get(uid, fold.ended_at))
+        runs = {fold.ref.uid for fold in folds if fold.ended_at is None}
+        training = [fold.progress for fold in folds if fold.ended_at is None]
+        steps = [one.last_step_at for one in training if one.last_step_at is not None]
+        return Ranks(
+            pods=uids - (ended.keys() - runs),
+            ended=ended,
+            stepped_at=max(steps, default=None),
+            pause_s=max((median(one.pauses_s) for one in training if one.pauses_s), default=0.0),
+        )
 
     def begin_to_save(self) -> bool:
         """True if the log of one has just shown its first complete checkpoint."""

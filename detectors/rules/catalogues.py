@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from detectors.catalog.load import CatalogError
 from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
-from detectors.catalog.tables import UserRows, user_rows
+from detectors.catalog.tables import Table, UserRows, user_rows
 from detectors.rules import tables
+from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.service.settings import Catalogue
 
-__all__ = ["Catalogues"]
+__all__ = ["Catalogues", "extended"]
+
+
+def extended() -> tuple[Table[Any], ...]:
+    """The tables to which a user's file may add rows."""
+    return (*tables(), GPU_HEALTH, FABRIC, LOG_ERRORS)
 
 
 class Catalogues(msgspec.Struct, frozen=True):
     user: UserRows
-    """For the rules of the kernel log and of NVML."""
+    """For the rules of the kernel log, of NVML and of the network's ports."""
     log_errors: tuple[LogErrorRow, ...]
     problems: tuple[str, ...] = ()
     """What is wrong with the user's file; the rest of it is in use."""
@@ -36,7 +44,7 @@ class Catalogues(msgspec.Struct, frozen=True):
         problems: tuple[str, ...] = ()
         if settings.extra:
             try:
-                user, problems = user_rows(settings.extra, (*tables(), GPU_HEALTH, LOG_ERRORS))
+                user, problems = user_rows(settings.extra, extended())
             except CatalogError as error:
                 problems = (str(error),)
         return Catalogues(user, packaged_log_errors(user.of(LOG_ERRORS)), problems)

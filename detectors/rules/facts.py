@@ -12,7 +12,7 @@ from msgspec import Meta
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, Fault, Origin, Remedy, Severity, Source, Subject, SubjectKind
 
-__all__ = ["Draft", "HostFacts", "KernelLine", "PodRef", "Repeated", "Seen", "addresses_of"]
+__all__ = ["Draft", "HostFacts", "KernelLine", "Observation", "PodRef", "Repeated", "Seen", "addresses_of"]
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -23,6 +23,8 @@ class Seen(msgspec.Struct, frozen=True):
     at: datetime
     text: str
     source: Source = Source.KMSG
+    since: datetime | None = None
+    """When it began; None where only `at` is known."""
 
 
 class KernelLine(Seen, frozen=True):
@@ -91,6 +93,23 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     clears: bool = False
     """The vendor says that the device needs nothing any more."""
     repeated: Repeated | None = None
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the node shows of one state of one subject: the subject is in that state, or is not.
+    folds/states.py decides whether the state is a finding."""
+
+    draft: Draft
+    text: str = ""
+    """The evidence; empty where the subject is not in that state."""
+    looks: int = 1
+    """In how many looks in succession the subject must be in that state before the state counts."""
+    since: datetime | None = None
+    """When the state began; None where only the time of this look is known."""
+    is_event: bool = False
+    """It happens at a time, and does not last: each look that shows it counts, and nothing ends it."""
+    ended_by: str = ""
+    """For people: what shows that the subject is no longer in that state."""
 
 
 class PodRef(msgspec.Struct, frozen=True):

@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from detectors.catalog.tables import Table, UserRows
 from detectors.catalog.xid import RecoveryActions
-from detectors.rules.facts import Draft
+from detectors.rules.facts import Draft, Observation
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Fault, Origin, Remedy, Severity, Subject, SubjectKind
 from detectors.wire.gpu_sample import GpuSample, Sample
 
-__all__ = ["EVENTS", "GPU_HEALTH", "GpuHealth", "HealthRow", "Past", "Told", "answered", "unanswered"]
+__all__ = ["GPU_HEALTH", "GpuHealth", "HealthRow", "Past", "answered", "unanswered"]
 
 _REPLAYS_PER_MINUTE_MAX = 8
 _FABRIC_READY = 3
@@ -41,18 +41,6 @@ class Past(msgspec.Struct, frozen=True):
     """How long ago that was."""
     links_up: frozenset[int] = frozenset()
     """NVLinks that have been up."""
-
-
-class Told(msgspec.Struct, frozen=True):
-    """What a look says of one code for one subject."""
-
-    code: str
-    subject: Subject
-    looks: int
-    """In how many looks in succession it must be so before it counts."""
-    text: str
-    """The evidence; empty where it is not so."""
-    draft: Draft
 
 
 def _flag(field: str, text: str) -> Look:
@@ -167,8 +155,8 @@ _LOOKS: Mapping[str, Look] = {
     "nvml-ecc-ever": _ever,
     "nvml-inforom": _flag("is_inforom_bad", "the InfoROM is damaged"),
 }
-EVENTS = frozenset({"nvml-ecc-uncorrectable", "nvml-link-errors", "nvml-pcie-replays"})
-"""What happens at a time, and does not last: it is told each time, and does not end."""
+_EVENTS = frozenset({"nvml-ecc-uncorrectable", "nvml-link-errors", "nvml-pcie-replays"})
+_ENDED_BY = "NVML no longer says so"
 _LOST, _RESET, _REFUSED = "nvml-gpu-lost", "nvml-reset-required", "nvml-gpu-no-handle"
 _FATES = {"GPU_IS_LOST": _LOST, "RESET_REQUIRED": _RESET}
 _ACTION, _MISSING, _FEWER, _SILENT = (
@@ -221,39 +209,39 @@ class GpuHealth:
         self._rows = {row.code: row for row in rows}  # a later row wins
         self._actions = RecoveryActions.packaged()
 
-    def of_gpu(self, gpu: GpuSample, past: Past, subject: Subject) -> Iterator[Told]:
+    def of_gpu(self, gpu: GpuSample, past: Past, subject: Subject) -> Iterator[Observation]:
         """Of one that told who it is. While its MIG mode changes it may need a reset for that alone."""
         if gpu.mig_changes:
             return
-        yield self._told(_REFUSED, subject, "")
+        yield self._observed(_REFUSED, subject, "")
         for name, code in _FATES.items():
-            yield self._told(code, subject, _refusal(gpu) if gpu.refused == name else "")
+            yield self._observed(code, subject, _refusal(gpu) if gpu.refused == name else "")
         if gpu.refused:
             return
         for code, look in _LOOKS.items():
             if (text := look(gpu, past)) is not None:
-                yield self._told(code, subject, f"{_name(gpu)}: {text}" if text else "")
+                yield self._observed(code, subject, f"{_name(gpu)}: {text}" if text else "")
         if gpu.recovery_action is not None:
             yield from self._verdicts(gpu, subject)
 
-    def of_refusals(self, gpus: Iterable[GpuSample], subject: Subject) -> Iterator[Told]:
+    def of_refusals(self, gpus: Iterable[GpuSample], subject: Subject) -> Iterator[Observation]:
         """Of those that NVML counts and gives no handle for, but for one that we may not see."""
         texts = {_FATES.get(gpu.refused, _REFUSED): _refusal(gpu) for gpu in gpus if gpu.refused}
         for code in (_LOST, _RESET, _REFUSED):
-            yield self._told(code, subject, texts.get(code, ""))
+            yield self._observed(code, subject, texts.get(code, ""))
 
-    def of_missing(self, subject: Subject, *, is_missing: bool) -> Told:
+    def of_missing(self, subject: Subject, *, is_missing: bool) -> Observation:
         text = f"GPU at {subject.pci}: NVML does not show it" if is_missing else ""
-        return self._told(_MISSING, subject, text)
+        return self._observed(_MISSING, subject, text)
 
-    def of_count(self, found: int, expected: int) -> Told:
+    def of_count(self, found: int, expected: int) -> Observation:
         text = f"GPUs: {found}, expected {expected}" if found < expected else ""
-        return self._told(_FEWER, _NODE, text)
+        return self._observed(_FEWER, _NODE, text)
 
-    def of_silence(self, times: int, why: str) -> Told:
-        return self._told(_SILENT, _NODE, f"{times} times in succession: {why}" if times else "")
+    def of_silence(self, times: int, why: str) -> Observation:
+        return self._observed(_SILENT, _NODE, f"{times} times in succession: {why}" if times else "")
 
-    def _verdicts(self, gpu: GpuSample, subject: Subject) -> Iterator[Told]:
+    def _verdicts(self, gpu: GpuSample, subject: Subject) -> Iterator[Observation]:
         """Each value has a code of its own: a graver one that follows is news."""
         value = gpu.recovery_action or 0
         for number in sorted({*range(1, 8), value} - {0}):
@@ -265,13 +253,13 @@ class GpuHealth:
             judged = msgspec.structs.replace(
                 self._rows[_ACTION], fault=action.fault, severity=action.severity, remedy=action.remedy
             )
-            yield _as_told(f"{_ACTION}-{number}", judged, subject, text)
+            yield _observation(f"{_ACTION}-{number}", judged, subject, text)
 
-    def _told(self, code: str, subject: Subject, text: str) -> Told:
-        return _as_told(code, self._rows[code], subject, text)
+    def _observed(self, code: str, subject: Subject, text: str) -> Observation:
+        return _observation(code, self._rows[code], subject, text)
 
 
-def _as_told(code: str, row: HealthRow, subject: Subject, text: str) -> Told:
+def _observation(code: str, row: HealthRow, subject: Subject, text: str) -> Observation:
     draft = Draft(
         code=code,
         fault=row.fault,
@@ -281,7 +269,7 @@ def _as_told(code: str, row: HealthRow, subject: Subject, text: str) -> Told:
         remedy=row.remedy,
         final=row.severity is Severity.FATAL,
     )
-    return Told(code=code, subject=subject, looks=row.looks, text=text, draft=draft)
+    return Observation(draft=draft, text=text, looks=row.looks, is_event=code in _EVENTS, ended_by=_ENDED_BY)
 
 
 def _name(gpu: GpuSample) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "Catalogue",
     "Chain",
     "Confinement",
+    "Fabric",
     "Logs",
     "Nvml",
     "PodResources",
@@ -114,6 +115,28 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     which is longer than any step may take."""
 
 
+class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The ports of InfiniBand and RoCE adapters, read in /sys."""
+
+    enabled: bool = True
+    """False leaves the ports to the kernel log alone."""
+    every_s: PositiveSeconds = 15.0
+    """Time between two looks, by the clock: the agents of all nodes look at the same moments."""
+    deadline_s: PositiveSeconds = 10.0
+    """Beyond this a look is given up, which is told: the firmware of an adapter may hang."""
+    dead_s: Seconds = 60.0
+    """A port without a link for this long under a rank is dead, and an adapter that misses on the bus for
+    this long is gone."""
+    settle_s: Seconds = 300.0
+    """After a boot, and after its driver was loaded, a port is not judged for this long. A port that was down
+    counts as well again after this long."""
+    flap_window_s: PositiveSeconds = 300.0
+    """A link that goes down twice within this time flaps."""
+    errors_per_hour: Annotated[int, Meta(ge=0, le=10**9)] = 120
+    """More errors of a link than this are noted. A link may have one wrong bit in 10^12 (InfiniBand), and a
+    sound one has none after its error correction."""
+
+
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kubelet is asked which pod holds which device, in a child process that may be lost."""
 
@@ -162,8 +185,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
     """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
-    `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]` and
-    `[[log_error]]`. Bad rows are reported and skipped."""
+    `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
+    `[[gpu_health]]`, `[[fabric]]` and `[[log_error]]`. Bad rows are reported and skipped."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +202,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chain: Chain = Chain()
     logs: Logs = Logs()
     nvml: Nvml = Nvml()
+    fabric: Fabric = Fabric()
     pod_resources: PodResources = PodResources()
     publishing: Publishing = Publishing()
     catalogue: Catalogue = Catalogue()

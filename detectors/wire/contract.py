@@ -99,6 +99,8 @@ class Fault(StrEnum):
     THERMAL = "thermal"
     POWER = "power"
     DRIVER = "driver"
+    RESOURCES = "resources"
+    """What a job may use is used up: memory, a disk, a quota. It is the job's, never its node's."""
     APPLICATION = "application"
     HANG = "hang"
     STRAGGLER = "straggler"
@@ -162,6 +164,8 @@ class Source(StrEnum):
     NVML = "nvml"
     PODS = "pods"
     LOGS = "logs"
+    FABRIC = "fabric"
+    """Ports of InfiniBand and RoCE adapters, in /sys."""
 
 
 class Family(StrEnum):

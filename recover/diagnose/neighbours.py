@@ -24,14 +24,12 @@ _BY_MPS = {
 """Labels of a node. Source: NVIDIA k8s-device-plugin, GPU feature discovery; GKE, "Share GPUs with NVIDIA
 MPS"."""
 _MPS_RESOURCE = "nvidia.com/mps-"
-_OTHER_ENDS = frozenset({"oom-killed"})
-"""Ends that an exception of a GPU does not cause."""
 
 
 def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> str:
     """Why the gang's program is not blamed for the loss; empty where no other program may have ended it."""
     node, health = world.nodes.get(loss.node), world.health.get(loss.node)
-    if node is None or health is None or loss.code in _OTHER_ENDS or not _is_shared_by_mps(node):
+    if node is None or health is None or not _is_shared_by_mps(node):
         return ""
     window = timedelta(seconds=timing.blame_window_s)
     shown = [

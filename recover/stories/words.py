@@ -93,6 +93,7 @@ FAULTS: dict[Fault, str] = {
     Fault.THERMAL: "a GPU is too hot",
     Fault.POWER: "power failed",
     Fault.DRIVER: "the GPU driver failed",
+    Fault.RESOURCES: "memory, a disk or a quota of the job is used up",
     Fault.APPLICATION: "the program failed",
     Fault.HANG: "the steps stopped",
     Fault.STRAGGLER: "a rank is slow",
@@ -102,7 +103,7 @@ FAULTS: dict[Fault, str] = {
 
 ORIGINS: dict[Origin, str] = {
     Origin.KERNEL: "the kernel log",
-    Origin.DRIVER: "the GPU driver",
+    Origin.DRIVER: "a device driver",
     Origin.FABRIC: "the fabric manager",
     Origin.KUBELET: "Kubernetes",
     Origin.VENDOR: "a vendor's agent",
@@ -114,6 +115,7 @@ SOURCES: dict[Source, str] = {
     Source.NVML: "GPU driver (NVML)",
     Source.PODS: "devices of pods",
     Source.LOGS: "logs of pods",
+    Source.FABRIC: "network ports",
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {

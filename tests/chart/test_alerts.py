@@ -54,6 +54,7 @@ def test_every_source_of_the_agents_is_watched_but_what_is_switched_off() -> Non
 
     assert matched(expression, "source") == set(Source)
     assert "|nvml" in expression, "so the chart takes it out"
+    assert "fabric|" in expression, "so the chart takes it out"
     assert "|pods" in expression, "so the chart takes it out"
 
 

@@ -520,6 +520,8 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
         "/proc/sys/kernel/random",
         "/proc/driver",
         "/sys/bus",
+        "/sys/class",
+        "/sys/devices",
         "/sys/fs/cgroup",
         "/var/lib/kubelet/pod-resources",
     }

@@ -15,6 +15,7 @@ from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
+from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.wire.contract import Family
@@ -111,7 +112,10 @@ def family_pages() -> dict[str, str]:
         tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
         if tables:
             found[f"{family}.md"] = _family_page(family, tables)
-    return found | {"gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH])}
+    return found | {
+        "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
+        "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+    }
 
 
 def _family_page(family: Family, tables: list[Table[Any]]) -> str:
@@ -128,14 +132,52 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
     for table in tables:
         lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
     for table in tables:
-        rows = table.packaged()
-        fields = [field.name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
-        names = [name for name in fields if any(getattr(row, name) is not None for row in rows)]
-        lines += ["", f"## {table.name}", "", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-        lines += [f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |" for row in rows]
+        lines += ["", f"## {table.name}", "", *_table(table)]
     return "\n".join(lines) + "\n"
 
 
+def _table(table: Table[Any]) -> Iterator[str]:
+    rows = table.packaged()
+    fields = [field.name for field in msgspec.structs.fields(table.row) if field.name != "examples"]
+    names = [name for name in fields if any(getattr(row, name) is not None for row in rows)]
+    yield f"| {' | '.join(names)} |"
+    yield f"|{'---|' * len(names)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(getattr(row, name)) for name in names)} |"
+
+
+_PORTS = """\
+# Network ports
+
+Generated from `detectors/catalog/fabric.toml` by `make docs`. The agent reads the ports of InfiniBand and
+RoCE adapters in `/sys/class/infiniband` every `fabric.every_s`. The figures below are settings of the group
+`[fabric]` ([settings](settings.md)). `settings.catalogue` of the chart changes what a code means by rows of
+your own (`[[fabric]]`), which win; each has one of the codes below.
+
+`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing. `fatal` takes
+the node out and moves the gangs there, in the modes that may.
+
+- A finding is about an adapter, by its PCI function, and its evidence names the port. The agent writes it
+  when it begins and when it ends; as long as it lasts it costs nothing.
+- A port is compared with itself in this boot. After a boot, and after its driver was loaded, it is not judged
+  for `settle_s`. A link that was up for less than a minute counts as still in training.
+- A gang that goes on without a port is not stopped for it. The port is `port-dead` only where a pod that held
+  accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
+  kubelet tells which pods hold accelerators (`pod_resources`).
+- `port-down` begins at the first look that showed the port down, though the second look tells it. Ranks that
+  died before that are put down to the node once the port is `port-dead`, also if the gang runs again by then.
+- If a switch fails, it takes a port of many nodes. Their agents look at the same moments, so the controller
+  hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`) keeps them
+  in service. The budgets for quarantine bound what fewer nodes may cost.
+- None of this counts while an operator
+  [works on a driver of the node](../other-detectors.md#work-on-the-driver).
+- Not covered: a port that was never active in this boot; a virtual function; an Ethernet port while its
+  network device is switched off or in a pod's network namespace; an InfiniBand adapter that a pod has taken
+  into its own (the kernel does not show it to the node). An EFA adapter shows no link: only that it is there,
+  and its counters, are known. A link that goes down within a minute of a pod's start or end is not counted
+  as a flap.
+
+"""
 _SENTENCES = [
     "",
     "A line is matched whole, from its beginning. `{pci}` is an address of a device of the node",

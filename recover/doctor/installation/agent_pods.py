@@ -21,6 +21,7 @@ _BLIND: dict[Source, tuple[Severity, str]] = {
     ),
     Source.PODS: (Severity.RISKS, "every GPU pod of the node counts as a holder of its broken device"),
     Source.LOGS: (Severity.RISKS, "steps and errors of ranks are not read: a hang is not noticed"),
+    Source.FABRIC: (Severity.RISKS, "a network port that loses its link under a rank is not noticed"),
 }
 _SWITCHED_OFF = "switched off by the setting "
 """As agents begin, and end with its name."""
@@ -29,6 +30,7 @@ _SEE: dict[Source, str] = {
     Source.NVML: "agent.runtimeClassName=nvidia",
     Source.PODS: "agent.hostPaths.podResources=FOLDER",
     Source.LOGS: "agent.hostPaths.podLogs=FOLDER",
+    Source.FABRIC: "settings.agent.fabric.enabled=false",
 }
 """The value of the chart that decides over it."""
 

@@ -45,7 +45,7 @@ def host(tmp_path: Path) -> Host:
 
 async def test_an_xid_becomes_a_finding_of_its_gpu(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         host.kernel("NVRM: Xid (PCI:0000:38:00): 79, pid=1, name=python3, GPU has fallen off the bus.")
         status = await api.until(lambda status: bool(status.findings))
 
@@ -56,7 +56,7 @@ async def test_an_xid_becomes_a_finding_of_its_gpu(host: Host) -> None:
 
 async def test_coverage_says_what_is_read_and_why_the_rest_is_blind(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        status = await api.until(lambda status: len(status.coverage) == 4)
+        status = await api.until(lambda status: len(status.coverage) == len(Source))
 
     states = {entry.source: entry.state for entry in status.coverage}
     assert states == {
@@ -64,6 +64,7 @@ async def test_coverage_says_what_is_read_and_why_the_rest_is_blind(host: Host) 
         Source.NVML: CoverageState.BLIND,
         Source.PODS: CoverageState.BLIND,
         Source.LOGS: CoverageState.COVERED,
+        Source.FABRIC: CoverageState.BLIND,
     }
     assert all(entry.why for entry in status.coverage if entry.state is CoverageState.BLIND)
 
@@ -87,7 +88,7 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
 ) -> None:
     settings = msgspec.structs.replace(SETTINGS, logs=Logs(ended_poll_s=0.05, read_pause_s=0.001))
     async with node_api("n1") as api, host.agent(api, settings):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         host.prints("step 1")
         (log,) = (host.root / "var/log/pods").rglob("0.log")
         with log.open("ab") as file:
@@ -109,7 +110,7 @@ async def test_rubbish_in_the_kernel_log_and_in_a_pods_log_hides_nothing_after_i
 
 async def test_a_device_that_came_to_the_bus_after_the_agent_is_the_nodes(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         (host.root / "sys/bus/pci/devices/0000:41:00.0").mkdir(parents=True)
         host.kernel("NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.")
 
@@ -120,7 +121,7 @@ async def test_a_device_that_came_to_the_bus_after_the_agent_is_the_nodes(host: 
 
 async def test_junk_in_the_kernel_log_is_counted_and_does_not_fill_the_agents_own_log(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         with capture_logs() as said, (host.root / "dev/kmsg").open("ab") as file:
             file.write(b"this is no record of a kernel\n" * 5000)
             file.write(b"".join(b"4,%d,1,-;a record after a gap\n" % (20 * n) for n in range(1, 500)))
@@ -238,7 +239,7 @@ async def test_a_bad_row_of_the_users_catalogue_is_told_and_the_others_are_used(
 
 async def test_a_storm_of_lines_is_one_finding_and_few_writes(host: Host) -> None:
     async with node_api("n1") as api, host.agent(api):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         writes = len(api.patches)
         host.kernel(
             "NVRM: Xid (PCI:0000:38:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 03",
@@ -361,7 +362,7 @@ async def test_the_command_serves_its_probes_and_ends_at_once_when_told(host: Ho
             stderr=subprocess.PIPE,
         )
         try:
-            await api.until(lambda status: len(status.coverage) == 4)
+            await api.until(lambda status: len(status.coverage) == len(Source))
             begin_s = time.monotonic()
             child.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(child.wait(), 30) == 0
@@ -393,7 +394,7 @@ async def test_the_probes_and_metrics_answer(host: Host, unused_tcp_port: int) -
         await _until_listening(client, url)
         assert (await status_of("/healthz"), await status_of("/readyz")) == (200, 503)
         api.exists = True
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         assert await status_of("/readyz") == 200
         async with client.get(url + "/metrics") as response:
             assert 'rekindle_agent_source_covered{source="kmsg"} 1.0' in await response.text()

@@ -242,7 +242,7 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
 async def test_the_answer_comes_soon_where_the_finding_is_new(host: Host) -> None:
     """With the shipped times the spec is asked for every 5 s; here every 0.05 s, and every 300 s without."""
     async with node_api("n1") as api, host.agent(api):
-        await api.until(lambda status: len(status.coverage) == 4)
+        await api.until(lambda status: len(status.coverage) == len(Source))
         host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")
         await api.until(lambda status: bool(status.findings))
         await asyncio.sleep(0.2)

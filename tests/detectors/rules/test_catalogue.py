@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from detectors.catalog.load import packaged_rows, rows_of
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.xid import XIDS, XidCatalog, XidRow
-from detectors.rules.catalogues import Catalogues
+from detectors.rules.catalogues import Catalogues, extended
 from detectors.rules.error_lines import TRIGGERS, compiled, row_in
+from detectors.rules.fabric_rows import fabric_rows
 from detectors.service.settings import Catalogue
 from detectors.wire.contract import Fault, Origin, Remedy, Severity
 
+PORTS = fabric_rows()
 ROWS = {row.code: row for row in packaged_rows("xid.toml", "xid", XidRow)}
 
 TAKES_OUT = {
@@ -187,6 +190,7 @@ source = "ours"
         (GOOD, "[[xid]] row 2 (code 13)"),
         ('[[log_error]]\ncode = "log-ours"\npatterns = ["oom"]\n', "[[log_error]] row 1 (code 'log-ours')"),
         ("[[xyd]]\ncode = 7\n", "'xyd'"),
+        ('[[fabric]]\ncode = "port-lame"\n', "(code 'port-lame')"),
     ],
     ids=[
         "a huge number",
@@ -196,6 +200,7 @@ source = "ours"
         "the same again",
         "another table",
         "a typing error",
+        "a half row of a port",
     ],
 )
 def test_whatever_is_wrong_with_a_row_the_others_are_used_and_it_is_named(
@@ -228,6 +233,57 @@ def test_a_users_file_that_is_no_catalogue_leaves_the_packaged_one(tmp_path: Pat
     assert len(catalogues.problems) == 1
     assert str(extra) in catalogues.problems[0]
     assert len(catalogues.problems[0]) < 500
+
+
+PORT = """
+[[fabric]]
+code = "{code}"
+meaning = "our fabric is managed by others"
+fault = "network"
+severity = "{severity}"
+source = "our own experience"
+"""
+
+
+def test_a_users_row_changes_what_a_state_of_a_port_means(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(PORT.format(code="port-dead", severity="suspect"))
+
+    catalogues = Catalogues.load(Catalogue(extra=str(extra)))
+
+    rows = fabric_rows(catalogues.user)
+    assert catalogues.problems == ()
+    assert (rows["port-dead"].severity, rows["port-down"]) == (Severity.SUSPECT, PORTS["port-down"])
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "names"),
+    [
+        ("port-lame", "suspect", ["port-lame", "expected one of port-down, port-dead", "field code"]),
+        ("port-dead", "deadly", ["port-dead", "severity", "deadly"]),
+    ],
+)
+def test_a_users_row_of_a_port_that_cannot_be_used_is_told_and_the_others_are_used(
+    tmp_path: Path, code: str, severity: str, names: list[str]
+) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(GOOD + PORT.format(code=code, severity=severity))
+
+    catalogues = Catalogues.load(Catalogue(extra=str(extra)))
+
+    assert fabric_rows(catalogues.user) == PORTS
+    assert xid(catalogues, 13).mnemonic == "MINE"
+    (problem,) = catalogues.problems
+    assert problem.startswith(f"{extra}: [[fabric]] row 1")
+    assert all(name in problem for name in names)
+
+
+def test_the_setting_names_every_table_of_a_users_file() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/settings.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith("| `extra` |"))
+
+    named = set(re.findall(r"`\[\[(\w+)\]\]`", row))
+    assert named == {table.name for table in extended()}
 
 
 def test_a_missing_users_file_is_told(tmp_path: Path) -> None:

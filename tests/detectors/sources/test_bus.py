@@ -7,26 +7,7 @@ from pathlib import Path
 import pytest
 
 from detectors.sources.inventory import bus_gpus, sees_all_gpus
-
-NVIDIA, MELLANOX = "0x10de", "0x15b3"
-DISPLAY, COMPUTE, BRIDGE, NETWORK = "0x030000", "0x030200", "0x068000", "0x020700"
-
-
-def device(
-    root: Path, pci: str, vendor: str, kind: str, driver: str = "nvidia", *, is_virtual: bool = False
-) -> None:
-    """As the kernel lays it: the bus holds links into the devices."""
-    real = root / "sys/devices/pci0000:00" / pci
-    real.mkdir(parents=True)
-    (real / "vendor").write_text(f"{vendor}\n")
-    (real / "class").write_text(f"{kind}\n")
-    if driver:
-        (real / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
-    if is_virtual:
-        (real / "physfn").symlink_to("../0000:3b:00.0")
-    bus = root / "sys/bus/pci/devices"
-    bus.mkdir(parents=True, exist_ok=True)
-    (bus / pci).symlink_to(f"../../../devices/pci0000:00/{pci}")
+from tests.detectors.sources.pci_tree import BRIDGE, COMPUTE, DISPLAY, MELLANOX, NETWORK, NVIDIA, device
 
 
 def test_gpus_are_told_by_who_has_them(tmp_path: Path) -> None:

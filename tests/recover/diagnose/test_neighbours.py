@@ -93,4 +93,4 @@ def test_a_job_that_has_the_node_for_itself_is_blamed() -> None:
 def test_a_rank_that_ran_out_of_host_memory_had_no_exception() -> None:
     world = shared(MPS).crash("mine", rank=0, exit_code=137, reason="OOMKilled", ago_s=2)
 
-    assert world.decide().incident.status.blame is Blame.APPLICATION
+    assert world.decide().incident.status.blame is Blame.RESOURCES

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from detectors.rules.fabric_rows import draft, fabric_rows
 from detectors.wire.contract import Fault, Origin, Severity
 from recover.api import IncidentPhase
 from recover.api.reasons import Reason
@@ -18,18 +19,21 @@ from tests.acting import only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+ADAPTERS = "nvidia.com/ofed-driver-upgrade-state"
 MIG = "nvidia.com/mig.config.state"
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
 UNDER_WAY = [
     (UPGRADE, "pod-restart-required"),
     (UPGRADE, "validation-required"),
+    (ADAPTERS, "pod-restart-required"),
     (MIG, "pending"),
     (MIG, "rebooting"),
     (PLUGIN, "paused-for-driver-upgrade"),
     (PLUGIN, "paused-for-mig-change"),
 ]
 NOT_UNDER_WAY = [
-    (UPGRADE, state)
+    (label, state)
+    for label in (UPGRADE, ADAPTERS)
     for state in (
         "",
         "upgrade-required",
@@ -88,6 +92,15 @@ def test_a_suspicion_of_the_driver_does_not_count_meanwhile_either() -> None:
     labelled(world, *UNDER_WAY[0])
 
     assert not suspected(world.world(), world.now, 3600)
+
+
+def test_a_lost_link_does_not_count_while_the_driver_of_the_adapters_is_upgraded() -> None:
+    world = labelled(cluster().running(gang()), ADAPTERS, "pod-restart-required")
+    dead = draft(fabric_rows()["port-dead"], "0000:0d:00.0")
+    world.finding(on="n1", code=dead.code, origin=dead.origin, fault=dead.fault, severity=dead.severity)
+
+    assert world.decide().cordons == []
+    assert labelled(world, ADAPTERS, "upgrade-required").decide().cordons == ["n1"]
 
 
 def test_the_kernel_log_counts_while_the_driver_is_upgraded() -> None:

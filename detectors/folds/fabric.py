@@ -1,0 +1,195 @@
+"""The ports of a node over time: which of them show a fault now, and which no longer do. Pure.
+
+states.py makes findings of it. A state is shown in each look as long as it lasts, and ends only where a look
+proves that it is over: what is not seen is not over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from detectors.folds.chain import Chain
+from detectors.folds.states import Looked, States
+from detectors.rules.fabric_ports import (
+    Link,
+    Port,
+    PortSample,
+    Ranks,
+    Track,
+    is_dead,
+    is_down,
+    link,
+    looked_at,
+    told,
+)
+from detectors.rules.fabric_rows import (
+    ADAPTER_GONE,
+    PORT_DEAD,
+    PORT_DOWN,
+    PORT_ERRORS,
+    PORT_FLAPS,
+    PORT_SLOW,
+    FabricRow,
+    draft,
+)
+from detectors.rules.facts import Observation
+from detectors.service.settings import Fabric as Settings
+from detectors.wire.contract import Source
+
+__all__ = ["FabricFold"]
+
+_AROUND = timedelta(seconds=60)
+_PEERS_MIN = 2
+_FAMILY = "port-"
+"""With this the codes begin of what may follow another state of the same adapter."""
+_PORTS_MAX = 256
+"""More than any node has. What comes after is not followed."""
+
+
+class FabricFold:
+    def __init__(self, settings: Settings, rows: Mapping[str, FabricRow]) -> None:
+        """`rows`: by code."""
+        self._settings = settings
+        self._rows = rows
+        # The kernel log may tell that a link was lost and never tells that it is back, so it hides nothing.
+        self._states = States(Source.FABRIC, _FAMILY, looks_to_end=1, unless_known=False)
+        self._tracks: dict[tuple[str, int], Track] = {}
+        self._gone_since: dict[str, datetime] = {}
+        self._pods_changed_at: datetime | None = None
+        self._has_looked = False
+
+    def pods_changed(self, at: datetime) -> None:
+        """A pod of the node came or went: what its network did to the links is no fault."""
+        self._pods_changed_at = at
+        self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
+
+    def look(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Looked:
+        """Begins and ends findings."""
+        known = {
+            finding.subject.pci
+            for finding in chain.findings
+            if finding.cleared_at is None and finding.code in self._rows
+        }
+        return self._states.fold(chain, self._observations(sample, at, ranks, known), at)
+
+    def _observations(
+        self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]
+    ) -> list[Observation]:
+        """What is over comes first: what begins now must not join a finding that ends now. `known` are the
+        PCI functions of which something is open: an earlier run of the agent has seen their ports active."""
+        if sample.ports and not self._has_looked:
+            self._begin(sample, at)
+        self._follow(sample, at, ranks, known)
+        shown: dict[tuple[str, str], Observation] = {}
+        over: dict[tuple[str, str], Observation] = {}
+        by_pci: dict[str, list[Port]] = {}
+        for port in sample.ports:
+            by_pci.setdefault(port.pci, []).append(port)
+        for pci, ports in by_pci.items():
+            for port in ports:
+                shown |= {(one.draft.code, pci): one for one in self._shown(port, sample, at, ranks)}
+            for code, why in self._over(ports, sample, at):
+                over[code, pci] = Observation(draft=draft(self._rows[code], pci), ended_by=why)
+        for pci in self._missing(sample, at):
+            text = f"{pci} had RDMA ports in this boot and is no longer on the PCI bus"
+            shown[ADAPTER_GONE, pci] = self._so(ADAPTER_GONE, pci, text)
+        return [*(one for key, one in over.items() if key not in shown), *shown.values()]
+
+    def _so(self, code: str, pci: str, text: str, since: datetime | None = None) -> Observation:
+        return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
+
+    def _begin(self, sample: PortSample, at: datetime) -> None:
+        """What the first look shows is as old as the boot, as far as anybody knows."""
+        self._has_looked = True
+        since = at - timedelta(seconds=sample.up_s)
+        for port in sample.ports[:_PORTS_MAX]:
+            if link(port) is not Link.UNSEEN:
+                is_active = link(port) is Link.ACTIVE
+                self._tracks[port.key] = Track(
+                    registration=port.registration, since=since, active_since=since if is_active else None
+                )
+
+    def _follow(self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]) -> None:
+        changed_at = self._pods_changed_at
+        pods_changed = changed_at is not None and abs(at - changed_at) <= _AROUND
+        seen = {port.key: port for port in sample.ports}
+        for key, track in self._tracks.items():
+            if key not in seen:
+                hidden = Port(device="", number=key[1], pci=key[0])
+                self._tracks[key] = looked_at(
+                    track, hidden, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
+                )
+        for port in seen.values():
+            if port.key not in self._tracks and len(self._tracks) >= _PORTS_MAX:
+                continue
+            track = self._tracks.get(port.key, Track())
+            if port.pci in known and not track.was_active:
+                track = msgspec.structs.replace(track, was_active=True)
+            self._tracks[port.key] = looked_at(
+                track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
+            )
+
+    def _shown(self, port: Port, sample: PortSample, at: datetime, ranks: Ranks) -> Iterator[Observation]:
+        track = self._tracks.get(port.key)
+        if track is None:
+            return
+        limits, pci, now = self._settings, port.pci, told(port)
+        if is_down(track):
+            yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
+        if is_dead(track, at, limits, ranks):
+            text = f"{now}; training on the node has not gone on since the link was lost"
+            yield self._so(PORT_DEAD, pci, text)
+        if track.flaps(at, limits):
+            text = f"{now}; its link went down twice within {limits.flap_window_s:g} s"
+            yield self._so(PORT_FLAPS, pci, text)
+        if track.has_errors(limits):
+            text = f"{now}; more than {limits.errors_per_hour} errors within an hour"
+            yield self._so(PORT_ERRORS, pci, text)
+        if (faster := self._faster(port, track, sample)) and track.is_up_again(at, limits):
+            yield self._so(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")
+
+    def _faster(self, port: Port, track: Track, sample: PortSample) -> str:
+        """What shows that the port should be faster; empty where nothing does."""
+        rate = port.rate_gbps
+        if rate is None or link(port) is not Link.ACTIVE:
+            return ""
+        others = [
+            other
+            for other in sample.ports
+            if other.key != port.key
+            and other.link_layer == port.link_layer
+            and link(other) is Link.ACTIVE
+            and other.rate_gbps is not None
+        ]
+        if rate < track.best_gbps and any((other.rate_gbps or 0.0) > rate for other in others):
+            return f"it had {track.best_gbps:g} Gb/s in this boot"
+        alike = [other.rate_gbps or 0.0 for other in others if port.model and other.model == port.model]
+        if len(alike) >= _PEERS_MIN and rate < min(alike):
+            return f"the other {len(alike)} ports of its kind have {min(alike):g} Gb/s or more"
+        return ""
+
+    def _over(self, ports: list[Port], sample: PortSample, at: datetime) -> Iterator[tuple[str, str]]:
+        """What is over for a function all of whose ports prove it."""
+        yield ADAPTER_GONE, "the adapter is on the bus"
+        tracks = [track for port in ports if (track := self._tracks.get(port.key)) is not None]
+        limits = self._settings
+        if len(tracks) < len(ports) or any(link(port) is not Link.ACTIVE for port in ports):
+            return
+        if all(track.is_up_again(at, limits) for track in tracks):
+            yield PORT_DOWN, "the port is Active"
+            yield PORT_DEAD, "the port is Active"
+        if all(track.is_steady(at) for track in tracks):
+            yield PORT_FLAPS, "the link stays up"
+        if all(track.last_hour_errors is not None and not track.has_errors(limits) for track in tracks):
+            yield PORT_ERRORS, "the link has no more errors than a sound one"
+        if not any(self._faster(port, track, sample) for port, track in zip(ports, tracks, strict=True)):
+            yield PORT_SLOW, "the port is as fast as the others"
+
+    def _missing(self, sample: PortSample, at: datetime) -> Iterator[str]:
+        self._gone_since = {pci: self._gone_since.get(pci, at) for pci in sample.gone}
+        for pci, since in self._gone_since.items():
+            if at - since >= timedelta(seconds=self._settings.dead_s):
+                yield pci

@@ -1,0 +1,293 @@
+"""Ports of the network's adapters: from one look at a port, and what was seen of it before, to what it shows.
+
+After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings of what is shown.
+
+Only a port that was active in this boot, and is known to have stayed in place since, is judged. So a port
+that nobody uses says nothing, nor does one that trains its link after a boot or a reload of its driver, nor
+one that a pod has taken into its own network namespace. Pure.
+Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-class-net;
+drivers/infiniband/core/sysfs.c (names of the states); drivers/infiniband/hw/mlx5/main.c (the state of a RoCE
+port is the carrier of its network device); InfiniBand Architecture, PortCounters (8 bits of LinkDowned).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from itertools import pairwise
+
+import msgspec
+
+from detectors.service.settings import Fabric as Settings
+
+__all__ = [
+    "ETHERNET",
+    "Link",
+    "Port",
+    "PortSample",
+    "Ranks",
+    "Track",
+    "is_dead",
+    "is_down",
+    "link",
+    "looked_at",
+    "told",
+]
+
+ETHERNET = "Ethernet"
+_ACTIVE = (4, 5)
+"""ACTIVE, and ACTIVE_DEFER."""
+_STATES = {0: "no state", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Active (deferred)"}
+_PHYSICAL = {
+    1: "Sleep",
+    2: "Polling",
+    3: "Disabled",
+    4: "PortConfigurationTraining",
+    5: "LinkUp",
+    6: "LinkErrorRecovery",
+    7: "Phy Test",
+}
+_WITHOUT_LINK = (1, 2, 6)
+"""Disabled is missing on purpose: people switch an InfiniBand port off so, and nothing shows who did it."""
+_BURST = timedelta(seconds=60)
+"""What goes down again so soon has one cause: a new MTU, ring size and number of queues take the link of an
+Ethernet port down three times within seconds."""
+_LATE = timedelta(seconds=30)
+"""A link that goes down counts after this time: the pod that caused it may be noticed a moment later."""
+_STILL = timedelta(seconds=1800)
+"""A port has stopped flapping when it has stayed up for this long."""
+_HOUR = timedelta(hours=1)
+_TRAINED = timedelta(seconds=60)
+"""A link that is lost sooner than this was still in training."""
+_DOWNS_MAX = 8
+_PAUSES_WAITED_FOR = 3
+_WAIT_S_MAX = 900.0
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """One port of an RDMA device in one look. What could not be read is None or empty."""
+
+    device: str
+    """The kernel's name: `mlx5_0`."""
+    number: int
+    pci: str
+    """The PCI function, `0000:0d:00.0`."""
+    state: int | None = None
+    phys_state: int | None = None
+    link_layer: str = ""
+    rate_gbps: float | None = None
+    downs: int | None = None
+    """How often the link went down: of InfiniBand by the port's counter, of Ethernet by that of its network
+    device."""
+    errors: int | None = None
+    """Of InfiniBand symbol errors and errors of the link's integrity, of EFA broken connections."""
+    is_up: bool | None = None
+    """Whether the network device of an Ethernet port is switched on; None where it is not seen here."""
+    has_carrier: bool | None = None
+    model: str = ""
+    registration: int = 0
+    """The number of the device's folder in sysfs: another one after its driver was loaded again."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.pci, self.number
+
+
+class PortSample(msgspec.Struct, frozen=True):
+    """One look at the node."""
+
+    ports: tuple[Port, ...] = ()
+    gone: frozenset[str] = frozenset()
+    """PCI functions that had a port in an earlier look, and are on the bus no more."""
+    up_s: float = 0.0
+    """Time since the boot."""
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the training on the node."""
+
+    pods: frozenset[str] = frozenset()
+    """Uids of those that hold accelerators now."""
+    ended: Mapping[str, datetime] = {}
+    """When a container of such a pod ended last."""
+    stepped_at: datetime | None = None
+    """The last step that the log of one of these pods has shown; None where none shows its steps."""
+    pause_s: float = 0.0
+    """The usual time between two lines with a step, of the slowest of them."""
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait for a step that proves that the training goes on."""
+        return min(_PAUSES_WAITED_FOR * self.pause_s, _WAIT_S_MAX)
+
+
+class Link(Enum):
+    ACTIVE = auto()
+    DOWN = auto()
+    """Not active, for whatever reason: what manages the subnet may have to say more to it."""
+    DEAD = auto()
+    """Not active, and without a link to the other side."""
+    UNSEEN = auto()
+    """Not to be judged."""
+
+
+def link(port: Port) -> Link:
+    if port.state is None:
+        return Link.UNSEEN
+    if port.state in _ACTIVE:
+        return Link.ACTIVE
+    if port.link_layer == ETHERNET:
+        return Link.DEAD if port.is_up and port.has_carrier is False else Link.UNSEEN
+    return Link.DEAD if port.phys_state in _WITHOUT_LINK else Link.DOWN
+
+
+class Track(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen of one port in this boot."""
+
+    was_active: bool = False
+    """For so long that its link counts as trained."""
+    registration: int = 0
+    since: datetime | None = None
+    """Seen in each look since then, as registered now."""
+    active_since: datetime | None = None
+    down_looks: int = 0
+    down_since: datetime | None = None
+    """The first of these looks. A rank that dies of the lost port may die before the second one."""
+    dead_since: datetime | None = None
+    ranks: frozenset[str] = frozenset()
+    """Uids of the pods with accelerators that were on the node when the port was up last."""
+    best_gbps: float = 0.0
+    counted_downs: int | None = None
+    downs: tuple[datetime, ...] = ()
+    counted_errors: int | None = None
+    errors: int = 0
+    errors_since: datetime | None = None
+    last_hour_errors: int | None = None
+    """Of the last whole hour."""
+
+    def settled(self, at: datetime, limits: Settings) -> bool:
+        """The link had its time to come up after a boot, or after its driver was loaded."""
+        return self.since is not None and at - self.since >= timedelta(seconds=limits.settle_s)
+
+    def flaps(self, at: datetime, limits: Settings) -> bool:
+        told = [down for down in self.downs if _LATE <= at - down < _STILL]
+        window = timedelta(seconds=limits.flap_window_s)
+        return any(later - earlier <= window for earlier, later in pairwise(told))
+
+    def has_errors(self, limits: Settings) -> bool:
+        return max(self.errors, self.last_hour_errors or 0) > limits.errors_per_hour
+
+    def is_steady(self, at: datetime) -> bool:
+        """It is up, and was for so long that flaps are over."""
+        quiet_since = max([*self.downs[-1:], self.active_since or at])
+        return at - quiet_since >= _STILL
+
+    def is_up_again(self, at: datetime, limits: Settings) -> bool:
+        return self.active_since is not None and at - self.active_since >= timedelta(seconds=limits.settle_s)
+
+    def without(self, around: datetime) -> Track:
+        """Without what the link did at about this time, when a pod came or went."""
+        kept = tuple(down for down in self.downs if abs(down - around) > _BURST)
+        return msgspec.structs.replace(self, downs=kept)
+
+
+def looked_at(
+    track: Track, port: Port, at: datetime, limits: Settings, *, ranks: frozenset[str], pods_changed: bool
+) -> Track:
+    """The track with one more look. `ranks`: the pods with accelerators that are on the node now;
+    `pods_changed`: a pod came or went about now."""
+    now = link(port)
+    if now is Link.UNSEEN:
+        return _begun_again(track)
+    if port.registration != track.registration:  # a reload may take less time than there is between two looks
+        track = msgspec.structs.replace(_begun_again(track), registration=port.registration)
+    track = msgspec.structs.replace(track, since=track.since or at)
+    track = _counted(track, port, at, limits, pods_changed=pods_changed)
+    if now is Link.ACTIVE:
+        active_since = track.active_since or at
+        return msgspec.structs.replace(
+            track,
+            was_active=track.was_active or at - active_since >= _TRAINED,
+            active_since=active_since,
+            down_looks=0,
+            down_since=None,
+            dead_since=None,
+            ranks=ranks,
+            best_gbps=max(track.best_gbps, port.rate_gbps or 0.0),
+        )
+    if not track.was_active or not track.settled(at, limits):
+        return msgspec.structs.replace(track, active_since=None)
+    return msgspec.structs.replace(
+        track,
+        active_since=None,
+        down_looks=track.down_looks + 1,
+        down_since=track.down_since or at,
+        dead_since=(track.dead_since or at) if now is Link.DEAD else None,
+    )
+
+
+def _begun_again(track: Track) -> Track:
+    """As if the port had not been seen yet, but for what it was in this boot."""
+    return msgspec.structs.replace(
+        track,
+        since=None,
+        active_since=None,
+        down_looks=0,
+        down_since=None,
+        dead_since=None,
+        counted_downs=None,
+        counted_errors=None,
+    )
+
+
+def _counted(track: Track, port: Port, at: datetime, limits: Settings, *, pods_changed: bool) -> Track:
+    """A counter that is lower than before was reset, and one that was not read counts from the next look."""
+    downs, before = track.downs, track.counted_downs
+    has_risen = port.downs is not None and before is not None and port.downs > before
+    is_news = not downs or at - downs[-1] >= _BURST
+    if has_risen and is_news and not pods_changed and track.was_active and track.settled(at, limits):
+        downs = (*downs, at)[-_DOWNS_MAX:]
+    errors, since, last_hour = track.errors, track.errors_since or at, track.last_hour_errors
+    if at - since >= _HOUR:
+        errors, since, last_hour = 0, at, errors
+    if port.errors is not None and track.counted_errors is not None:
+        errors += max(0, port.errors - track.counted_errors)
+    return msgspec.structs.replace(
+        track,
+        downs=downs,
+        counted_downs=port.downs,
+        counted_errors=port.errors,
+        errors=errors,
+        errors_since=since,
+        last_hour_errors=last_hour,
+    )
+
+
+def is_down(track: Track) -> bool:
+    """It was active in this boot, and was not in two looks or more."""
+    return track.down_looks >= 2
+
+
+def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:
+    """It has no link for long, and a rank that was there when the link was lost does not go on without it:
+    it has ended since, or its steps have stopped. A rank whose steps nobody can read goes on as long as it
+    runs: what loses a port that it needs ends by an error within minutes, or is found to hang."""
+    since = track.dead_since
+    if since is None or not track.ranks or at - since < timedelta(seconds=limits.dead_s):
+        return False
+    if any(uid not in ranks.pods or ranks.ended.get(uid, since) > since for uid in track.ranks):
+        return True
+    if ranks.stepped_at is None:
+        return False
+    due = max(since, ranks.stepped_at) + timedelta(seconds=limits.dead_s + ranks.wait_s)
+    proven = since + timedelta(seconds=limits.dead_s)
+    return at >= due and ranks.stepped_at < proven
+
+
+def told(port: Port) -> str:
+    """The port and its state, for people."""
+    physical = _PHYSICAL.get(port.phys_state or 0, "")
+    state = ", ".join(filter(None, (_STATES.get(port.state if port.state is not None else -1, ""), physical)))
+    layer = f" ({port.link_layer})" if port.link_layer else ""
+    return f"{port.device} port {port.number}{layer} is {state or 'in an unknown state'}"
