@@ -268,6 +268,7 @@ class Worlds:
         remedy: Remedy = Remedy.NONE,
         ago_s: float = 1.0,
         boot_id: str = BOOT,
+        subject: Subject | None = None,
     ) -> Worlds:
         health = self.health[on]
         seen = self.now - timedelta(seconds=ago_s)
@@ -278,7 +279,7 @@ class Worlds:
             fault=fault,
             origin=origin,
             severity=severity,
-            subject=Subject(kind=SubjectKind.DEVICE, device=f"GPU-{on}"),
+            subject=subject or Subject(kind=SubjectKind.DEVICE, device=f"GPU-{on}"),
             boot_id=boot_id,
             first_seen=seen,
             last_seen=seen,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from detectors.catalog.tables import Table
 
-__all__ = ["LOG_ERRORS", "Implies", "LogErrorRow", "Traceback", "packaged_log_errors"]
+__all__ = ["LOG_ERRORS", "Failed", "Implies", "LogErrorRow", "Traceback", "packaged_log_errors"]
 
 
 class Implies(StrEnum):
@@ -35,6 +35,17 @@ class Implies(StrEnum):
 _PROPAGATED = frozenset({Implies.PEER_LOST, Implies.TIMED_OUT, Implies.TOLD_TO_END, Implies.SAID_ELSEWHERE})
 
 
+class Failed(StrEnum):
+    """What failed where a line tells of an own fault."""
+
+    PROGRAM = "program"
+    RESOURCES = "resources"
+    """What the job may use is used up: memory, a disk, a quota."""
+    STORAGE = "storage"
+    DEVICE = "device"
+    """An accelerator or an adapter of the network."""
+
+
 class Traceback(StrEnum):
     """Where the Python exception was raised that a row names whatever it is called."""
 
@@ -48,6 +59,7 @@ class LogErrorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Literal and case-sensitive; any one matches."""
     meaning: str
     implies: Implies
+    failed: Failed = Failed.PROGRAM
     traceback: Traceback | None = None
     """For the rows that name the end of a Python traceback."""
     source: str

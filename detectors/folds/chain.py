@@ -29,6 +29,7 @@ from detectors.wire.contract import (
     SubjectKind,
 )
 from detectors.wire.fitting import fitted, refitted
+from detectors.wire.sane import total
 
 __all__ = ["Chain", "Change", "least", "repeats"]
 
@@ -233,7 +234,7 @@ class Chain:
 
     def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
         self._track(draft, head.id, line.at)
-        changes: dict[str, Any] = {"count": head.count + 1, "last_seen": max(head.last_seen, line.at)}
+        changes: dict[str, Any] = {"count": total(head.count, 1), "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
             changes["chain"] = [*head.chain, draft.code]
         if draft.verdict:
@@ -245,7 +246,7 @@ class Chain:
         finding = self._findings[finding_id]
         renews = _is_hardware(draft) or not _is_hardware(finding)  # else a program could do so at will
         last_seen = max(finding.last_seen, line.at) if renews else finding.last_seen
-        changes: dict[str, Any] = {"count": finding.count + 1, "last_seen": last_seen}
+        changes: dict[str, Any] = {"count": total(finding.count, 1), "last_seen": last_seen}
         if draft.verdict:
             changes |= _raised(finding, draft)
         self._findings[finding_id] = msgspec.structs.replace(finding, **changes)
@@ -274,7 +275,7 @@ class Chain:
             code = "other"
         before = self._folded.get(code)
         if before is not None:
-            count, at = count + before.count, max(at, before.last_seen)
+            count, at = total(count, before.count), max(at, before.last_seen)
         self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
 
     def _id(self, line: Seen) -> str:

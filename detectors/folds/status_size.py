@@ -28,6 +28,7 @@ from detectors.wire.contract import (
     PodProgress,
     Severity,
 )
+from detectors.wire.sane import total
 
 __all__ = ["STATUS_BYTES_MAX", "best_first", "bounded", "leaving_out"]
 
@@ -164,7 +165,7 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
     before = folded.get(gone.code)
     folded[gone.code] = FoldedFindings(
         code=gone.code,
-        count=gone.count + (before.count if before else 0),
+        count=total(gone.count, before.count if before else 0),
         last_seen=max(gone.last_seen, before.last_seen) if before else gone.last_seen,
     )
     kept = sorted(folded.values(), key=lambda entry: entry.last_seen)[-_FOLDED_MAX:]

@@ -44,7 +44,7 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
 def _draft(code: str, subject: Subject) -> Draft:
     return Draft(
         code=code,
-        fault=Fault.APPLICATION,
+        fault=Fault.RESOURCES,
         origin=Origin.TENANT,
         severity=Severity.INFO,
         subject=subject,

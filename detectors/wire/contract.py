@@ -95,6 +95,8 @@ class Fault(StrEnum):
     THERMAL = "thermal"
     POWER = "power"
     DRIVER = "driver"
+    RESOURCES = "resources"
+    """What a job may use is used up: memory, a disk, a quota. It is the job's, never its node's."""
     APPLICATION = "application"
     HANG = "hang"
     STRAGGLER = "straggler"

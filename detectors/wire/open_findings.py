@@ -12,14 +12,16 @@ from detectors.wire.contract import Fault, Finding, Origin, Severity
 
 __all__ = ["is_open"]
 
+_OF_THE_JOB = (Fault.APPLICATION, Fault.RESOURCES)
+
 
 def is_open(finding: Finding) -> bool:
     """Whether the finding shows a fault of its node that nothing has ended. Findings of severity info are
     only a record. A tenant can provoke evidence of origin tenant, and faults of class application, at will,
-    so neither ever counts for the node."""
+    so neither ever counts for the node. Nor does what a job has used up."""
     return (
         finding.cleared_at is None
         and finding.severity is not Severity.INFO
         and finding.origin is not Origin.TENANT
-        and finding.fault is not Fault.APPLICATION
+        and finding.fault not in _OF_THE_JOB
     )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-__all__ = ["NotSaneError", "demand_sane", "sane"]
+__all__ = ["NotSaneError", "demand_sane", "sane", "total"]
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 """A clock that was never set shows 1970, and what the kernel wrote before is dated a little earlier: that is
@@ -40,6 +40,12 @@ class NotSaneError(msgspec.ValidationError):
 def sane(at: datetime | None) -> datetime | None:
     """The time; None for one with which nobody can calculate, as if it were not told."""
     return at if at is not None and at.tzinfo is not None and _EARLIEST <= at < _LATEST else None
+
+
+def total(*counts: int) -> int:
+    """Their sum, as far as a NodeHealth may hold it. An agent goes on from counts that its node's token may
+    have written: without a limit the agent's next status would be the one that is refused."""
+    return min(sum(counts), _INTEGER_MAX)
 
 
 def demand_sane(told: msgspec.Struct, at: str = "$") -> None:

@@ -23,6 +23,8 @@ class Blame(StrEnum):
 
     NODE = "node"
     APPLICATION = "application"
+    RESOURCES = "resources"
+    """What the job may use was used up: memory, a disk, a quota."""
     UNKNOWN = "unknown"
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile, OutOfTimeError
 from recover.checkpoints.rekindle_sharded import MARKER, sha256_of_files
-from recover.checkpoints.torch_archive import DIRECTORY_BYTES_MAX, ENTRIES_MAX, ENTRY_SIGN
+from recover.checkpoints.torch_archive import DIRECTORY_BYTES_MAX, ENTRIES_MAX
 from recover.checkpoints.torch_dcp import INDEX, Piece, pieces
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ DEPTH_MAX = 8
 """No checkpoint is deeper."""
 
 _ZIP_BEGIN = b"PK\x03\x04"
+_ENTRY_BYTES = 46
+_LENGTHS = struct.Struct("<3H")
+_LENGTHS_AT = 28
+"""Where an entry of a zip's directory tells how long its name, its extra field and its comment are."""
+EXTRA_BYTES_MAX = 128
+"""torch writes 32 at most. zipfile copies the rest of an extra field for each of its parts."""
 _OF_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
@@ -170,9 +176,8 @@ class _Window(io.RawIOBase):
         if size > DIRECTORY_BYTES_MAX:
             raise zipfile.BadZipFile(f"it asks for {size} bytes at once, more than {DIRECTORY_BYTES_MAX}")
         data = super().read(size) or b""
-        # A directory, which zipfile asks for at once, and parses without a look at the clock.
-        if len(data) > CHUNK_BYTES and data.count(ENTRY_SIGN) > ENTRIES_MAX:
-            raise zipfile.BadZipFile(f"its directory has more than {ENTRIES_MAX} entries")
+        if len(data) > CHUNK_BYTES:
+            _demand_modest(data)
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -189,6 +194,20 @@ class _Window(io.RawIOBase):
         view[:count] = self._file.read_at(self._piece.offset_bytes + self._at, count)
         self._at += count
         return count
+
+
+def _demand_modest(directory: bytes) -> None:
+    """Raises BadZipFile for what zipfile would parse for long, since it does so without a look at the
+    clock."""
+    at = entries = 0
+    while at + _ENTRY_BYTES <= len(directory):
+        name_bytes, extra_bytes, comment_bytes = _LENGTHS.unpack_from(directory, at + _LENGTHS_AT)
+        entries += 1
+        if entries > ENTRIES_MAX:
+            raise zipfile.BadZipFile(f"its directory has more than {ENTRIES_MAX} entries")
+        if extra_bytes > EXTRA_BYTES_MAX:
+            raise zipfile.BadZipFile(f"its directory has an extra field of {extra_bytes} bytes")
+        at += _ENTRY_BYTES + name_bytes + extra_bytes + comment_bytes
 
 
 def _size(count_bytes: int) -> str:

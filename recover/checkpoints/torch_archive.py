@@ -36,7 +36,7 @@ from recover.checkpoints.inert_pickle import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-__all__ = ["DIRECTORY_BYTES_MAX", "ENTRIES_MAX", "ENTRY_SIGN", "Outline", "archive_bytes", "outline"]
+__all__ = ["DIRECTORY_BYTES_MAX", "ENTRIES_MAX", "Outline", "archive_bytes", "outline"]
 
 Outline = dict[str, Scalar | dict[str, Scalar]]
 
@@ -47,7 +47,7 @@ ENTRIES_MAX = 500_000
 """An optimizer of 60 layers with 256 experts in one file has some 140,000; of the smallest entries a
 million and more would fit into a directory."""
 ENTRIES_PER_LOOK_AT_THE_CLOCK = 10_000
-ENTRY_SIGN = b"PK\x01\x02"
+_ENTRY_SIGN = b"PK\x01\x02"
 
 PICKLE_BYTES_MAX = 64 * 2**20
 EXTRA_FIELDS_MAX = 32
@@ -210,7 +210,7 @@ def _parse_directory(file_name: str, directory: bytes, check_time: Callable[[], 
         name = directory[at : at + name_bytes]
         extra = directory[at + name_bytes : at + name_bytes + extra_bytes]
         at += name_bytes + extra_bytes + comment_bytes
-        if sign != ENTRY_SIGN or at > len(directory):
+        if sign != _ENTRY_SIGN or at > len(directory):
             raise DamagedError(f"{file_name}: its zip directory is damaged")
         _, stored_bytes, offset_bytes = _wide(file_name, extra, full_bytes, stored_bytes, offset_bytes)
         records.append(_Record(name, offset_bytes, stored_bytes, compressed=method != 0))

@@ -11,10 +11,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import cache
 
-from detectors.catalog.log_errors import Implies, packaged_log_errors
+from detectors.catalog.log_errors import Failed, Implies, LogErrorRow, packaged_log_errors
 from recover.diagnose.diagnosis import Loss
+from recover.diagnose.out_of_memory import OOM_KILLED
 
-__all__ = ["follows", "in_order", "nobody_is_blamed", "told_by_log"]
+__all__ = ["follows", "in_order", "nobody_is_blamed", "told_by_log", "what_failed"]
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
@@ -35,21 +36,34 @@ def follows(code: str, error: str) -> bool:
     """Whether the log of a rank that was lost as `code` says that its cause is elsewhere. Whoever takes a pod
     away asks it to end: such a log tells of no other loss."""
     said = _implied(error)
-    return said.propagated and not (_is_from_outside(code) and said is Implies.TOLD_TO_END)
+    if said is Implies.TOLD_TO_END:
+        return not _is_from_outside(code)
+    if said is Implies.SAID_ELSEWHERE:
+        return code != OOM_KILLED
+    return said.propagated
+
+
+def what_failed(error: str) -> tuple[Failed, str]:
+    """What failed where this is the first error of a log, and what the error means."""
+    row = _rows().get(error)
+    if row is None or row.implies is not Implies.OWN_FAULT:
+        return Failed.PROGRAM, ""
+    return row.failed, row.meaning
 
 
 def _is_from_outside(code: str) -> bool:
-    return not code.startswith("exit-") and code not in ("oom-killed", "failed")
+    return not code.startswith("exit-") and code not in (OOM_KILLED, "failed")
 
 
 def _implied(code: str) -> Implies:
     """What the first error of a log says of its rank. A code that people added is an own fault."""
-    return _rows().get(code, Implies.OWN_FAULT)
+    row = _rows().get(code)
+    return row.implies if row is not None else Implies.OWN_FAULT
 
 
 @cache
-def _rows() -> dict[str, Implies]:
-    return {row.code: row.implies for row in packaged_log_errors()}
+def _rows() -> dict[str, LogErrorRow]:
+    return {row.code: row for row in packaged_log_errors()}
 
 
 def in_order(found: list[Loss]) -> list[Loss]:
@@ -105,4 +119,4 @@ def _by_itself(loss: Loss) -> bool:
     The API keeps whole seconds.
     """
     code = loss.code.removeprefix("exit-")
-    return loss.code == "oom-killed" or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)
+    return loss.code == OOM_KILLED or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)

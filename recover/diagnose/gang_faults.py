@@ -1,8 +1,4 @@
-"""Gangs that failed by themselves: no hardware finding explains it. Pure.
-
-An application is blamed only where the sources that could have shown a node's fault were covered; otherwise
-nobody is, and the restart avoids the node where it began.
-"""
+"""Gangs that failed by themselves: no hardware finding explains it. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +11,14 @@ from detectors.wire.contract import Fault, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.apart import about_gang, each
-from recover.diagnose.coverage import looked_at, not_covered
+from recover.diagnose.coverage import not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
-from recover.diagnose.first_loss import nobody_is_blamed, told_by_log
+from recover.diagnose.first_loss import told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
 from recover.diagnose.starts import departed, new_pods
+from recover.diagnose.verdicts import OUTSIDE, judged
 from recover.model import Gang, Pod, PodPhase, World
 from recover.model.actions import Failure
 from recover.policy.settings import Timing
@@ -29,17 +26,9 @@ from recover.policy.settings import Timing
 __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
-_OUTSIDE = {
-    "deleted": "its pod was taken away",
-    "node-gone": "its node is gone",
-    "evicted": "its kubelet has ended its pod",
-    "made-way": "its kubelet has ended its pod for the machine's shutdown, or for a pod of the node's own",
-    "not-admitted": "its kubelet has refused its pod",
-}
-"""Losses that are not the program's own."""
 _IN_PLACE = "restarted in place"
-_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
-"""Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
+_JUDGED = {Blame.APPLICATION, Blame.RESOURCES}
+"""Blames that need a node which was watched."""
 
 
 class GangState(msgspec.Struct, frozen=True):
@@ -161,41 +150,26 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
 
 def _lost_ranks(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
-    blind: dict[str, str] = {}
-    error = first.error or first.code
-    covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)
-    if first.code in _OUTSIDE:
-        fault, blame, why = Fault.HOST, Blame.UNKNOWN, _OUTSIDE[first.code]
-        error = first.code  # what its log says is how it took its end
-    elif first.propagated:  # so are all others: the one that they lost has not been told of yet
-        fault, blame, why = Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first)
-    elif covered == "":
-        fault, blame = Fault.APPLICATION, Blame.APPLICATION
-        why = looked_at(world, first.node)
-    else:
-        fault, blame = Fault.UNKNOWN, Blame.UNKNOWN
-        why = f"nobody is blamed: {covered}"
-        blind = {first.node: covered}
+    found = judged(world, first, now, covered=_is_settled(known, gang, first))
+    why = f"the first lost rank ran there ({first.code})"
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
-        name=_name(gang, fault, first),
-        fault=fault,
+        name=_name(gang, found.fault, first),
+        fault=found.fault,
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {why}",
-        blame=blame,
+        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {found.why}",
+        blame=found.blame,
         settled=True,
         gang=gang,
         evidence=tuple(_evidence(loss) for loss in state.losses[:_EVIDENCE_MAX]),
-        suspects=()
-        if blame is Blame.APPLICATION or first.propagated or first.code in _NO_SUSPECTS or not first.node
-        else (
-            fitted(Suspect, node=first.node, score=0.3, why=f"the first lost rank ran there ({first.code})"),
-        ),
+        suspects=(fitted(Suspect, node=first.node, score=0.3, why=why),)
+        if found.doubts_node and first.node
+        else (),
         harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
-        blind=blind,
-        error=error,
+        blind={first.node: found.blind} if found.blind else {},
+        error=found.error,
     )
 
 
@@ -207,8 +181,8 @@ def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
     """Whether this loss was judged while its node was watched. The later end of its agent changes nothing."""
     return (
         known is not None
-        and known.metadata.name == _name(gang, Fault.APPLICATION, first)
-        and known.status.blame is Blame.APPLICATION
+        and known.metadata.name == _name(gang, known.spec.fault, first)
+        and known.status.blame in _JUDGED
     )
 
 
@@ -216,7 +190,7 @@ def _evidence(loss: Loss) -> Evidence:
     return fitted(
         Evidence,
         at=loss.at,
-        origin=Origin.KUBELET if loss.code in _OUTSIDE else Origin.TENANT,
+        origin=Origin.KUBELET if loss.code in OUTSIDE else Origin.TENANT,
         code=loss.code,
         node=loss.node,
         pod=loss.pod,

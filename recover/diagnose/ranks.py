@@ -11,6 +11,7 @@ from recover.api import Phase, Recovery
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import follows, in_order
 from recover.diagnose.goes_on import CLOCKS_APART
+from recover.diagnose.out_of_memory import OOM_KILLED, pod_ran_out
 from recover.model import Container, Gang, Pod, PodPhase, World
 from recover.policy.settings import Timing
 
@@ -111,11 +112,11 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     if pod.phase is PodPhase.SUCCEEDED:
         return None
     if pod.phase is PodPhase.FAILED:
-        return lost(_by_kubelet(pod) or _code(ended), ended.finished_at if ended else None)
+        return lost(_by_kubelet(pod) or _code(world, pod, ended), ended.finished_at if ended else None)
     if pod.node and world.has_no_node(pod.node):
         return lost("node-gone", None)
     if ended is not None and not ended.beside:
-        return lost(_code(ended), ended.finished_at, in_place=True)
+        return lost(_code(world, pod, ended), ended.finished_at, in_place=True)
     return None
 
 
@@ -148,10 +149,11 @@ def _by_kubelet(pod: Pod) -> str:
     return _BY_KUBELET.get(reason, "not-admitted" if reason.startswith("OutOf") else "")
 
 
-def _code(container: Container | None) -> str:
+def _code(world: World, pod: Pod, container: Container | None) -> str:
     if container is None or container.exit_code is None:
         return "failed"
-    return "oom-killed" if container.reason == "OOMKilled" else f"exit-{container.exit_code}"
+    is_out_of_memory = container.reason == "OOMKilled" or pod_ran_out(world, pod, container.finished_at)
+    return OOM_KILLED if is_out_of_memory else f"exit-{container.exit_code}"
 
 
 def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:

@@ -5,6 +5,7 @@ An object that cannot be read, or for which there is no room, is reported and sk
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -12,6 +13,7 @@ import msgspec
 import structlog
 
 from detectors.client.kubeapi import WatchEvent
+from detectors.service.seldom import Seldom
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Identified, Identity
 from recover.runtime.bounds import Room, too_large
@@ -22,6 +24,14 @@ TOMBSTONES_MAX = 10_000
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+
+
+class _Told(msgspec.Struct):
+    """What the log has told of an object that is skipped."""
+
+    why: str = ""
+    seldom: Seldom = msgspec.field(default_factory=Seldom)
+
 
 UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
@@ -36,7 +46,8 @@ class Table(Generic[T]):
 
     `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
     every difference, so that indexes follow. An object that is too large, or for which its namespace has no
-    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place.
+    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of such an
+    object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
     """
 
     def __init__(
@@ -47,6 +58,7 @@ class Table(Generic[T]):
         *,
         room: Room | None = None,
         outline: Callable[[bytes, str], T | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.resource = resource
         self.rows: dict[str, T] = {}
@@ -55,6 +67,8 @@ class Table(Generic[T]):
         self._changed = changed
         self._room = room
         self._outline = outline
+        self._clock = clock
+        self._told: dict[str, _Told] = {}
         self._sizes: dict[str, int] = {}
         """What each row takes of its namespace's room, in bytes of JSON."""
         self._left_out: set[str] = set()
@@ -142,7 +156,8 @@ class Table(Generic[T]):
         except UNREADABLE as error:
             self._skip(key, str(error))
             return None
-        self.unreadable.pop(key, None)
+        if self.unreadable.pop(key, None) is not None:
+            self._told[key].why = ""
         return new
 
     def _take_room(self, key: str, new: T) -> str:
@@ -171,15 +186,25 @@ class Table(Generic[T]):
             return None
 
     def _skip(self, key: str, why: str) -> None:
-        """Told again only for another reason: whoever writes an object each second writes no log of ours."""
-        if self.unreadable.get(key) != why:
-            log.warning("object skipped: cannot be read", kind=self.resource.kind, object=key, error=why)
+        """Whoever writes an object each second, for this reason or for that, writes no log of ours."""
         self.unreadable[key] = why
+        told = self._told.setdefault(key, _Told())
+        if why == told.why or not told.seldom.may_tell(self._clock()):
+            return
+        told.why = why
+        log.warning(
+            "object skipped: cannot be read",
+            kind=self.resource.kind,
+            object=key,
+            error=why,
+            not_told_before=told.seldom.held_back(),
+        )
 
     def _forget(self, key: str, version: int) -> None:
         self._versions.pop(key, None)
         self._make_room(key)
         self.unreadable.pop(key, None)
+        self._told.pop(key, None)
         self._tombstones[key] = version
         if len(self._tombstones) > TOMBSTONES_MAX:
             del self._tombstones[next(iter(self._tombstones))]

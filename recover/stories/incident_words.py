@@ -62,6 +62,8 @@ def _blamed(incident: Incident) -> Iterable[Line]:
             yield Line(f"node {status.blamed_node or incident.spec.node}, for {incident.fault}")
         case Blame.APPLICATION:
             yield Line("the program itself: no node is held responsible")
+        case Blame.RESOURCES:
+            yield Line("what the job may use was used up: neither a node nor the program is held responsible")
         case Blame.UNKNOWN:
             yield Line("not known: what was seen does not single out a node, so none is taken out for it")
     for suspect in status.suspects:

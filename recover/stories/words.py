@@ -93,6 +93,7 @@ FAULTS: dict[Fault, str] = {
     Fault.THERMAL: "a GPU is too hot",
     Fault.POWER: "power failed",
     Fault.DRIVER: "the GPU driver failed",
+    Fault.RESOURCES: "memory, a disk or a quota of the job is used up",
     Fault.APPLICATION: "the program failed",
     Fault.HANG: "the steps stopped",
     Fault.STRAGGLER: "a rank is slow",

@@ -33,7 +33,7 @@ __all__ = [
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _TAKEN_AWAY = {("crash", "deleted"), ("crash", "made-way")}
 """A rank was told to end, by somebody else than its recovery, or ended with its machine."""
-_OF_NODES = frozenset(Fault) - {Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
+_OF_NODES = frozenset(Fault) - {Fault.RESOURCES, Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
 
 
 def attempts_without_progress(

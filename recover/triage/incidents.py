@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 ADVICE_PER_NAMESPACE_MAX = 50
+_BLAMED = {Fault.APPLICATION: Blame.APPLICATION, Fault.RESOURCES: Blame.RESOURCES}
 _TOLD_MAX = limit(IncidentStatus, "victims")
 """All lists of an Incident are for people. Decisions read fields of their own, or other objects."""
 
@@ -201,7 +202,7 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
         status = fitted(
             IncidentStatus,
             summary=spec.summary,
-            blame=Blame.APPLICATION if spec.fault is Fault.APPLICATION else Blame.UNKNOWN,
+            blame=_BLAMED.get(spec.fault, Blame.UNKNOWN),
             victims=[spec.gang],
             actions=[done],
         )

@@ -11,6 +11,10 @@ lay_over() { # What the node sees in place of the machine's own file or folder.
     mount --bind "$FOLDER/$1" "$2"
 }
 
+lay_beside() { # What the node sees in addition to what the machine's folder holds.
+    mount -t overlay overlay -o "lowerdir=$FOLDER/$1:$2" "$2"
+}
+
 keep() { # NAME COMMAND...: as a service manager would, unless the service was stopped.
     local name=$1
     shift
@@ -57,6 +61,10 @@ for route in "${routes[@]}"; do
     # shellcheck disable=SC2086 # its words are arguments
     ip route add $route
 done
+
+# Devices that the machine does not have. Not before the wait for eth0: what was missing stays so for an overlay.
+lay_beside sys-bus /sys/bus
+lay_beside sys-class /sys/class
 
 keep containerd containerd --config "$FOLDER/containerd.toml"
 until ctr version >/dev/null 2>&1; do sleep 0.05; done

@@ -23,6 +23,7 @@ from tests.cluster.images import PAUSE
 from tests.cluster.network import DNS, GATEWAY, SERVICES, connect, cut, node_address, pods_of
 from tests.cluster.pki import client_kubeconfig, issue
 from tests.cluster.record import ClusterError, Record, cgroup_hierarchies, remove_cgroup, run
+from tests.cluster.sysfs import lay_sysfs
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane
 
@@ -109,6 +110,7 @@ class Node:
         ids = (f"{gpu_id(self.name, index)}\n" for index in range(gpus))
         self.gpus.write_text("".join(ids), encoding="utf-8")
         lay_driver(self.folder, self.name, gpus)
+        lay_sysfs(self.folder)
         systemctl = self.folder / "sbin" / "systemctl"
         systemctl.write_text(_SYSTEMCTL.format(asked=self.reboot_asked), encoding="utf-8")
         systemctl.chmod(0o755)

@@ -256,11 +256,21 @@ _GANGS = of(
         "if not s.suspicious]",
         "the application is blamed for a dead GPU, and the gang restarted twice",
     ),
+)
+
+_VERDICTS = of(
+    "recover/diagnose/verdicts.py",
     (
         "an application is blamed unseen",
-        'covered = "" if _is_settled(known, gang, first) else not_covered(world, first.node, first.at, now)',
-        'covered = ""',
+        'blind = "" if covered else not_covered(world, first.node, first.at, now)',
+        'blind = ""',
         "the application is blamed while nobody watched its node",
+    ),
+    (
+        "what broke beneath a program is the program's",
+        "return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, True)",
+        "return Verdict(Fault.APPLICATION, Blame.APPLICATION, why, error)",
+        "the application is blamed for a port that broke under it, and the restart goes back there",
     ),
 )
 
@@ -349,6 +359,7 @@ TRIAGE: tuple[Mutant, ...] = (
     *_DUE,
     *_AWAITED,
     *_GANGS,
+    *_VERDICTS,
     *_STARTS,
     *_WISHES,
     *_RESTARTS,

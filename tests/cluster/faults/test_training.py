@@ -57,7 +57,7 @@ def test_ranks_that_take_more_memory_than_their_limit_are_named_so(cluster: Clus
     trial.recovered()
 
     incident = trial.incident()
-    assert incident["spec"]["fault"] == incident["status"]["blame"] == "application"
+    assert incident["spec"]["fault"] == incident["status"]["blame"] == "resources"
     assert "(oom-killed)" in incident["status"]["summary"]
     assert cordoned(cluster) == quarantined(cluster) == set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from detectors.rules import KernelRules
 from detectors.rules.facts import HostFacts, KernelLine
 from detectors.service.settings import Chain as ChainSettings
 from detectors.wire.contract import FINDINGS_MAX, Fault, Finding, Origin, Remedy, Severity
+from detectors.wire.sane import demand_sane
 
 RULES = KernelRules()
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -48,6 +50,21 @@ class Log:
     def only(self) -> Finding:
         (finding,) = self.chain.findings
         return finding
+
+
+def test_a_count_that_somebody_has_forged_ends_where_a_node_health_does() -> None:
+    """The token of the node's agent writes 2^53, and the next agent goes on from there."""
+    log = Log()
+    log.says("48, DBE", 0)
+    forged = msgspec.structs.replace(log.only, count=2**53)
+    log.chain = Chain(ChainSettings(), log.only.boot_id)
+    log.chain.restore([forged], [])
+
+    log.says("48, DBE", 1)
+    log.says("63, Row Remapper: New row marked", 2)
+
+    demand_sane(log.only)
+    assert log.only.count == 2**53
 
 
 def test_an_uncorrectable_error_and_its_consequences_are_one_finding() -> None:

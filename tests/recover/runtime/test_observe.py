@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
@@ -44,9 +45,12 @@ class Kept(msgspec.Struct):
 def table() -> tuple[Table[str], list[tuple[str, str | None, str | None]]]:
     """A table of texts, and the list of its differences."""
     changes: list[tuple[str, str | None, str | None]] = []
-    decode = msgspec.json.Decoder(Kept).decode
-    made: Table[str] = Table(PODS, lambda r: decode(r).spec.text, lambda *change: changes.append(change))
+    made: Table[str] = Table(PODS, text_of, lambda *change: changes.append(change))
     return made, changes
+
+
+def text_of(raw_object: bytes) -> str:
+    return msgspec.json.decode(raw_object, type=Kept).spec.text
 
 
 def relist(rows: Table[str], items: list[bytes], version: str) -> None:
@@ -161,6 +165,31 @@ def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: 
     made.absorb(JOBS, raw("good", 2, spec={"template": {"spec": GPU}}))
 
     assert [gang.ref.name for gang in seen(made).gangs.values()] == ["good"]
+
+
+def test_who_makes_an_object_unreadable_again_and_again_fills_no_log() -> None:
+    """Ten times a second for 110 s: of a wrong type, null, and as it should be."""
+    seconds = iter(number / 10 for number in range(10_000))
+    rows: Table[str] = Table(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
+
+    with capture_logs() as lines:
+        for version in range(1, 1650):
+            rows.absorb(item("x", version, (7, None, "good")[version % 3]))
+
+    assert [line["object"] for line in lines] == ["ml/x", "ml/x"]
+    assert lines[1]["not_told_before"] > 500
+
+
+def test_a_reason_that_came_too_soon_for_the_log_is_told_a_minute_later() -> None:
+    seconds = iter((0.0, 1.0, 61.0, 62.0))
+    rows: Table[str] = Table(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
+
+    with capture_logs() as lines:
+        for version, text in enumerate((7, None, None, None)):
+            rows.absorb(item("x", version + 1, text))
+
+    assert len(lines) == 2
+    assert lines[0]["error"] != lines[1]["error"]
 
 
 def test_an_object_that_has_become_unreadable_is_no_longer_believed_until_it_is_mended() -> None:

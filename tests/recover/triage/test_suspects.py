@@ -11,7 +11,7 @@ from tests.acting import recovering
 from tests.builders import cluster, gang
 
 WINDOW_S = 3600.0
-HARDWARE = [fault for fault in Fault if fault is not Fault.APPLICATION]
+HARDWARE = sorted(set(Fault) - {Fault.APPLICATION, Fault.RESOURCES})
 
 
 @pytest.mark.parametrize("fault", HARDWARE)

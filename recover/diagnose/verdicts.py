@@ -1,0 +1,80 @@
+"""What is to blame for the first lost rank of a gang that no hardware finding explains. Pure; for
+gang_faults.py.
+
+An application is blamed only where the sources that could have shown a node's fault were covered, and where
+its log does not say that something beneath it failed; otherwise nobody is, and the restart avoids the node
+where it began.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from detectors.catalog.log_errors import Failed
+from detectors.wire.contract import Fault
+from recover.api import Blame
+from recover.diagnose.coverage import looked_at, not_covered
+from recover.diagnose.diagnosis import Loss
+from recover.diagnose.first_loss import nobody_is_blamed, what_failed
+from recover.diagnose.out_of_memory import OOM_KILLED, node_ran_out
+from recover.model import World
+
+__all__ = ["OUTSIDE", "Verdict", "judged"]
+
+OUTSIDE = {
+    "deleted": "its pod was taken away",
+    "node-gone": "its node is gone",
+    "evicted": "its kubelet has ended its pod",
+    "made-way": "its kubelet has ended its pod for the machine's shutdown, or for a pod of the node's own",
+    "not-admitted": "its kubelet has refused its pod",
+}
+"""Losses that are not the program's own."""
+_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
+"""Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    fault: Fault
+    blame: Blame
+    why: str
+    error: str
+    """By which attempts are counted."""
+    doubts_node: bool = False
+    """The rank's node may lie behind it."""
+    blind: str = ""
+    """What could not be read of that node."""
+
+
+def judged(world: World, first: Loss, now: datetime, *, covered: bool) -> Verdict:
+    """`covered`: this loss was judged before, while its node was watched."""
+    error = first.error or first.code
+    if first.code in OUTSIDE:  # what its log says is how it took its end
+        doubts = first.code not in _NO_SUSPECTS
+        return Verdict(Fault.HOST, Blame.UNKNOWN, OUTSIDE[first.code], first.code, doubts)
+    if first.propagated:  # so are all others: the one that they lost has not been told of yet
+        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first), error)
+    if first.code == OOM_KILLED:
+        return _out_of_memory(world, first)
+    blind = "" if covered else not_covered(world, first.node, first.at, now)
+    if blind:
+        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"nobody is blamed: {blind}", error, True, blind)
+    failed, meaning = what_failed(first.error)
+    match failed:
+        case Failed.RESOURCES:
+            return Verdict(Fault.RESOURCES, Blame.RESOURCES, f"its log tells why: {meaning}", error)
+        case Failed.STORAGE | Failed.DEVICE:
+            why = f"nobody is blamed: its log says that a {failed} failed under it ({meaning})"
+            return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, True)
+        case Failed.PROGRAM:
+            return Verdict(Fault.APPLICATION, Blame.APPLICATION, looked_at(world, first.node), error)
+
+
+def _out_of_memory(world: World, first: Loss) -> Verdict:
+    """The kernel's word, which needs no other: who uses up memory breaks no device."""
+    if node_ran_out(world, first.node, first.at):
+        why = "the kernel's out-of-memory killer has ended it, since its node had no memory left"
+        return Verdict(Fault.HOST, Blame.UNKNOWN, why, OOM_KILLED, True)
+    why = "the kernel's out-of-memory killer has ended it"
+    return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, OOM_KILLED)

@@ -1,0 +1,38 @@
+"""Devices of a node that the machine does not have: they exist in files that the node sees in its /sys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["NIC", "SWITCH", "lay_sysfs", "port"]
+
+BUS, CLASSES = "sys-bus", "sys-class"
+"""The folders that the node sees beside its own /sys/bus and /sys/class."""
+SWITCH = "0000:c3:00.0"
+"""An NVSwitch's place on the bus."""
+NIC = "0000:c1:00.0"
+_RDMA = "mlx5_0"
+
+
+def lay_sysfs(folder: Path) -> None:
+    """In the node's folder. A switch, and an adapter of InfiniBand whose one port is active."""
+    for pci in (SWITCH, NIC):
+        (folder / BUS / "pci/devices" / pci).mkdir(parents=True)
+    adapter = folder / CLASSES / "infiniband" / _RDMA
+    (adapter / "ports/1/counters").mkdir(parents=True)
+    (adapter / "device").symlink_to(f"../../../devices/pci0000:00/{NIC}")
+    (adapter / "board_id").write_text("MT_0000000838\n", encoding="ascii")
+    port(folder, is_active=True)
+
+
+def port(folder: Path, *, is_active: bool) -> None:
+    """From now on the port of the node's adapter has a link, or has none."""
+    at = folder / CLASSES / "infiniband" / _RDMA / "ports/1"
+    for file, text in {
+        "state": "4: ACTIVE" if is_active else "1: DOWN",
+        "phys_state": "5: LinkUp" if is_active else "2: Polling",
+        "link_layer": "InfiniBand",
+        "rate": "400 Gb/sec (4X NDR)",
+        "counters/link_downed": "0" if is_active else "1",
+    }.items():
+        (at / file).write_text(f"{text}\n", encoding="ascii")
