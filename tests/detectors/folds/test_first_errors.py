@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from detectors.rules import first_error
 from detectors.rules.launchers import without_prefix
 from detectors.rules.signatures import Signatures
-from detectors.wire.contract import EVIDENCE_BYTES_MAX
+from detectors.wire.base import EVIDENCE_BYTES_MAX
 from tests.detectors.folds.error_lines import HANDLED, ROWS, TRACEBACK, first, first_error_code
 from tests.detectors.folds.folding import START, at, pod
 

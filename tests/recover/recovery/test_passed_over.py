@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, LogError, PodProgress
+from detectors.wire.training import Edge, LogError, PodProgress
 from recover.api import Phase
 from recover.model.actions import Create
 from recover.recovery.loading import unloadable

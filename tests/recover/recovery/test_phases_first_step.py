@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from recover.api import Phase
 from recover.api.reasons import Reason
 from recover.model import Terminal
