@@ -1,4 +1,4 @@
-"""recover/cli/status_command.py and snapshot/find.py: with a served API, and every way to fail."""
+"""recover/cli/status_command.py and snapshot/find.py: with a served API."""
 
 from collections.abc import Callable
 from pathlib import Path
