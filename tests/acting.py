@@ -10,7 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.wire.contract import Edge, ObjectMeta
+from detectors.wire.contract import ObjectMeta
+from detectors.wire.training import Edge
 from recover.api import Answered, Incident, Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, REPAIR_OF, SCAN_OF
 from recover.k8s.bodies import builtins, merged

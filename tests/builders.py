@@ -13,18 +13,13 @@ import msgspec
 from detectors.wire.contract import (
     Coverage,
     CoverageState,
-    Edge,
     Family,
     Fault,
     Finding,
-    KnownLine,
-    LastSave,
-    LogError,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
     Origin,
-    PodProgress,
     Remedy,
     Severity,
     Source,
@@ -32,6 +27,7 @@ from detectors.wire.contract import (
     SubjectKind,
 )
 from detectors.wire.resource import Resource
+from detectors.wire.training import Edge, KnownLine, LastSave, LogError, PodProgress
 from recover.api import GangRef, Incident, IncidentSpec, IncidentStatus, Recovery
 from recover.k8s.kinds import INCIDENTS, PYTORCHJOBS, RECOVERIES
 from recover.model import (

@@ -6,11 +6,8 @@ of a repair.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -20,12 +17,9 @@ from recover.model.actions import Action, ConfirmGone, ConfirmListed, Create, De
 from recover.policy.settings import Settings
 from recover.workloads import Workload
 
-__all__ = ["demanded", "granted_over", "lacking", "not_granted", "unknown_to_policies"]
+__all__ = ["granted_over", "lacking", "not_granted"]
 
-_FILES = Path(__file__).parents[1] / "charts" / "rekindle" / "files"
-_FILE = _FILES / "rbac" / "controller.yaml"
-_BY_KIND = ("rekindle-fence-jobs", "rekindle-fence-anew", "rekindle-warns-job")
-"""The policies that list the kinds of jobs."""
+_FILE = Path(__file__).parents[1] / "charts" / "rekindle" / "files" / "rbac" / "controller.yaml"
 
 
 def lacking(action: Action) -> list[str]:
@@ -40,60 +34,10 @@ def lacking(action: Action) -> list[str]:
     ]
 
 
-def demanded(workloads: Iterable[Workload]) -> set[str]:
-    """The rights that these frameworks' files name and that the chart does not grant."""
-    return {
-        f"{verb} {name}.{workload.resource.group}"
-        for workload in workloads
-        for verb, name in workload.rights
-        if (verb, workload.resource.group, name) not in _granted()
-    }
-
-
 def granted_over(workload: Workload) -> set[tuple[str, str]]:
     """Verb and resource of the rights that the chart grants over the framework's jobs."""
     group, plural = workload.resource.group, workload.resource.plural
     return {(verb, name) for verb, of, name in _granted() if of == group and name.partition("/")[0] == plural}
-
-
-def unknown_to_policies(workload: Workload) -> list[str]:
-    """The places in the chart's policies that must name the framework's kind and do not: else what the
-    controller writes for its jobs is refused, or not judged."""
-    kind, policies = workload.resource, _policies()
-    places = {
-        f"resourceRules of {name}": any(
-            kind.plural in rule["resources"] and kind.group in rule["apiGroups"]
-            for rule in policies[name]["matchConstraints"]["resourceRules"]
-        )
-        for name in _BY_KIND
-    }
-    places["variables of rekindle-fence-anew: its pod templates"] = workload.pod_templates[1] in str(
-        policies["rekindle-fence-anew"]["variables"]
-    )
-    # Of a kind whose pods are those of Jobs, the template stays as it is.
-    field, of_jobs = workload.pod_templates[1], policies["rekindle-fence-jobs"]
-    for part, words in (("variables", f".?{field}."), ("validations", f"'{field}'")):
-        expressions = "".join(one["expression"] for one in of_jobs[part])
-        places[f"{part} of rekindle-fence-jobs: what a start changes"] = (
-            workload.makes_jobs or words in expressions
-        )
-    places["isOfAJob of rekindle-fence-pods"] = workload.makes_jobs or f"'{kind.kind}'" in str(
-        policies["rekindle-fence-pods"]["variables"]
-    )
-    for name, spec in policies.items():
-        for kinds in re.findall(r"-rekindle\(?-\(([a-z|]+)\)", str(spec)):
-            places[f"{name}: -rekindle-({kinds})"] = kind.kind.lower() in kinds.split("|")
-    return [place for place, names_it in places.items() if not names_it]
-
-
-@cache
-def _policies() -> dict[str, dict[str, Any]]:
-    bodies = [
-        one
-        for file in sorted((_FILES / "policies").iterdir())
-        for one in yaml.safe_load_all(file.read_text(encoding="utf-8"))
-    ]
-    return {one["metadata"]["name"]: one["spec"] for one in bodies if one["kind"].endswith("AdmissionPolicy")}
 
 
 def not_granted(write: Audit) -> str:

@@ -13,6 +13,7 @@ from tests.mutants.model import ROOT, Mutant, NotApplicableError, applied
 from tests.mutants.site import Site, site_of
 from tests.mutants.survivors import SURVIVORS
 from tests.mutants.table import MUTANTS
+from tests.mutants.tracing import differing
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
 
@@ -110,6 +111,37 @@ def test_an_iterator_is_not_used_up_by_the_look_at_a_mutant() -> None:
 
     assert names["found"](iter([1, 2])) == [1, 2]
     assert differs == [True]
+
+
+_REMEMBERED = """known = {}
+
+def decided(number):
+    return judged(number) or number > 9
+
+def judged(number):
+    if number not in known:
+        known[number] = asked(number)
+    return known[number]
+
+def asked(number):
+    return number > 3
+"""
+
+
+def test_what_the_look_at_one_mutant_calls_is_looked_at_for_the_others() -> None:
+    """The answer is remembered, so the code as it is does not call it again."""
+    file = "any.py"
+    sites = {
+        "outer": (file, site_of(Mutant("outer", file, "number > 9", "number > 0", "a test"), _REMEMBERED)),
+        "inner": (file, site_of(Mutant("inner", file, "number > 3", "number > 2", "a test"), _REMEMBERED)),
+    }
+    names: dict[str, Any] = {}
+    exec(compile(_REMEMBERED, str(ROOT / file), "exec"), names)
+
+    with differing(sites) as found:
+        names["decided"](3)
+
+    assert found == {"outer", "inner"}
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------

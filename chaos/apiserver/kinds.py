@@ -27,6 +27,7 @@ from recover.k8s.kinds import (
     RECIPES,
     RECOVERIES,
 )
+from recover.workloads import WORKLOADS
 
 __all__ = ["CLAIMS", "KINDS", "Kind", "Object"]
 
@@ -74,3 +75,6 @@ KINDS: dict[Resource, Kind] = {
         Kind(RECIPES, custom=True),
     )
 }
+for _workload in WORKLOADS:
+    # A framework is served without a line of its own; what its API server refuses stands in one.
+    KINDS.setdefault(_workload.resource, Kind(_workload.resource, custom=True))

@@ -35,7 +35,6 @@ from detectors.wire.contract import (
     Coverage,
     CoverageState,
     Device,
-    Edge,
     Family,
     Finding,
     LogPosition,
@@ -45,6 +44,7 @@ from detectors.wire.contract import (
 )
 from detectors.wire.fitting import fit, fitted
 from detectors.wire.gpu_sample import Sample
+from detectors.wire.training import Edge
 
 __all__ = ["AgentCore", "Dirty"]
 

@@ -16,7 +16,8 @@ from detectors.rules.fabric_ports import Ranks
 from detectors.rules.facts import PodRef
 from detectors.rules.signatures import Signatures
 from detectors.service.settings import Logs
-from detectors.wire.contract import PODS_MAX, PodProgress, PodSettings
+from detectors.wire.contract import PODS_MAX
+from detectors.wire.training import PodProgress, PodSettings
 
 __all__ = ["PodFolds"]
 

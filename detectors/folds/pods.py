@@ -13,8 +13,8 @@ from detectors.rules.signatures import Hit, Known, Signatures
 from detectors.rules.step_track import Track
 from detectors.service.settings import Logs
 from detectors.text.log_template import without_colours
-from detectors.wire.contract import Edge, PodProgress, PodSettings
 from detectors.wire.fitting import fitted
+from detectors.wire.training import Edge, PodProgress, PodSettings
 
 __all__ = ["PodFold"]
 

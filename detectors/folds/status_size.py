@@ -21,14 +21,13 @@ from detectors.text.sharing import in_turn
 from detectors.wire.contract import (
     OBJECT_BYTES_MAX,
     PODS_MAX,
-    Edge,
     Finding,
     FoldedFindings,
     NodeHealthStatus,
-    PodProgress,
     Severity,
 )
 from detectors.wire.sane import total
+from detectors.wire.training import Edge, PodProgress
 
 __all__ = ["STATUS_BYTES_MAX", "best_first", "bounded", "leaving_out"]
 

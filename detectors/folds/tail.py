@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from detectors.text.cutting import cut
-from detectors.wire.contract import TAIL_BYTES_MAX
+from detectors.wire.training import TAIL_BYTES_MAX
 
 __all__ = ["Tail"]
 

@@ -19,8 +19,8 @@ import msgspec
 from detectors.catalog.log_errors import Implies
 from detectors.rules.error_lines import Mark, Rows, compiled, is_exception, mark_in, row_in
 from detectors.rules.launchers import without_prefix
-from detectors.wire.contract import LogError
 from detectors.wire.fitting import fitted
+from detectors.wire.training import LogError
 
 __all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
 

@@ -15,8 +15,8 @@ import msgspec
 
 from detectors.rules.step_lines import Save
 from detectors.rules.step_track import Track
-from detectors.wire.contract import LastSave
 from detectors.wire.fitting import fitted
+from detectors.wire.training import LastSave
 
 __all__ = ["Saves", "asked", "clock_set", "observe", "read_again", "restored", "ticked"]
 

@@ -29,8 +29,8 @@ from detectors.text.log_template import (
     without_colours,
 )
 from detectors.text.sizes import parse_size
-from detectors.wire.contract import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
 from detectors.wire.fitting import fitted
+from detectors.wire.training import KNOWN_LINES_MAX, LINE_BYTES_MAX, KnownLine, Signature
 
 __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "shown_by", "signatures_of"]
 

@@ -1,8 +1,9 @@
 """NodeHealth: the wire between agent and controller.
 
 The agent writes `status` of the one NodeHealth that bears its node's name, the controller writes `spec`.
-These structs are the single definition: the CRD is generated from them (recover/api/crds.py), the agent
-encodes them, the controller decodes them. Unknown fields are ignored when read, so either side may be newer.
+These structs, and those of training.py, are the single definition: the CRD is generated from them
+(recover/api/crds.py), the agent encodes them, the controller decodes them. Unknown fields are ignored when
+read, so either side may be newer.
 
 All times are UTC with a time zone; a field's unit is the last word of its name (`_s`, `_bytes`).
 """
@@ -16,46 +17,37 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from detectors.wire.base import EVIDENCE_BYTES_MAX, Wire
 from detectors.wire.fitting import UTF8
+from detectors.wire.training import PodProgress, PodSettings, Signature
 
 __all__ = [
     "API_VERSION",
     "DEVICES_MAX",
     "DEVICE_PODS_MAX",
-    "EVIDENCE_BYTES_MAX",
     "FINDINGS_MAX",
     "GROUP",
     "INSTANCE_PODS_MAX",
     "INSTANCE_POD_CHARS_MAX",
-    "KNOWN_LINES_MAX",
-    "LINE_BYTES_MAX",
     "OBJECT_BYTES_MAX",
     "PODS_MAX",
-    "TAIL_BYTES_MAX",
     "VERSION",
     "Coverage",
     "CoverageState",
     "Device",
     "DevicePod",
-    "Edge",
     "Family",
     "Fault",
     "Finding",
     "FoldedFindings",
-    "KnownLine",
-    "LastSave",
-    "LogError",
     "LogPosition",
     "NodeHealth",
     "NodeHealthSpec",
     "NodeHealthStatus",
     "ObjectMeta",
     "Origin",
-    "PodProgress",
-    "PodSettings",
     "Remedy",
     "Severity",
-    "Signature",
     "Source",
     "Subject",
     "SubjectKind",
@@ -72,10 +64,6 @@ INSTANCE_PODS_MAX = 128
 INSTANCE_POD_CHARS_MAX = 80
 PODS_MAX = 64
 FINDINGS_MAX = 32
-EVIDENCE_BYTES_MAX = 256
-KNOWN_LINES_MAX = 8
-LINE_BYTES_MAX = 512
-TAIL_BYTES_MAX = 2048
 OBJECT_BYTES_MAX = 30 * 1024
 
 
@@ -190,17 +178,6 @@ class CoverageState(StrEnum):
     BLIND = "blind"
 
 
-class Edge(StrEnum):
-    """The changes of a pod's progress that are worth a write."""
-
-    STARTED = "started"
-    """It has printed a line that a recipe looks for, and no step yet: this is no progress."""
-    STEPPING = "stepping"
-    STALLED = "stalled"
-    RESUMED = "resumed"
-    ENDED = "ended"
-
-
 class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """The part of a Kubernetes object's metadata that we read."""
 
@@ -215,11 +192,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     annotations: dict[str, str] = {}
 
 
-class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    pass
-
-
-class Subject(_Wire, frozen=True, kw_only=True):
+class Subject(Wire, frozen=True, kw_only=True):
     """What a finding is about."""
 
     kind: SubjectKind
@@ -232,7 +205,7 @@ class Subject(_Wire, frozen=True, kw_only=True):
     pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
 
 
-class Finding(_Wire, frozen=True, kw_only=True):
+class Finding(Wire, frozen=True, kw_only=True):
     """One fault as one source saw it, after the chain has folded repeats and consequences into it."""
 
     id: Annotated[
@@ -277,7 +250,7 @@ class Finding(_Wire, frozen=True, kw_only=True):
     cleared_by: Annotated[str, Meta(description="what ended it", max_length=128)] = ""
 
 
-class FoldedFindings(_Wire, frozen=True, kw_only=True):
+class FoldedFindings(Wire, frozen=True, kw_only=True):
     """Findings that no longer fit, by code."""
 
     code: Annotated[str, Meta(max_length=63)]
@@ -285,7 +258,7 @@ class FoldedFindings(_Wire, frozen=True, kw_only=True):
     last_seen: datetime
 
 
-class DevicePod(_Wire, frozen=True, kw_only=True):
+class DevicePod(Wire, frozen=True, kw_only=True):
     """A pod that was given a device."""
 
     uid: Annotated[str, Meta(description="pod uid", max_length=64)]
@@ -293,7 +266,7 @@ class DevicePod(_Wire, frozen=True, kw_only=True):
     name: Annotated[str, Meta(max_length=253)]
 
 
-class Device(_Wire, frozen=True, kw_only=True):
+class Device(Wire, frozen=True, kw_only=True):
     """One accelerator of the node's inventory."""
 
     uuid: Annotated[str, Meta(max_length=64)]
@@ -319,7 +292,7 @@ class Device(_Wire, frozen=True, kw_only=True):
     ] = []
 
 
-class Coverage(_Wire, frozen=True, kw_only=True):
+class Coverage(Wire, frozen=True, kw_only=True):
     """Since when a source is read, or why it is not."""
 
     source: Source
@@ -336,103 +309,14 @@ class Coverage(_Wire, frozen=True, kw_only=True):
     ] = []
 
 
-class LogError(_Wire, frozen=True, kw_only=True):
-    """The first error a pod's log showed. Always of origin tenant."""
-
-    code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
-    at: datetime
-    text: Annotated[
-        str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX, extra=UTF8)
-    ] = ""
-
-
-class KnownLine(_Wire, frozen=True, kw_only=True):
-    """A log line that a recipe looks for. Always of origin tenant."""
-
-    signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
-    at: datetime
-    text: Annotated[
-        str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX, extra=UTF8)
-    ]
-    issue: Annotated[
-        bool, Meta(description="it shows an issue; else it shows at most that a change helped")
-    ] = False
-
-
-class LastSave(_Wire, frozen=True, kw_only=True):
-    """The last checkpoint that a log has shown to be complete."""
-
-    at: Annotated[datetime, Meta(description="time of the line that shows it")]
-    step: Annotated[int | None, Meta(description="where the log says it")] = None
-    served: Annotated[
-        str,
-        Meta(
-            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
-            max_length=63,
-        ),
-    ] = ""
-
-
-class PodProgress(_Wire, frozen=True, kw_only=True):
-    """Where one training container stood at its last edge. Steps in between are not published."""
-
-    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
-    namespace: Annotated[str, Meta(max_length=63)]
-    name: Annotated[str, Meta(max_length=253)]
-    container: Annotated[str, Meta(max_length=63)] = ""
-    instance: Annotated[int, Meta(description="restart number of the container, from its log's name")] = 0
-    edge: Edge
-    at: Annotated[datetime, Meta(description="when this edge was seen")]
-    first_step: Annotated[
-        int | None,
-        Meta(description="first step this container printed, once a later line has shown that it rises"),
-    ] = None
-    first_step_at: datetime | None = None
-    last_step: Annotated[
-        int | None,
-        Meta(
-            description="last step known at this edge; without a first step it is what a single line has told"
-        ),
-    ] = None
-    last_step_at: datetime | None = None
-    step_of_epoch: Annotated[
-        bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
-    ] = False
-    median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
-    last_save: Annotated[
-        LastSave | None,
-        Meta(
-            description="the last complete checkpoint, as known at this edge; unset where the log does not "
-            "show when one is complete, and for an older agent, which does not report it"
-        ),
-    ] = None
-    first_error: LogError | None = None
-    known_lines: Annotated[
-        list[KnownLine],
-        Meta(description="for each template of a recipe the first line with it", max_length=KNOWN_LINES_MAX),
-    ] = []
-    free_device_bytes: Annotated[
-        int | None,
-        Meta(description="least free memory of the node's devices, as last read before the container ended"),
-    ] = None
-    tail: Annotated[
-        str,
-        Meta(
-            description="last lines of an ended container, at most 2 KiB",
-            max_length=TAIL_BYTES_MAX,
-            extra=UTF8,
-        ),
-    ] = ""
-
-
-class LogPosition(_Wire, frozen=True, kw_only=True):
+class LogPosition(Wire, frozen=True, kw_only=True):
     """Where the agent goes on reading the kernel log after its own restart."""
 
     boot_id: Annotated[str, Meta(max_length=64)]
     sequence: int
 
 
-class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
+class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     """Written by the node's agent alone."""
 
     boot_id: Annotated[str, Meta(max_length=64)] = ""
@@ -481,34 +365,7 @@ class NodeHealthStatus(_Wire, frozen=True, kw_only=True):
     ] = ""
 
 
-class PodSettings(_Wire, frozen=True, kw_only=True):
-    """What a job's annotations say about reading one pod's log, and what the controller waits for in it."""
-
-    uid: Annotated[str, Meta(max_length=64)]
-    step_template: Annotated[str, Meta(description="literal, with {step} once", max_length=128)] = ""
-    hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
-    awaits_save: Annotated[
-        str,
-        Meta(
-            description="id of a wait: the controller moves the job once its next checkpoint is complete, "
-            "and wants to hear of that at once",
-            max_length=63,
-        ),
-    ] = ""
-
-
-class Signature(_Wire, frozen=True, kw_only=True):
-    """The log lines by which one recipe of a user knows its issue, as templates."""
-
-    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
-    match: Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=32)] = []
-    verify: Annotated[
-        list[Annotated[str, Meta(max_length=300)]],
-        Meta(description="lines that show that the change helped", max_length=4),
-    ] = []
-
-
-class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
+class NodeHealthSpec(Wire, frozen=True, kw_only=True):
     """Written by the controller alone."""
 
     pods: Annotated[list[PodSettings], Meta(max_length=PODS_MAX)] = []
@@ -526,7 +383,7 @@ class NodeHealthSpec(_Wire, frozen=True, kw_only=True):
     ] = ""
 
 
-class NodeHealth(_Wire, frozen=True, kw_only=True):
+class NodeHealth(Wire, frozen=True, kw_only=True):
     """Health of one node, as its agent sees it. Same name as the Node, owned by it."""
 
     api_version: str = API_VERSION

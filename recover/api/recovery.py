@@ -8,7 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from detectors.wire.contract import API_VERSION, EVIDENCE_BYTES_MAX, Fault, ObjectMeta
+from detectors.wire.base import EVIDENCE_BYTES_MAX
+from detectors.wire.contract import API_VERSION, Fault, ObjectMeta
 from detectors.wire.fitting import NEWEST, WHOLE
 from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
 from recover.k8s.limits import NAME_CHARS_MAX

@@ -18,7 +18,7 @@ from detectors.rules.facts import PodRef
 from detectors.rules.progress import median_step_s
 from detectors.rules.step_lines import Candidate, Save, read
 from detectors.service.settings import Logs
-from detectors.wire.contract import PodSettings
+from detectors.wire.training import PodSettings
 from recover.cli.read_log_lines import TextLine
 
 __all__ = ["Answer", "FirstError", "KnownIssue", "Marked", "Reading", "Stall", "read_log"]

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 
-from detectors.wire.contract import LastSave, PodSettings
 from detectors.wire.fitting import limit
+from detectors.wire.training import LastSave, PodSettings
 from recover.api import Phase
 from recover.api.repair_state import RepairPhase
 from recover.k8s.bodies import shortened

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
-from detectors.wire.contract import Edge, LogError, PodProgress
+from detectors.wire.training import Edge, LogError, PodProgress
 from recover.api import Phase, Recovery
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import follows, in_order

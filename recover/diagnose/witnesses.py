@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from detectors.wire.contract import PodProgress
 from detectors.wire.fitting import fitted, limit
+from detectors.wire.training import PodProgress
 from recover.api import RecoverySpec, Witness
 from recover.diagnose.starts import ranks
 from recover.model import Gang, Pod, World

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from detectors.wire.contract import CoverageState, PodProgress, Source
+from detectors.wire.contract import CoverageState, Source
+from detectors.wire.training import PodProgress
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.policy.step_words import STEP_TEMPLATE
 from recover.stories.groups import largest

@@ -7,8 +7,9 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.wire.contract import PODS_MAX, CoverageState, Edge, NodeHealth, PodProgress, Signature, Source
+from detectors.wire.contract import PODS_MAX, CoverageState, NodeHealth, Source
 from detectors.wire.resource import Resource
+from detectors.wire.training import Edge, PodProgress, Signature
 from recover.api import Incident, Recovery
 from recover.api.recipe_spec import Recipe
 from recover.k8s.kinds import INCIDENTS, NODES

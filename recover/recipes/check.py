@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.text.log_template import BadTemplateError, Kind, parse
-from detectors.wire.contract import Signature
 from detectors.wire.fitting import limit
+from detectors.wire.training import Signature
 from recover.api.recipe_spec import Change, Hold, LabelRule, Placement, Recipe
 from recover.recipes.check_match import (
     VARIABLE,

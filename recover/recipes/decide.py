@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from detectors.text.log_template import parse
-from detectors.wire.contract import PodProgress
 from detectors.wire.fitting import fitted, limit
+from detectors.wire.training import PodProgress
 from recover.api import RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.recipe_spec import Hold, Recipe
 from recover.model import Node

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from detectors.wire.contract import PodProgress, key
+from detectors.wire.contract import key
+from detectors.wire.training import PodProgress
 from recover.api import Recovery
 from recover.api.recipe_spec import Framework
 from recover.diagnose.witnesses import told

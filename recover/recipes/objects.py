@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import API_VERSION, NodeHealthSpec, ObjectMeta, Signature
+from detectors.wire.contract import API_VERSION, NodeHealthSpec, ObjectMeta
 from detectors.wire.fitting import limit
+from detectors.wire.training import Signature
 from recover.api import Condition
 from recover.api.recipe import KIND, RecipeObject, RecipeStatus
 from recover.api.recipe_spec import Recipe

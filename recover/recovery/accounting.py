@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from detectors.wire.contract import LastSave, PodProgress
+from detectors.wire.training import LastSave, PodProgress
 from recover.api import Recovery, RecoverySpec, Totals
 from recover.diagnose.witnesses import told
 from recover.model import World

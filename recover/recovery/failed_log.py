@@ -6,8 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.wire.contract import PodProgress
 from detectors.wire.fitting import fitted
+from detectors.wire.training import PodProgress
 from recover.api import FailedLog, Phase
 from recover.diagnose.witnesses import told
 from recover.recovery.context import Context, Step

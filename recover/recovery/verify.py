@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from detectors.wire.contract import Fault, PodProgress
+from detectors.wire.contract import Fault
 from detectors.wire.fitting import fitted, refitted
+from detectors.wire.training import PodProgress
 from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.first_step import limit_of, shows_no_step

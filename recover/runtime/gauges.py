@@ -11,7 +11,8 @@ from itertools import pairwise
 
 from prometheus_client import Gauge
 
-from detectors.wire.contract import CoverageState, Edge, Source
+from detectors.wire.contract import CoverageState, Source
+from detectors.wire.training import Edge
 from recover.api import ACTIVE_PHASES, Act, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase

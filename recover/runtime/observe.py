@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import GROUP, NodeHealth, Signature
+from detectors.wire.contract import GROUP, NodeHealth
 from detectors.wire.resource import Resource
+from detectors.wire.training import Signature
 from recover.api import Incident, Recovery
 from recover.api.marks import REPAIR_OF, SCAN_OF
 from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES

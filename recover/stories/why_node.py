@@ -6,15 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from detectors.text.printing import one_line
-from detectors.wire.contract import (
-    Coverage,
-    CoverageState,
-    Finding,
-    NodeHealth,
-    PodProgress,
-    Severity,
-    SubjectKind,
-)
+from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
+from detectors.wire.training import PodProgress
 from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers

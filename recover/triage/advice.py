@@ -14,7 +14,8 @@ import msgspec
 
 from detectors.text.log_template import Line, line_of
 from detectors.text.sizes import parse_size
-from detectors.wire.contract import NodeHealth, PodProgress
+from detectors.wire.contract import NodeHealth
+from detectors.wire.training import PodProgress
 from recover.api import GangRef
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import Recipe

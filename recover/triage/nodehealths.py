@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from detectors.text.sharing import in_turn
-from detectors.wire.contract import NodeHealth, NodeHealthSpec, PodSettings
+from detectors.wire.contract import NodeHealth, NodeHealthSpec
 from detectors.wire.fitting import fit, fitted
+from detectors.wire.training import PodSettings
 from recover.api import GangRef
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import requests

@@ -17,7 +17,7 @@ from recover.recovery.scan_place import MOUNTABLE
 from recover.recovery.scan_spec import CONTAINER, PROGRAM, VOLUME
 from recover.stories.keys import WRITTEN_BY_US
 from recover.workloads import WORKLOADS, Workload
-from tests.rights import demanded, granted_over, unknown_to_policies
+from tests.rights import granted_over
 
 FILES = Path(__file__).parents[2] / "charts" / "rekindle" / "files"
 ACCOUNTS = {"rekindle-agent", "rekindle-controller"}
@@ -61,18 +61,9 @@ def test_the_controller_patches_and_never_replaces_and_of_namespaces_it_only_kee
     assert namespaces == [["list", "watch"]]
 
 
-def test_the_controller_may_do_to_every_kind_what_the_file_of_its_framework_demands() -> None:
-    assert demanded(WORKLOADS) == set(), "the ClusterRole rekindle-controller lacks them"
-
-
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
 def test_the_controller_may_do_nothing_more_to_a_kind(workload: Workload) -> None:
     assert granted_over(workload) == workload.rights
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
-def test_the_policies_name_every_kind(workload: Workload) -> None:
-    assert unknown_to_policies(workload) == []
 
 
 def test_the_agent_has_one_right() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from detectors.client.kubeapi import ApiError
-from detectors.wire.contract import Edge
 from detectors.wire.resource import Resource
+from detectors.wire.training import Edge
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
 from recover.workloads.patches import MARK
 from tests.control_plane.plane import ControlPlane

@@ -25,19 +25,18 @@ from detectors.rules import families
 from detectors.wire.contract import (
     Coverage,
     CoverageState,
-    Edge,
     Fault,
     Finding,
     NodeHealth,
     NodeHealthStatus,
     Origin,
-    PodProgress,
     Severity,
     Source,
     Subject,
     SubjectKind,
 )
 from detectors.wire.resource import MergePatch, Resource
+from detectors.wire.training import Edge, PodProgress
 from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.agents import Agent, LaidHost, kubelets
 from tests.control_plane.agents import started as agent_started

@@ -22,7 +22,7 @@ from detectors.commands.main import GROUP
 from detectors.commands.main import main as program
 from detectors.service.metrics import Metrics as AgentMetrics
 from detectors.validation import checks as node_checks
-from detectors.wire import contract
+from detectors.wire import contract, training
 from detectors.wire.resource import Resource
 from detectors.wire.step_report import Outcome as CheckOutcome
 from recover import api
@@ -163,7 +163,7 @@ ENUMS: dict[str, type[Enum]] = {
     "label or annotation: form": keys.Form,
     "label or annotation: on what": keys.On,
     "mode": Mode,
-    "NodeHealth: edge of a pod's progress": contract.Edge,
+    "NodeHealth: edge of a pod's progress": training.Edge,
     "NodeHealth: family of faults": contract.Family,
     "NodeHealth: source": contract.Source,
     "NodeHealth: state of a source": contract.CoverageState,

@@ -5,6 +5,7 @@ expressions, so that a run of the code as it is can tell whether the mutant woul
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -41,11 +42,17 @@ class Site(msgspec.Struct, frozen=True):
 
 
 def _value(code: CodeType, names: dict[str, Any]) -> object:
-    """An error is a value that equals no other."""
+    """An error is a value that equals no other. The call is traced as any other: an answer that it leaves
+    behind, as in `Awaiting`, keeps the run itself from asking again."""
     try:
-        return eval(code, names)
+        return sys.call_tracing(_evaluated, (code, names))
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
         return error
+
+
+def _evaluated(code: CodeType, names: dict[str, Any]) -> object:
+    sys.settrace(sys.gettrace())  # without that call_tracing of Python 3.11 traces nothing
+    return eval(code, names)
 
 
 def site_of(mutant: Mutant, text: str) -> Site:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from detectors.wire.contract import Edge, Fault, Finding, Origin, PodProgress, Severity, Subject, SubjectKind
+from detectors.wire.contract import Fault, Finding, Origin, Severity, Subject, SubjectKind
+from detectors.wire.training import Edge, PodProgress
 
 __all__ = ["NOW", "finding", "pod"]
 

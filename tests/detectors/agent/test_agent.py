@@ -20,7 +20,8 @@ from detectors.agent.wiring import AgentOptions, run
 from detectors.client.credentials import Credentials
 from detectors.service.settings import AgentSettings, Catalogue, Logs, Nvml
 from detectors.sources import inventory
-from detectors.wire.contract import CoverageState, Edge, Family, Fault, Origin, Source
+from detectors.wire.contract import CoverageState, Family, Fault, Origin, Source
+from detectors.wire.training import Edge
 from tests.detectors.agent.host import BOOT, SETTINGS, Host
 from tests.detectors.client.node_api import node_api
 from tests.detectors.sources.nvml_standin import Gpus, uuid_of

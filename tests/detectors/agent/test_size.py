@@ -14,16 +14,13 @@ from detectors.wire.contract import (
     CoverageState,
     Device,
     DevicePod,
-    Edge,
     Fault,
     FoldedFindings,
-    KnownLine,
-    LogError,
     NodeHealthStatus,
-    PodProgress,
     Severity,
     Source,
 )
+from detectors.wire.training import Edge, KnownLine, LogError, PodProgress
 from tests.detectors.agent import bad_node
 from tests.detectors.agent.statuses import NOW, finding, pod
 

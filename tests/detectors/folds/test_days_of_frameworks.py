@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from detectors.wire.contract import PodSettings
+from detectors.wire.training import PodSettings
 from tests.detectors.folds.folding import at, pod
 
 DAY_S = 86_400.0

@@ -16,7 +16,8 @@ from detectors.folds.status_size import STATUS_BYTES_MAX, bounded
 from detectors.rules import KernelRules
 from detectors.rules.facts import HostFacts, KernelLine
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import EVIDENCE_BYTES_MAX, FINDINGS_MAX, Device, Fault
+from detectors.wire.base import EVIDENCE_BYTES_MAX
+from detectors.wire.contract import FINDINGS_MAX, Device, Fault
 from tests.detectors.sources.test_kmsg import Heard, following, record
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

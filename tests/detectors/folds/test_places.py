@@ -10,7 +10,8 @@ from detectors.folds.holders import Given, HeldDevices
 from detectors.folds.status_size import bounded
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import PODS_MAX, DevicePod, NodeHealthSpec, NodeHealthStatus, PodSettings
+from detectors.wire.contract import PODS_MAX, DevicePod, NodeHealthSpec, NodeHealthStatus
+from detectors.wire.training import PodSettings
 from tests.detectors.folds.folding import START, at
 
 RANK = PodRef("train", "llm-0", "rank-uid", "main", 0)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from detectors.folds.core import AgentCore, Dirty
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import TAIL_BYTES_MAX, Edge, NodeHealthSpec, PodSettings
+from detectors.wire.contract import NodeHealthSpec
+from detectors.wire.training import TAIL_BYTES_MAX, Edge, PodSettings
 from tests.detectors.folds.folding import REF, START, at, pod, step_in
 
 

@@ -10,7 +10,8 @@ from detectors.folds.core import AgentCore, Dirty
 from detectors.folds.pods import PodFold
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import Edge, LastSave, NodeHealthSpec, NodeHealthStatus, PodProgress, PodSettings
+from detectors.wire.contract import NodeHealthSpec, NodeHealthStatus
+from detectors.wire.training import Edge, LastSave, PodProgress, PodSettings
 from tests.detectors.folds.folding import REF, at, pod
 
 HF = "Saving model checkpoint to out/checkpoint-{n}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detectors.rules.signatures import Signatures
-from detectors.wire.contract import PodSettings
+from detectors.wire.training import PodSettings
 from tests.detectors.folds.folding import START, at, pod
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detectors.folds.pods import PodFold
-from detectors.wire.contract import Edge, PodProgress
+from detectors.wire.training import Edge, PodProgress
 from tests.detectors.folds.folding import START, at, pod
 
 DAY_S = 86_400.0

@@ -12,7 +12,7 @@ from detectors.catalog.log_errors import packaged_log_errors
 from detectors.folds.pods import PodFold
 from detectors.rules.facts import PodRef
 from detectors.service.settings import Logs
-from detectors.wire.contract import PodSettings
+from detectors.wire.training import PodSettings
 from tests.detectors.folds.folding import step_in
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -18,12 +18,12 @@ from detectors.rules.facts import PodRef
 from detectors.rules.signatures import read, shown_by, signatures_of
 from detectors.service.metrics import Metrics
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import (
+from detectors.wire.contract import NodeHealthSpec
+from detectors.wire.training import (
     KNOWN_LINES_MAX,
     LINE_BYTES_MAX,
     Edge,
     KnownLine,
-    NodeHealthSpec,
     PodProgress,
     PodSettings,
     Signature,

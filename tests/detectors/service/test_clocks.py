@@ -14,7 +14,7 @@ from detectors.folds.core import AgentCore
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.service.clocks import KernelClock, WallClock
 from detectors.service.settings import AgentSettings
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from tests.detectors.sources.test_kmsg import XID, following, record
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -11,7 +11,8 @@ from detectors.folds.holders import Given, HeldDevices
 from detectors.rules.facts import PodRef
 from detectors.service.settings import AgentSettings
 from detectors.sources.logs_followed import gives_way, told
-from detectors.wire.contract import DevicePod, Edge, NodeHealthSpec, PodSettings
+from detectors.wire.contract import DevicePod, NodeHealthSpec
+from detectors.wire.training import Edge, PodSettings
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 RANK, NEW, OLD, LATE, LOUD = (PodRef("ml", name, name) for name in ("rank", "new", "old", "late", "loud"))

@@ -13,23 +13,19 @@ from detectors.wire.contract import (
     CoverageState,
     Device,
     DevicePod,
-    Edge,
     Fault,
     Finding,
     FoldedFindings,
-    KnownLine,
-    LastSave,
-    LogError,
     LogPosition,
     NodeHealthStatus,
     Origin,
-    PodProgress,
     Severity,
     Source,
     Subject,
     SubjectKind,
 )
 from detectors.wire.sane import NotSaneError, demand_sane, sane
+from detectors.wire.training import Edge, KnownLine, LastSave, LogError, PodProgress
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 WHOLE = NodeHealthStatus(

@@ -17,13 +17,10 @@ from msgspec import inspect
 
 import detectors
 import recover
-from detectors.wire.contract import (
-    EVIDENCE_BYTES_MAX,
-    LogError,
-    NodeHealthSpec,
-    NodeHealthStatus,
-)
+from detectors.wire.base import EVIDENCE_BYTES_MAX
+from detectors.wire.contract import NodeHealthSpec, NodeHealthStatus
 from detectors.wire.fitting import WHOLE, fit, fitted, limit, refitted
+from detectors.wire.training import LogError
 from recover.api import (
     ActionRecord,
     IncidentSpec,
@@ -221,8 +218,12 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
         for path in sorted(root.rglob("*.py")):
             name = str(path.relative_to(root.parent))
             text = path.read_text(encoding="utf-8")
-            if ("recover.api" in text or "wire.contract" in text) and not name.startswith(APART):
+            if _knows(text) and not name.startswith(APART):
                 yield name, ast.parse(text)
+
+
+def _knows(text: str) -> bool:
+    return any(module in text for module in ("recover.api", "wire.contract", "wire.training"))
 
 
 def filled_by_hand(tree: ast.Module) -> Iterator[tuple[int, str]]:

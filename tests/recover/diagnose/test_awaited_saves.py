@@ -12,7 +12,8 @@ from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.jobs import Job
 from chaos.simulated.setup import Setup
-from detectors.wire.contract import Fault, PodSettings, Severity
+from detectors.wire.contract import Fault, Severity
+from detectors.wire.training import PodSettings
 from recover.api import Phase, PhaseTime
 from recover.k8s.kinds import NODEHEALTHS
 from recover.model.actions import Patch

@@ -17,14 +17,12 @@ from detectors.wire.contract import (
     PODS_MAX,
     CoverageState,
     DevicePod,
-    Edge,
     Fault,
     NodeHealthSpec,
     ObjectMeta,
-    PodProgress,
-    PodSettings,
     Source,
 )
+from detectors.wire.training import Edge, PodProgress, PodSettings
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.model import Pod
 from tests.builders import BOOT, NOW, Worlds, cluster, gang

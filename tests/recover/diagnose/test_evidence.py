@@ -7,7 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, Origin, Remedy, Severity
+from detectors.wire.contract import Fault, Origin, Remedy, Severity
+from detectors.wire.training import Edge
 from recover.diagnose.what_counts import proven, suspected
 from recover.model.modes import Mode
 from tests.builders import NOW, Worlds, cluster, gang

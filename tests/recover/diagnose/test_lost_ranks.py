@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, LogError
+from detectors.wire.contract import Fault
+from detectors.wire.training import Edge, LogError
 from recover.api import Blame, Phase
 from recover.diagnose import first_loss
 from recover.diagnose.diagnosis import Loss

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from tests.builders import Worlds, cluster, gang
 
 

@@ -7,7 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, LogError, Origin, Severity, Subject, SubjectKind
+from detectors.wire.contract import Fault, Origin, Severity, Subject, SubjectKind
+from detectors.wire.training import Edge, LogError
 from recover.api import Blame
 from recover.triage.attempts import cause_key
 from tests.acting import only_recovery, recovering

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from detectors.wire.contract import Edge, PodProgress
+from detectors.wire.training import Edge, PodProgress
 from tests.builders import NOW, cluster, gang
 
 

@@ -16,7 +16,8 @@ from chaos.apiserver.client import Client
 from chaos.apiserver.kinds import KINDS
 from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import real_clock
-from detectors.wire.contract import NodeHealth, NodeHealthSpec, ObjectMeta, Signature
+from detectors.wire.contract import NodeHealth, NodeHealthSpec, ObjectMeta
+from detectors.wire.training import Signature
 from recover.api import Condition
 from recover.api.crds import schemas
 from recover.api.recipe import RecipeStatus

@@ -6,8 +6,9 @@ import msgspec
 
 from recover.api import Phase
 from recover.model import Mount, Template, Volume, VolumeKind
+from recover.model.actions import Ensure
 from recover.recovery.loading import unloadable
-from tests.acting import advanced, only_recovery, recovering, scanned, step
+from tests.acting import advanced, look, only_recovery, recovering, scanned, step
 from tests.builders import Worlds, cluster, gang
 
 CLAIM = Volume(
@@ -54,3 +55,19 @@ def resumed() -> Worlds:
     scanned(world, choice(80))
     advanced(world, Phase.VERIFYING)
     return world
+
+
+def chosen(world: Worlds, message: str | None = None, *, wait_s: float = 0.0) -> Worlds:
+    """Up to the end of Choosing; the scan says `message`, or nothing in time."""
+    advanced(world, Phase.CHOOSING)
+    step(world)
+    if message is not None:
+        scanned(world, message)
+    assert step(world.later(wait_s))[0] == "recovery-resuming"
+    return world
+
+
+def environment(world: Worlds) -> dict[str, str | None]:
+    (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
+    data: dict[str, str | None] = found.body["data"]
+    return data

@@ -8,7 +8,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Coverage, CoverageState, Edge, LogError, Source
+from detectors.wire.contract import Coverage, CoverageState, Source
+from detectors.wire.training import Edge, LogError
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.model import Container, Mark, PodPhase

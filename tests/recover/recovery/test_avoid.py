@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, Severity
+from detectors.wire.contract import Fault, Severity
+from detectors.wire.training import Edge
 from recover.api import Phase
 from recover.model import Mark, NodeSignal, SignalKind, Template
 from recover.model.actions import Create

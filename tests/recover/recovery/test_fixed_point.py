@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detectors.wire.contract import Edge, Fault, Origin, Severity
+from detectors.wire.contract import Fault, Origin, Severity
+from detectors.wire.training import Edge
 from recover.api import Outcome
 from recover.model import PodPhase, Terminal
 from recover.model.actions import Create, Plan

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from recover.api import Phase, RecipeOutcome, RecipeUse
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import LabelRule, Match, Placement

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, LogError
+from detectors.wire.training import Edge, LogError
 from recover.api import Phase
 from recover.model import Pod
 from recover.recovery import loading

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from recover.api import Phase, Recovery, RecoveryStatus
 from recover.api.marks import SCAN_OF
 from recover.api.reasons import Reason

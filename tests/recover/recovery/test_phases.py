@@ -7,7 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, LogError, Severity
+from detectors.wire.contract import Fault, Severity
+from detectors.wire.training import Edge, LogError
 from recover.api import FailedLog, Phase
 from recover.api.reasons import Reason
 from recover.model import Container, PodPhase

@@ -2,78 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
-
-import msgspec
 import pytest
 
-from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost
-from detectors.wire.resource import Resource
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES, PODS
 from recover.kube.errors import NotLeaderError
-from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
+from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch
 from recover.model.modes import Mode, Modes, begun
-from recover.policy.settings import Settings
-from recover.runtime.execute import Executor
-from recover.runtime.limiter import SLOTS_MAX
-from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
-from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, quarantine, raw
-
-START = datetime(2026, 11, 21, 12, tzinfo=UTC)
-SPEC = {
-    "gang": {"apiVersion": "v1", "kind": "Job", "namespace": "ml", "name": "llm", "uid": "llm-uid"},
-    "number": 1,
-    "incident": "i",
-    "fault": "unknown",
-    "detectedAt": "2026-11-21T12:00:00Z",
-}
-
-
-NOT_BOUND = ApiError(
-    403,
-    "Forbidden",
-    'pods is forbidden: User "system:serviceaccount:rekindle-system:rekindle-controller" cannot create '
-    'resource "pods" in API group "" in the namespace "ml"',
-)
-"""As an API server says, too, in its first seconds, when it has not read the bindings yet."""
-
-
-def execute(
-    cluster: Scripted,
-    *chains: tuple[Action, ...],
-    known: Sequence[tuple[Resource, bytes]] = (),
-    metrics: Metrics | None = None,
-) -> tuple[float | None, Observer]:
-    """Runs the plan in virtual time; returns when to look again, and the caches."""
-
-    async def main(clock: Clock) -> tuple[float | None, Observer]:
-        observer = Observer(cluster, Settings(), lambda: None)
-        for resource, there in known:
-            observer.absorb(resource, there)
-        executor = Executor(cluster, observer, metrics or Metrics(), clock)
-        return await executor.run(Plan(chains=chains, look_again_s=45.0)), observer
-
-    return run(main, start=START)
-
-
-def patch(name: str = "r1", *, uid: str = "r1-uid") -> Patch:
-    body = {"status": {"phase": "Stopping"}}
-    return Patch(
-        what="w",
-        resource=RECOVERIES,
-        name=name,
-        namespace="ml",
-        uid=uid,
-        version="7",
-        subresource="status",
-        body=body,
-    )
+from tests.recover.runtime.executing import SPEC, START, execute, patch
+from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
 
 
 def test_a_write_carries_its_preconditions_and_its_answer_is_known_at_once() -> None:
@@ -258,60 +196,6 @@ def test_a_write_that_the_lease_does_not_allow_is_no_success_and_ends_its_chain(
     assert metrics.registry.get_sample_value("rekindle_writes_total", labels) == 1
 
 
-class Slow(Scripted):
-    """Each creation takes a while, so that others wait for their turn."""
-
-    async def create(
-        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
-    ) -> bytes:
-        answer = await super().create(resource, body, namespace, strict=strict)
-        await asyncio.sleep(0.01)
-        return answer
-
-
-def report(name: str) -> Create:
-    return Create(what="c", resource=INCIDENTS, name=name, body={"metadata": {"name": name}})
-
-
-def test_what_stops_a_gang_overtakes_the_reports_of_others() -> None:
-    cluster = Slow()
-
-    execute(cluster, *[(report("i"),)] * 20, (patch("act"),))
-
-    assert cluster.calls.index(("patch", "act")) == SLOTS_MAX
-
-
-@pytest.mark.parametrize("resource", [NODEHEALTHS, RECIPES])
-def test_a_report_goes_before_what_all_nodes_or_people_are_told(resource: Resource) -> None:
-    """A change of one recipe is a write for each node, and triage looks again once its own are done."""
-    cluster = Slow()
-    told = Create(what="w", resource=resource, name="n", body={"metadata": {"name": "n"}})
-
-    execute(cluster, *[(told,)] * 20, (report("i"),))
-
-    assert cluster.calls.index(("create", "i")) == SLOTS_MAX
-
-
-def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:
-    cluster = Slow()
-
-    execute(cluster, *[(report("i"),)] * 20, (report("first"), patch("act")))
-
-    assert cluster.calls.index(("create", "first")) == SLOTS_MAX
-
-
-def test_a_retry_after_of_the_server_holds_all_writes_back() -> None:
-    cluster = Scripted(patch=[ApiError(429, "TooManyRequests", "slow down", 7.0)])
-
-    async def main(clock: Clock) -> float:
-        observer = Observer(cluster, Settings(), lambda: None)
-        await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((patch(),),)))
-        return (clock.now() - START).total_seconds()
-
-    assert run(main, start=START) >= 7.0
-    assert cluster.calls == [("patch", "r1")] * 2
-
-
 @pytest.mark.parametrize(
     ("refused", "there", "wait_s"),
     [
@@ -349,76 +233,6 @@ def test_our_own_object_is_created_where_it_is_missing_without_the_nulls_of_a_pa
     assert cluster.bodies[-1]["data"] == {"A": "1"}
 
 
-FOREIGN = Emit(reason="R", message="somebody else had put these there", regarding={"name": "llm", "uid": "u"})
-
-
-def ensured(cluster: Scripted, data: dict[str, str | None]) -> None:
-    environment = Ensure(
-        what="e",
-        resource=CONFIGMAPS,
-        name="env",
-        namespace="ml",
-        body={"metadata": {"name": "env"}, "data": data},
-        foreign=FOREIGN,
-    )
-    execute(cluster, (environment,))
-
-
-def test_what_is_not_ours_is_removed_from_our_own_object_and_told() -> None:
-    """A variable that runs code in the ranks outlived each of our writes, which merged ours into it."""
-    there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so", "BASH_ENV": "y", "A": "0"}}'
-    cluster = Scripted(get=[there])
-
-    ensured(cluster, {"A": "1", "B": None})
-
-    change, event = cluster.bodies
-    assert change["data"] == {"LD_PRELOAD": None, "BASH_ENV": None, "A": "1", "B": None}
-    assert event["note"].startswith("BASH_ENV, LD_PRELOAD: ")
-
-
-def test_of_many_foreign_keys_a_few_are_named() -> None:
-    there = {"metadata": {"name": "env"}, "data": {f"K{number:03}": "v" for number in range(500)}}
-    cluster = Scripted(get=[msgspec.json.encode(there)])
-
-    ensured(cluster, {})
-
-    change, event = cluster.bodies
-    assert change["data"] == dict.fromkeys(there["data"])
-    assert re.findall(r"\d+", event["note"]) == [*(f"{number:03}" for number in range(8)), "492"]
-
-
-@pytest.mark.parametrize("there", [b'{"metadata": {"name": "env"}}', b'{"metadata": {}, "data": {"A": "0"}}'])
-def test_where_nothing_is_foreign_nothing_is_told(there: bytes) -> None:
-    cluster = Scripted(get=[there])
-
-    ensured(cluster, {"A": "1"})
-
-    assert cluster.calls == [("get", "env"), ("patch", "env")]
-
-
-def test_an_environment_that_is_missing_is_created_and_nothing_told() -> None:
-    cluster = Scripted(get=[MISSING])
-
-    ensured(cluster, {"A": "1"})
-
-    assert [method for method, _ in cluster.calls] == ["get", "create"]
-
-
-def test_the_gang_is_not_started_where_foreign_variables_cannot_be_removed() -> None:
-    """As from a ConfigMap that somebody has made immutable."""
-    there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so"}}'
-    words = "data: Forbidden: field is immutable when `immutable` is set"
-    cluster = Scripted(get=[there, there], patch=[ApiError(422, "Invalid", words)])
-    environment = Ensure(
-        what="e", resource=CONFIGMAPS, name="env", namespace="ml", body={"data": {}}, foreign=FOREIGN
-    )
-
-    _, observer = execute(cluster, (environment, patch()))
-
-    assert ("patch", "r1") not in cluster.calls
-    assert words in observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/env"].words
-
-
 def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
     about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     cluster = Scripted(create=[ApiError(403, "Forbidden", "no")])
@@ -427,106 +241,3 @@ def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:
 
     assert wait == 45.0
     assert ("patch", "r1") in cluster.calls
-
-
-@pytest.mark.parametrize(
-    ("answers", "may_pass"),
-    [
-        ([ApiError(403, "Forbidden", "exceeded quota: q")], False),
-        ([ApiError(500, "InternalError", "w")] * 4, True),
-        ([ApiError(401, "Unauthorized", "Unauthorized")], True),
-        ([NOT_BOUND], True),
-    ],
-)
-def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
-    answers: list[Any], may_pass: bool
-) -> None:
-    """No object tells of it, and its recovery would wait for nothing."""
-    scan = Create(
-        what="create-scan", resource=PODS, name="s", namespace="ml", body={"metadata": {"name": "s"}}
-    )
-    last = str(answers[-1])
-
-    _, observer = execute(Scripted(create=answers), (scan,))
-
-    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/s"]
-    assert (refusal.words, refusal.may_pass) == (last, may_pass)
-    assert refusal.at >= START
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (ApiError(422, "Invalid", "denied request"), "422 Invalid: denied request"),
-        (ApiError(409, "Conflict", "newer"), None),
-    ],
-)
-def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
-    answer: ApiError, words: str | None
-) -> None:
-    stop = Patch(
-        what="stop-gang", resource=JOBS, name="llm", namespace="ml", body={"spec": {"suspend": True}}
-    )
-
-    _, observer = execute(Scripted(patch=[answer], get=[b"{}"]), (stop,))
-
-    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("ml/llm")
-    assert (refusal and refusal.words) == words
-
-
-@pytest.mark.parametrize("status", [403, 500])
-def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) -> None:
-    free = Delete(what="free-pod", resource=PODS, name="p", namespace="ml", uid="p-uid")
-    error = ApiError(status, "Forbidden", "denied")
-    key = "ml/p"
-
-    _, observer = execute(Scripted(delete=[error] * 4), (free,))
-    assert key in observer.world(Modes(begun(Mode.RECOVER, START))).refused
-
-    observer.accepted(free)
-    assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
-
-
-@pytest.mark.parametrize(
-    ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
-)
-def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
-    answer: ApiError, wait_s: float
-) -> None:
-    assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
-
-
-@pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])
-def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
-    effect: str, counted: set[str]
-) -> None:
-    async def main(clock: Clock) -> None:
-        cluster, known = Scripted(), []
-        observer = Observer(cluster, Settings(), lambda: None)
-        executor = Executor(cluster, observer, Metrics(), clock)
-        answers = cluster.patch
-
-        async def patch(*asked: Any, **options: Any) -> bytes:
-            known.append(set(executor.taking))
-            return await answers(*asked, **options)
-
-        cluster.patch = patch  # type: ignore[method-assign]
-        await executor.run(Plan(chains=((quarantine(effect),),)))
-        known.append(set(executor.taking))
-        assert known == [counted, set()]
-
-    run(main, start=START)
-
-
-def test_a_quarantine_that_two_loops_write_is_known_until_both_have_ended() -> None:
-    async def main(clock: Clock) -> None:
-        cluster = Scripted()
-        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
-        of_triage, of_repair = (executor.begin((quarantine("NoSchedule"),)) for _ in range(2))
-
-        await of_triage
-        assert executor.taking == {"n1"}
-        await of_repair
-        assert executor.taking == set()
-
-    run(main, start=START)

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Coverage, CoverageState, Edge, Fault, ObjectMeta, Source
+from detectors.wire.contract import Coverage, CoverageState, Fault, ObjectMeta, Source
+from detectors.wire.training import Edge
 from recover.api import (
     ActionRecord,
     Incident,

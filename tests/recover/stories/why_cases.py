@@ -8,20 +8,19 @@ import msgspec
 from detectors.wire.contract import (
     Coverage,
     CoverageState,
-    Edge,
     Fault,
     Finding,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
     Origin,
-    PodProgress,
     Remedy,
     Severity,
     Source,
     Subject,
     SubjectKind,
 )
+from detectors.wire.training import Edge, PodProgress
 from recover.api import (
     ActionRecord,
     Blame,

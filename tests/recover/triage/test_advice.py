@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge
+from detectors.wire.training import Edge
 from recover.api import GangRef, Outcome
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import Match

@@ -8,7 +8,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Edge, Fault, LogError
+from detectors.wire.contract import Fault
+from detectors.wire.training import Edge, LogError
 from recover.api import CheckpointChoice, Phase, PhaseTime
 from recover.api.reasons import Reason
 from recover.model import Pod, Template

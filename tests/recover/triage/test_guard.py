@@ -118,6 +118,20 @@ def test_a_degraded_node_of_a_rack_keeps_no_dead_gpu_of_that_rack_in_service() -
     )
 
 
+def test_a_second_node_of_a_rack_stays_in_service_though_the_cluster_allows_it() -> None:
+    world = cluster(nodes=60)
+    for number in range(18):
+        world.change_node(f"n{number}", labels={"nvidia.com/gpu.clique": "rack-1"})
+    recovering(world.finding(on="n1"))
+
+    decision = world.finding(on="n3").finding(on="n30").decide()
+
+    assert decision.cordons == ["n30"], "it is of no rack"
+    assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
+    said = " ".join(r.message for incident in decision.incidents for r in incident.status.actions)
+    assert names(said, 1, 18, "rack-1")
+
+
 def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
     """10 % of five nodes is one node, at least. The limits of the cluster and of the hour allow two."""
     world = cluster(nodes=40)

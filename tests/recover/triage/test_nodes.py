@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from detectors.wire.contract import Fault
+from detectors.wire.contract import Fault, Severity
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Taint
 from recover.model.modes import Mode
@@ -21,6 +21,20 @@ def test_a_node_whose_clock_runs_ahead_is_still_quarantined_once_its_verdict_cou
     recovering(world.later(10))
 
     assert world.nodes["n1"].quarantine is not None
+
+
+def test_a_node_whose_open_incident_tells_of_something_weak_is_cordoned_for_what_is_found_later() -> None:
+    world = cluster(nodes=40).finding(
+        on="n1", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING
+    )
+    recovering(world)
+    assert not world.nodes["n1"].unschedulable
+
+    recovering(world.later(60).finding(on="n1"))
+
+    node = world.nodes["n1"]
+    assert node.unschedulable
+    assert [taint.value for taint in node.taints] == [Fault.DEVICE_LOST]
 
 
 def test_a_finding_at_the_end_of_time_does_not_stop_the_decisions_about_other_nodes() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.apiserver.kinds import KINDS as KINDS_SERVED
 from recover.api import Phase
 from recover.cli.enable_manifest import KINDS, enabled
 from recover.doctor.case import Case
@@ -25,9 +26,9 @@ from recover.snapshot.manifests import workload_in
 from recover.workloads import WORKLOADS, resource_of, started_by
 from tests.acting import advanced, look, recovering
 from tests.builders import NOW, cluster
+from tests.chart.by_hand import lacking_in_chart, lacking_in_words, texts
 from tests.recover.scripted import Scripted
 from tests.recover.workloads.one_more.toy_workload import ToyJob
-from tests.rights import demanded, unknown_to_policies
 from tools.docs.admission import policies
 
 TOY: dict[str, Any] = {
@@ -100,22 +101,40 @@ def test_enable_changes_its_template() -> None:
     assert container["envFrom"] == [{"configMapRef": {"name": "llm-rekindle-toyjob", "optional": True}}]
 
 
-def test_its_rights_are_demanded_of_the_chart() -> None:
-    every = ["create", "delete", "get", "list", "patch", "watch"]
-    asked = {*(f"{verb} toyjobs.toys.example" for verb in every), "patch toyjobs/status.toys.example"}
+def test_whoever_adds_it_is_told_each_line_of_the_chart_that_must_name_it() -> None:
+    places = lacking_in_chart(WORKLOADS[-1], texts())
 
-    assert demanded(WORKLOADS[-1:]) == asked
-    assert demanded(WORKLOADS[:-1]) == set()
+    at = [(p.file.rpartition("/")[2], texts()[p.file].splitlines()[p.first - 1].strip()) for p in places]
+    assert at == [
+        ("controller.yaml", "rules:"),
+        ("fence_jobs.yaml", "resourceRules:"),
+        ("fence_anew.yaml", "resourceRules:"),
+        ("controller.yaml", "- name: is-read-by-resumed-ranks"),
+        ("fence.yaml", "- name: isEnvironment"),
+        ("fence_jobs.yaml", "- name: read"),
+        ("fence_jobs.yaml", "- name: known"),
+        ("fence_anew.yaml", "- name: templates"),
+        ("fence_jobs.yaml", "- name: templates"),
+        ("fence_jobs.yaml", "- expression: >-"),
+        ("fence.yaml", "- name: isOfAJob"),
+    ]
+    assert "patch toyjobs/status" in places[0].add
 
 
-def test_the_chart_is_told_which_policies_must_name_it() -> None:
-    places = unknown_to_policies(ToyJob())
+def test_whoever_adds_it_is_told_each_page_that_must_name_it() -> None:
+    files = [one.partition(":")[0] for one in lacking_in_words(WORKLOADS[-1])]
 
-    assert "resourceRules of rekindle-fence-anew" in places
-    assert "isOfAJob of rekindle-fence-pods" in places
-    assert "variables of rekindle-fence-jobs: what a start changes" in places
-    assert "validations of rekindle-fence-jobs: what a start changes" in places
-    assert any(place.startswith("rekindle-fence-configmaps: -rekindle-(") for place in places)
+    assert files == [
+        "docs/environment.md",
+        "docs/environment.md",
+        "README.md",
+        "recover/api/reasons.py",
+        "tests/recover/doctor/doctor_cases/toyjob.yaml",
+    ]
+
+
+def test_the_demo_cluster_serves_it() -> None:
+    assert KINDS_SERVED[ToyJob.resource].custom
 
 
 def test_people_are_warned_of_what_is_misspelt_on_it() -> None:

@@ -1,0 +1,61 @@
+"""Whoever adds a kind of job is told each place of the chart, and each page, that must name it by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from recover.workloads import WORKLOADS, Workload
+from tests.chart.by_hand import lacking_in_chart, lacking_in_words, texts
+
+KINDS = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
+WORDS = {
+    "PyTorchJob": r"(?i)pytorch\w*",
+    "PaddleJob": r"(?i)paddle\w*",
+    "JobSet": r"(?i)jobset\w*|replicatedJobs",
+}
+"""By kind: its words in the chart. Those of a Job are parts of others."""
+
+
+@KINDS
+def test_the_chart_names_every_kind_wherever_it_must(workload: Workload) -> None:
+    assert [str(place) for place in lacking_in_chart(workload, texts())] == []
+
+
+@KINDS
+def test_pages_messages_and_cases_of_the_doctor_name_every_kind(workload: Workload) -> None:
+    assert lacking_in_words(workload) == []
+
+
+def standing(words: str) -> Iterator[tuple[str, int, int, int]]:
+    """File, line, first and last column of the words in the chart, beside comments and messages."""
+    for name, text in texts().items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.lstrip().startswith(("#", "message:")):
+                for found in re.finditer(words, line):
+                    yield name, number, found.start(), found.end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "number", "first", "last"),
+    [
+        pytest.param(kind, *where, id=f"{kind}-{where[0].rpartition('/')[2]}-{where[1]}-{where[2]}")
+        for kind, words in WORDS.items()
+        for where in standing(words)
+    ],
+)
+def test_no_word_of_a_kind_may_be_missing_unnoticed(
+    kind: str, name: str, number: int, first: int, last: int
+) -> None:
+    """So the places that a new kind is told are all those where this one stands."""
+    (workload,) = (one for one in WORKLOADS if one.resource.kind == kind)
+    files = texts()
+    lines = files[name].splitlines(keepends=True)
+    line = lines[number - 1]
+    lines[number - 1] = line[:first] + "x" * (last - first) + line[last:]
+
+    places = lacking_in_chart(workload, {**files, name: "".join(lines)})
+
+    assert any(place.file == name and place.first <= number <= place.last for place in places), line

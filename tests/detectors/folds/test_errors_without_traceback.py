@@ -1,0 +1,123 @@
+"""The error of a program that ends without a traceback: its last words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.detectors.folds.error_lines import BAR, OWN, TRACEBACK, code, first
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("train.py: error: unrecognized arguments: --lrr 0.1", "log-usage"),
+        ("Error: No such option: --lrr", "log-usage"),
+        ("Could not override 'trainer.lrr'.", "log-usage"),
+        ("python3: can't open file '/app/trian.py': [Errno 2] No such file or directory", "log-not-started"),
+        ("/usr/bin/python3: No module named train", "log-not-started"),
+        ("SyntaxError: invalid syntax", "log-not-started"),
+        ("exec /app/run.sh: exec format error", "log-not-started"),
+        ("python: error while loading shared libraries: libfoo.so.1: cannot open", "log-not-started"),
+        ("/bin/bash: line 1: torchrunn: command not found", "log-shell"),
+        ("sh: 1: torchrunn: not found", "log-shell"),
+        ("Error executing job with overrides: ['lr=0.1']", "log-shell"),
+        ("Segmentation fault (core dumped)", "log-crash"),
+        ("Fatal Python error: Segmentation fault", "log-crash"),
+        ("free(): invalid pointer", "log-crash"),
+        ("F1121 09:30:00.000000    77 service.cc:12] Check failed: ok", "log-check-failed"),
+        ("terminate called after throwing an instance of 'std::out_of_range'", "log-aborted"),
+        ("Aborted (core dumped)", "log-aborted"),
+        ("run.sh: line 5:    77 Killed                  python train.py", "log-aborted"),
+    ],
+)
+def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line: str, expected: str) -> None:
+    errors = first(["starting", line, "done"])
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.error.text, errors.propagated) == (expected, line, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed.", "log-host-oom"),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "log-host-oom"),
+        ("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8 GiB", "log-host-oom"),
+        ("RuntimeError: NPU out of memory. Tried to allocate 2 GiB", "log-cuda-oom"),
+        ("CUDA error: uncorrectable ECC error encountered", "log-cuda-ecc"),
+        ("RuntimeError: CUDA error: system not yet initialized", "log-cuda-fabric"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "log-cuda-no-device"),
+        ("RuntimeError: HIP error: unspecified launch failure", "log-hip-error"),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "log-cudnn"),
+        ("OSError: (External) CUBLAS error(13)", "log-cuda-error"),
+        ("NET/IB : mlx5_0:1 Got async event : port error", "log-ib-completion"),
+        ("OSError: [Errno 122] Disk quota exceeded: '/data/x'", "log-no-space"),
+        ("EOFError: Ran out of input", "log-checkpoint"),
+        ("FloatingPointError: Loss became infinite or NaN at iteration=7!", "log-nan"),
+        ("EZ9999: Inner Error!", "log-ascend"),
+        ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened", "log-download"),
+        ("exits with return code = -9", "log-rank-killed"),
+        ("h:1:2 [1] init.cc:80 NCCL WARN Duplicate GPU detected : rank 1 and rank 0", "log-nccl-setup"),
+        ("RuntimeError: cuda runtime error (2) : out of memory at /pytorch/THCStorage.cu:58", "log-cuda-oom"),
+        ("InternalError: Failed copying from CPU to GPU: Dst tensor is not initialized.", "log-cuda-oom"),
+        ("RuntimeError: Unable to find a valid cuDNN algorithm to run convolution", "log-cudnn"),
+        ("ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'", "log-build"),
+        ("INTERNAL: Core halted unexpectedly: INTERNAL: Accelerator device halted", "log-tpu-halted"),
+        ("ValueError: NaN loss encountered", "log-nan"),
+        ("h:1:2 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-a", "log-shm"),
+    ],
+)
+def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
+    for lines in ([line], [TRACEBACK, "    raise it", line]):
+        errors = first(lines)
+        assert errors.error is not None
+        assert (errors.error.code, errors.propagated) == (expected, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank1]:[E ProcessGroupNCCL.cpp:1] [Rank 1] Heartbeat monitor timed out!",
+        "[rank2]:[F ProcessGroupNCCL.cpp:1614] Terminating the process after attempting to dump debug info",
+        "RuntimeError: Rank 3 successfully reached monitoredBarrier, but received errors while waiting",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+        "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection failed",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15",
+        "lightning.pytorch.utilities.exceptions.SIGTERMException",
+        "KeyboardInterrupt",
+        "RuntimeError: CUDA error: the MPS client has been terminated by the server",
+        "CUDA failure: cudaErrorMpsServerNotReady",
+        "NET/IB : Got completion from peer 10.0.0.2<39138> with status=12 opcode=0 len=0 vendor err 129",
+        "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1)",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "TimeoutError: no answer",
+        "EI0006: Getting socket times out.",
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: x",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.",
+        "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: x",
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T09:30:00 ***",
+        "tensorflow.python.framework.errors_impl.AbortedError: Session handle is not found: x",
+    ],
+)
+def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: str) -> None:
+    for lines in ([line], [TRACEBACK, "    raise it", line], [TRACEBACK, line, *OWN, "Aborted"]):
+        errors = first(lines)
+        assert errors.error is not None
+        assert errors.propagated, errors.error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E cuda_driver.cc:268] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device",
+        "W Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared",
+        "NCCL INFO Call to connect returned Connection refused, retrying",
+        "wandb: Network error (ConnectionResetError), entering retry loop.",
+        "WARNING:urllib3.connectionpool:Retrying (Retry(total=4)) after 'Connection reset by peer'",
+        BAR,
+        "step 7 loss nan grad_norm inf",
+    ],
+)
+def test_a_line_after_which_programs_go_on_is_no_error(line: str) -> None:
+    assert code([line]) == ""

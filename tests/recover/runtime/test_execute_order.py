@@ -1,0 +1,75 @@
+"""Which write goes first, and what holds all of them back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from chaos.cluster.virtual import Clock, run
+from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, RECIPES
+from recover.model.actions import Create, Plan
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.limiter import SLOTS_MAX
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
+from tests.recover.runtime.executing import START, execute, patch
+from tests.recover.scripted import Scripted
+
+
+class Slow(Scripted):
+    """Each creation takes a while, so that others wait for their turn."""
+
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        answer = await super().create(resource, body, namespace, strict=strict)
+        await asyncio.sleep(0.01)
+        return answer
+
+
+def report(name: str) -> Create:
+    return Create(what="c", resource=INCIDENTS, name=name, body={"metadata": {"name": name}})
+
+
+def test_what_stops_a_gang_overtakes_the_reports_of_others() -> None:
+    cluster = Slow()
+
+    execute(cluster, *[(report("i"),)] * 20, (patch("act"),))
+
+    assert cluster.calls.index(("patch", "act")) == SLOTS_MAX
+
+
+@pytest.mark.parametrize("resource", [NODEHEALTHS, RECIPES])
+def test_a_report_goes_before_what_all_nodes_or_people_are_told(resource: Resource) -> None:
+    """A change of one recipe is a write for each node, and triage looks again once its own are done."""
+    cluster = Slow()
+    told = Create(what="w", resource=resource, name="n", body={"metadata": {"name": "n"}})
+
+    execute(cluster, *[(told,)] * 20, (report("i"),))
+
+    assert cluster.calls.index(("create", "i")) == SLOTS_MAX
+
+
+def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:
+    cluster = Slow()
+
+    execute(cluster, *[(report("i"),)] * 20, (report("first"), patch("act")))
+
+    assert cluster.calls.index(("create", "first")) == SLOTS_MAX
+
+
+def test_a_retry_after_of_the_server_holds_all_writes_back() -> None:
+    cluster = Scripted(patch=[ApiError(429, "TooManyRequests", "slow down", 7.0)])
+
+    async def main(clock: Clock) -> float:
+        observer = Observer(cluster, Settings(), lambda: None)
+        await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((patch(),),)))
+        return (clock.now() - START).total_seconds()
+
+    assert run(main, start=START) >= 7.0
+    assert cluster.calls == [("patch", "r1")] * 2

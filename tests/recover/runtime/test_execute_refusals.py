@@ -1,0 +1,122 @@
+"""What the executor remembers of refusals and of quarantines that are being written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chaos.cluster.virtual import Clock, run
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import JOBS, PODS
+from recover.model.actions import Create, Delete, Patch, Plan
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
+from tests.recover.runtime.executing import NOT_BOUND, START, execute, patch
+from tests.recover.scripted import Scripted, quarantine
+
+
+@pytest.mark.parametrize(
+    ("answers", "may_pass"),
+    [
+        ([ApiError(403, "Forbidden", "exceeded quota: q")], False),
+        ([ApiError(500, "InternalError", "w")] * 4, True),
+        ([ApiError(401, "Unauthorized", "Unauthorized")], True),
+        ([NOT_BOUND], True),
+    ],
+)
+def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
+    answers: list[Any], may_pass: bool
+) -> None:
+    """No object tells of it, and its recovery would wait for nothing."""
+    scan = Create(
+        what="create-scan", resource=PODS, name="s", namespace="ml", body={"metadata": {"name": "s"}}
+    )
+    last = str(answers[-1])
+
+    _, observer = execute(Scripted(create=answers), (scan,))
+
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/s"]
+    assert (refusal.words, refusal.may_pass) == (last, may_pass)
+    assert refusal.at >= START
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ApiError(422, "Invalid", "denied request"), "422 Invalid: denied request"),
+        (ApiError(409, "Conflict", "newer"), None),
+    ],
+)
+def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
+    answer: ApiError, words: str | None
+) -> None:
+    stop = Patch(
+        what="stop-gang", resource=JOBS, name="llm", namespace="ml", body={"spec": {"suspend": True}}
+    )
+
+    _, observer = execute(Scripted(patch=[answer], get=[b"{}"]), (stop,))
+
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("ml/llm")
+    assert (refusal and refusal.words) == words
+
+
+@pytest.mark.parametrize("status", [403, 500])
+def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) -> None:
+    free = Delete(what="free-pod", resource=PODS, name="p", namespace="ml", uid="p-uid")
+    error = ApiError(status, "Forbidden", "denied")
+    key = "ml/p"
+
+    _, observer = execute(Scripted(delete=[error] * 4), (free,))
+    assert key in observer.world(Modes(begun(Mode.RECOVER, START))).refused
+
+    observer.accepted(free)
+    assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
+)
+def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
+    answer: ApiError, wait_s: float
+) -> None:
+    assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
+
+
+@pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])
+def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
+    effect: str, counted: set[str]
+) -> None:
+    async def main(clock: Clock) -> None:
+        cluster, known = Scripted(), []
+        observer = Observer(cluster, Settings(), lambda: None)
+        executor = Executor(cluster, observer, Metrics(), clock)
+        answers = cluster.patch
+
+        async def patch(*asked: Any, **options: Any) -> bytes:
+            known.append(set(executor.taking))
+            return await answers(*asked, **options)
+
+        cluster.patch = patch  # type: ignore[method-assign]
+        await executor.run(Plan(chains=((quarantine(effect),),)))
+        known.append(set(executor.taking))
+        assert known == [counted, set()]
+
+    run(main, start=START)
+
+
+def test_a_quarantine_that_two_loops_write_is_known_until_both_have_ended() -> None:
+    async def main(clock: Clock) -> None:
+        cluster = Scripted()
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        of_triage, of_repair = (executor.begin((quarantine("NoSchedule"),)) for _ in range(2))
+
+        await of_triage
+        assert executor.taking == {"n1"}
+        await of_repair
+        assert executor.taking == set()
+
+    run(main, start=START)
