@@ -19,6 +19,8 @@ VALUES = {
     "mode": "recover",
     "modes": {"namespaces": {CAREFUL: "observe"}},
     "agent": {"nvmlLibrary": NVML},
+    # A port without a link is told within seconds, so that a test need not wait for a minute.
+    "settings": {"agent": {"fabric": {"every_s": 2, "dead_s": 6, "settle_s": 5}}},
 }
 
 

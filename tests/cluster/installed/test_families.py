@@ -4,6 +4,7 @@ as the policy says, and the application is blamed for none.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
+from tests.cluster.faults.processes import signal
+from tests.cluster.installed.agents import health
 from tests.cluster.installed.people import mend, quarantined, recoveries
-from tests.cluster.installed.steppers import NAMESPACE, ranks, steppers, stepping
+from tests.cluster.installed.steppers import NAMESPACE, STEPS, ranks, steppers, stepping
 from tests.cluster.kernel_log import kernel_says
-from tests.cluster.sysfs import SWITCH
+from tests.cluster.sysfs import NIC, SWITCH, port
 
 pytestmark = pytest.mark.real_nodes
 
@@ -31,26 +34,50 @@ with open("/ckpt/state", "wb") as checkpoint:
         time.sleep(1)
 """
 """A checkpoint that grows beyond its volume."""
+OVER_INFINIBAND = """
+import itertools, os, signal, time
+
+def ends_with(*lines):
+    def end(number, frame):
+        print(*lines, sep="\\n", flush=True)
+        os._exit(1)
+    return end
+
+signal.signal(signal.SIGUSR1, ends_with(
+    "llm:42:97 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
+))
+signal.signal(signal.SIGUSR2, ends_with(
+    "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+))
+for step in itertools.count(1):
+    print(f"step {step} loss 0.25", flush=True)
+    time.sleep(1)
+"""
+"""It ends as NCCL ends a rank: told to, with the words of one whose port is lost, or of its peers."""
+TRAINED_S = 75
+"""A link that is lost within its first minute was still in training."""
 
 
 @pytest.fixture(autouse=True)
 def tidied(cluster: Cluster) -> Iterator[None]:
     """Afterwards no gang is there, and nothing is broken."""
     yield
+    port(cluster.nodes[NODE].folder, is_active=True)
     cluster.kubectl("delete", "jobs", "--all", f"--namespace={NAMESPACE}")
     mend(cluster)
 
 
 def causes(cluster: Cluster, gang: str) -> set[tuple[str, str]]:
-    """Class and blame of each cause of its one recovery."""
-    (recovery,) = recoveries(cluster, gang)
-    told = [*recovery["spec"]["causes"], *recovery.get("status", {}).get("causes", [])]
+    """Class and blame of each cause of its recoveries."""
+    found = recoveries(cluster, gang)
+    told = [cause for one in found for part in ("spec", "status") for cause in one[part].get("causes", [])]
     return {(cause["fault"], cause.get("blame", "unknown")) for cause in told}
 
 
-def begun(cluster: Cluster, name: str) -> set[str]:
+def begun(cluster: Cluster, name: str, program: str = STEPS) -> set[str]:
     """A gang that takes both nodes whole, and has made steps. Returns the uids of its pods."""
-    apply(cluster, steppers(name, gpus=GPUS_PER_NODE, nodes=[NODE, OTHER]))
+    apply(cluster, steppers(name, gpus=GPUS_PER_NODE, program=program, nodes=[NODE, OTHER]))
     pods = stepping(cluster, name)
     assert {pod["spec"]["nodeName"] for pod in pods} == {NODE, OTHER}
     return {pod["metadata"]["uid"] for pod in pods}
@@ -59,12 +86,12 @@ def begun(cluster: Cluster, name: str) -> set[str]:
 def until_moved(cluster: Cluster, name: str, before: set[str]) -> float:
     """Until all its ranks are new ones, and none of them is on the node."""
 
-    def is_anew() -> bool:
-        now = {pod["metadata"]["uid"] for pod in ranks(cluster, name)}
-        return len(now) == len(before) and not now & before
+    def has_moved() -> bool:
+        now = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in ranks(cluster, name)}
+        return len(now) == len(before) and not now.keys() & before and NODE not in now.values()
 
-    moved_s = until("new ranks", is_anew, LIMIT_S)
-    assert NODE not in {pod["spec"]["nodeName"] for pod in stepping(cluster, name)}
+    moved_s = until("new ranks on other nodes", has_moved, LIMIT_S)
+    stepping(cluster, name)
     return moved_s
 
 
@@ -79,6 +106,32 @@ def test_a_gang_leaves_a_node_whose_switch_between_gpus_has_failed(cluster: Clus
     print(f"\na fatal SXid: ranks anew after {until_moved(cluster, 'switched', before):.1f} s")
     assert quarantined(cluster) == {NODE}
     assert causes(cluster, "switched") == {("nvswitch", "node")}
+
+
+def test_a_gang_leaves_a_node_whose_network_adapter_has_died(cluster: Cluster) -> None:
+    """The rank there says what its library met, and its peer that it was lost. The port says who is to blame:
+    the job asks for this node, and gets another one.
+    """
+    node = cluster.nodes[NODE]
+    before = begun(cluster, "fabric", OVER_INFINIBAND)
+    time.sleep(TRAINED_S)
+
+    kernel_says(node, f"mlx5_core {NIC}: poll_health:825: device's health compromised - reached miss count.")
+    port(node.folder, is_active=False)
+    for pod in ranks(cluster, "fabric"):
+        signal(cluster, pod, "USR1" if pod["spec"]["nodeName"] == NODE else "USR2")
+
+    print(f"\nranks anew after {until_moved(cluster, 'fabric', before):.1f} s")
+    taken_s = until("the node's quarantine", lambda: quarantined(cluster) == {NODE}, LIMIT_S)
+    print(f"the node is out {taken_s:.1f} s later")
+    assert "application" not in {blame for _, blame in causes(cluster, "fabric")}
+    codes = {one["code"] for one in health(cluster, NODE)["findings"]}
+    assert {"port-dead", "mlx5-health-lost"} <= codes | chained(cluster)
+
+
+def chained(cluster: Cluster) -> set[str]:
+    """Codes that followed others on one device."""
+    return {code for one in health(cluster, NODE)["findings"] for code in one.get("chain", [])}
 
 
 def test_a_full_checkpoint_volume_is_neither_the_programs_fault_nor_a_nodes(cluster: Cluster) -> None:
