@@ -53,6 +53,8 @@ LIMIT_S = 90.0
 ANSWERED_S = 30.0
 AGENTS_MAX = 8
 """Agents that a stage starts unless told otherwise: each takes about half a second of a core to start."""
+_SOURCES = (Source.KMSG, Source.NVML, Source.PODS, Source.LOGS)
+"""Those that the definitions of earlier versions know, too."""
 
 
 class RealStage:
@@ -141,7 +143,7 @@ class RealStage:
                 since=now(),
                 families=families() if source is Source.KMSG else [],
             )
-            for source in Source
+            for source in _SOURCES
         ]
         await self.publish(node, boot_id=boot, coverage=rows, findings=[], pods=[])
 
