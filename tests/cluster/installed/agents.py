@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.cluster.cases import until
 from tests.cluster.cluster import Cluster
 from tests.cluster.install import SYSTEM, listed, one
 
-__all__ = ["agent_on", "health", "in_agent", "until_ready"]
+__all__ = ["agent_on", "boot", "health", "in_agent", "until_ready"]
 
 READY_S = 120.0
 
@@ -33,6 +34,22 @@ def in_agent(cluster: Cluster, node: str, *command: str) -> str:
 def health(cluster: Cluster, node: str) -> dict[str, Any]:
     """What it has published."""
     return dict(one(cluster, "nodehealth", node).get("status", {}))
+
+
+def boot(cluster: Cluster, node: str) -> float:
+    """Crashes the node and starts it. Returns after how many seconds its agent has told of the new boot, by
+    which what was found before it is over."""
+    machine = cluster.nodes[node]
+    before = machine.boot_id
+    machine.crash()
+    machine.start()
+    began = time.monotonic()
+    until("a new boot", lambda: machine.boot_id not in ("", before), READY_S)
+    cluster.wait_until_ready(node)
+    until("its word of this boot", lambda: health(cluster, node)["bootId"] == machine.boot_id, READY_S)
+    told_s = time.monotonic() - began
+    until_ready(cluster, node)
+    return told_s
 
 
 def _pods(cluster: Cluster, node: str) -> list[dict[str, Any]]:

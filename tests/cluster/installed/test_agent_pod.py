@@ -21,7 +21,7 @@ from tests.cluster.cases import apply, until
 from tests.cluster.cluster import Cluster
 from tests.cluster.gpus import gpu_id
 from tests.cluster.install import SYSTEM, listed
-from tests.cluster.installed.agents import agent_on, health, in_agent, until_ready
+from tests.cluster.installed.agents import agent_on, boot, health, in_agent, until_ready
 from tests.cluster.installed.people import mend
 from tests.cluster.installed.steppers import NAMESPACE, steppers
 from tests.cluster.kernel_log import xid
@@ -84,15 +84,7 @@ def test_after_a_boot_the_agent_is_there_again_and_tells_of_the_new_boot_alone(c
     node = cluster.nodes[NODE]
     xid(node, CONTAINED)
     until("the finding", lambda: len(found(cluster)) == 1, LIMIT_S)
-    before = node.boot_id
-    node.crash()
-    node.start()
-    began = time.monotonic()
-    until("a new boot", lambda: node.boot_id not in ("", before), LIMIT_S)
-    cluster.wait_until_ready(NODE)
-    until("its word of this boot", lambda: health(cluster, NODE)["bootId"] == node.boot_id, LIMIT_S)
-    told_s = time.monotonic() - began
-    until_ready(cluster, NODE)
+    told_s = boot(cluster, NODE)
     assert health(cluster, NODE).get("findings", []) == []
     xid(node, CONTAINED)
     until("the finding of this boot", lambda: len(found(cluster)) == 1, LIMIT_S)

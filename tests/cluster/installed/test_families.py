@@ -13,7 +13,8 @@ import pytest
 from tests.cluster.cases import apply, until
 from tests.cluster.cluster import GPUS_PER_NODE, Cluster
 from tests.cluster.faults.processes import signal
-from tests.cluster.installed.agents import health
+from tests.cluster.install import listed
+from tests.cluster.installed.agents import boot, health
 from tests.cluster.installed.people import mend, quarantined, recoveries
 from tests.cluster.installed.steppers import NAMESPACE, STEPS, ranks, steppers, stepping
 from tests.cluster.kernel_log import kernel_says
@@ -63,9 +64,11 @@ TRAINED_S = 75
 def tidied(cluster: Cluster) -> Iterator[None]:
     """Afterwards no gang is there, and nothing is broken."""
     yield
-    port(cluster.nodes[NODE].folder, is_active=True)
     cluster.kubectl("delete", "jobs", "--all", f"--namespace={NAMESPACE}")
+    port(cluster.nodes[NODE].folder, is_active=True)
+    boot(cluster, NODE)
     mend(cluster)
+    until("free GPUs", lambda: not listed(cluster, "pods", "--selector=steppers"), LIMIT_S)
 
 
 def causes(cluster: Cluster, gang: str) -> set[tuple[str, str]]:
