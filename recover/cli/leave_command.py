@@ -84,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
         "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
         "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
-        "while a job is stopped for a restart or a node is being repaired.",
+        "while a job is stopped for a restart, while its ranks are placed, or while a node is being "
+        "repaired.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

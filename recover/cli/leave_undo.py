@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from recover.api import Incident, Recovery, RecoveryStatus
+from recover.api import Incident, Phase, Recovery, RecoveryStatus
 from recover.api.marks import QUARANTINE, UNHEALTHY
 from recover.api.repair_state import WORKING
 from recover.k8s.kinds import NODES
@@ -91,7 +91,8 @@ class Unfinished(msgspec.Struct, frozen=True):
     needs: str
     """What a person can do."""
     blocks: bool
-    """A removal now would do harm: a job would stay stopped, or a node would stay in the middle of a repair.
+    """A removal now would do harm: a job would stay stopped or started in part, or a node would stay in the
+    middle of a repair.
     Otherwise the removal waits for it a while, and then names it."""
 
 
@@ -135,10 +136,18 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
             f"{started_by(ref)} starts it without Rekindle",
             blocks=True,
         )
+    words = f"{ref} is being recovered, in phase {status.phase}" + _said(status)
+    why = f"rekindle why -n {space} {ref.kind.lower()}/{ref.name}"
+    if gang is not None and status.phase is Phase.RESUMING:
+        return Unfinished(
+            words,
+            "its ranks do not all run yet, and without Rekindle nobody places them again: wait, and see "
+            + why,
+            blocks=True,
+        )
     return Unfinished(
-        f"{ref} is being recovered, in phase {status.phase}" + _said(status),
-        f"it goes on without Rekindle, and nobody checks whether it trains again: rekindle why -n {space} "
-        f"{ref.kind.lower()}/{ref.name}",
+        words,
+        f"it goes on without Rekindle, and nobody checks whether it trains again: {why}",
         blocks=False,
     )
 

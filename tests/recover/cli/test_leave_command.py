@@ -392,25 +392,30 @@ def test_a_dry_run_says_what_would_keep_it(
     assert each_names(printed.err.splitlines(), STOPPED, ("--dry-run", "60 s"))
 
 
-def test_a_recovery_that_has_started_its_job_again_is_waited_for_and_then_named(
+@pytest.mark.parametrize(("phase", "refused"), [("Resuming", True), ("Verifying", False), ("Blocked", False)])
+def test_a_removal_waits_for_a_started_gang_and_is_refused_while_ranks_are_still_placed(
     store: MemoryCluster,
     kubeconfig: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    phase: str,
+    refused: bool,
 ) -> None:
     restarting(store)
     store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
-    status = {"phase": "Resuming", "reason": "NoCapacity", "message": "2 of 4 ranks wait for a node"}
+    status = {"phase": phase, "reason": "NoCapacity", "message": "2 of 4 ranks wait for a node"}
     store.patch(RECOVERIES, "job-llm-1", {"status": status}, namespace="ml", subresource="status")
     monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.5)
+    before = store.version
 
-    assert run(["--kubeconfig", kubeconfig]) == 0
+    assert run(["--kubeconfig", kubeconfig]) == int(refused)
 
+    assert (store.version == before) is refused
     printed = capsys.readouterr()
-    words = ("Job ml/llm", "Resuming", "NoCapacity", status["message"])
+    words = ("Job ml/llm", phase, "NoCapacity", status["message"])
     first, *_ = printed.out.splitlines()
     assert not missing(first, *words)
-    assert each_names(printed.err.splitlines(), (*words, "rekindle why -n ml job/llm"))
+    assert not missing(printed.err.splitlines()[0], *words, "rekindle why -n ml job/llm")
 
 
 @pytest.fixture
