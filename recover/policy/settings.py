@@ -341,8 +341,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "iluvatar.ai/MR-V100-vgpu",
         "amd.com/gpu",
     )
-    """Resources that make a node an accelerator node and a pod a rank; `nvidia.com/mig-*` always does. The
-    names of chips are HAMi's; what it offers beside them counts memory and cores."""
+    """Resources that make a node an accelerator node and a pod a rank. `nvidia.com/mig-*`, virtual NPUs as
+    `huawei.com/Ascend910-8c`, `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always
+    do. The names of chips are HAMi's; what it offers beside them counts memory and cores."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     placement: Placement = Placement()
