@@ -55,9 +55,9 @@ _PART = re.compile(
     r"|huawei\.com/Ascend310P-(?:V|VPro|IPro)"
     r"|iluvatar\.ai/[A-Za-z0-9-]+-vgpu"
 )
-"""A MIG profile; a template of a virtual NPU as `Ascend910-12c.3cpu.32g`, and the cards of a mixed Ascend 310P
-server (Ascend device plugin, pkg/common/constants.go); a share of an Iluvatar chip as HAMi names it. HAMi's
-`huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count memory, and match none."""
+"""A MIG profile; a template of a virtual NPU as `Ascend910-12c.3cpu.32g`, and the cards of a mixed Ascend
+310P server (Ascend device plugin, pkg/common/constants.go); a share of an Iluvatar chip as HAMi names it.
+HAMi's `huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count memory, and match none."""
 
 _Quantities = dict[str, str | int]
 

@@ -139,6 +139,14 @@ class Table(Generic[T]):
         is_unreadable = key in self.unreadable and not was_unreadable
         return is_unreadable or not _is_alike(before, self.rows.get(key))
 
+    def revise(self, key: str, change: Callable[[T], T]) -> None:
+        """Changes what is kept of an object, for something that is no part of it. The object stays as it
+        is."""
+        old = self.rows.get(key)
+        if old is not None and (new := change(old)) != old:
+            self.rows[key] = new
+            self._changed(key, old, new)
+
     def owes_list(self) -> bool:
         """Whether there is room again for an object that was left out: a list would bring it."""
         room = self._room
