@@ -380,6 +380,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Resources that make a node an accelerator node and a pod a rank. `nvidia.com/mig-*`, virtual NPUs as
     `huawei.com/Ascend910-8c`, `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always
     do. The names of chips are HAMi's; what it offers beside them counts memory and cores."""
+    accelerator_maps: bool = False
+    """Further such resources are read from ConfigMaps `cf-crl-*` in `kube-public` (label
+    `features.alauda.io/type: CustomResourceLimitation`) when the controller starts. A key that ends in
+    memory, cores or percentage counts no devices and is left out. The chart gives the right to list these
+    ConfigMaps."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     placement: Placement = Placement()

@@ -40,3 +40,15 @@ def test_the_controller_reads_configmaps_of_the_named_namespaces_alone(
         assert binding["roleRef"]["kind"] == "Role"
         assert binding["subjects"] == [ACCOUNT]
     assert not [body for body in helm.render({**values, "rbac": {"enabled": False}}) if body in roles]
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_configmaps_of_accelerator_resources_may_be_listed_where_a_setting_asks_for_them(
+    helm: Helm, maps: bool
+) -> None:
+    found = helm.render({"settings": {"controller": {"accelerator_maps": maps}}})
+    roles = [body for body in found if body["metadata"]["name"] == "rekindle-resources"]
+
+    assert [(body["kind"], body["metadata"]["namespace"]) for body in roles] == (
+        [("Role", "kube-public"), ("RoleBinding", "kube-public")] if maps else []
+    )
