@@ -91,8 +91,8 @@ def _ascend(pod: Pod) -> Iterator[str | None]:
     one the chip that it is cut from. Where the plugin has not written that, the chips of the pod's entry in
     the rank table. The annotation `huawei.com/Ascend910` is the scheduler's wish, and is not read.
 
-    Source: MindCluster, docs/en/scheduling/api/k8s.md, component/ascend-common/api/default_name.go, August
-    2026."""
+    Source: MindCluster, docs/en/scheduling/api/k8s.md, component/ascend-common/api/default_name.go, 2026.
+    """
     if real := _bounded(pod.annotations.get(_REAL, "")):
         yield from (chip_id(name.strip()) for name in real.split(","))
         return

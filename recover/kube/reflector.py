@@ -75,8 +75,8 @@ class Reflector:
     """`synced` is set after the first complete list, and stays set.
 
     `optional`: the API server may not know the kind, as of a framework that is not installed. Then there is
-    none of it, and the reflector is in step. Objects of one `namespace`, and with these `labels`, where
-    given."""
+    none of it, and the reflector is in step. With `namespace` and `labels` only these objects are kept.
+    """
 
     def __init__(
         self,

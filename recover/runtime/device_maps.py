@@ -4,7 +4,8 @@ means.
 
 Off unless a setting asks for it. Nothing waits for these ConfigMaps: a cluster without them, or a missing
 right, costs what they would have said and nothing else. A ConfigMap that cannot be read hides what was said
-of its node."""
+of its node.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ from recover.model import Node, SignalKind, ascend, iluvatar
 from recover.model.device_reports import Reports
 from recover.policy.device_levels import LevelCatalogue, dated
 from recover.policy.settings import DeviceReports
+from recover.runtime.bounds import MAP_BYTES_MAX, READ_BYTES_MAX
 from recover.runtime.table import Table
 
-__all__ = ["DeviceMaps", "name_of", "places", "read"]
+__all__ = ["DeviceMaps", "bytes_max", "name_of", "places", "read"]
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +48,12 @@ def places(settings: DeviceReports) -> Iterator[tuple[str, str]]:
     if settings.iluvatar:
         found[settings.plugin_namespace] = ""
     yield from found.items()
+
+
+def bytes_max(settings: DeviceReports, namespace: str) -> int:
+    """Of one ConfigMap there. ClusterD's are about 1,000 nodes each."""
+    has_many = settings.ascend and namespace == settings.cluster_namespace
+    return MAP_BYTES_MAX if has_many else READ_BYTES_MAX
 
 
 def read(raw: bytes, settings: DeviceReports) -> Reports | None:
@@ -89,7 +97,8 @@ class DeviceMaps:
         """By namespace."""
         self.reflectors = []
         for namespace, labels in places(settings):
-            table = self.tables[namespace] = Table(CONFIGMAPS, self._keep, self._change)
+            table = Table(CONFIGMAPS, self._keep, self._change, bytes_max=bytes_max(settings, namespace))
+            self.tables[namespace] = table
             self.reflectors.append(
                 Reflector(cluster, CONFIGMAPS, table, optional=True, namespace=namespace, labels=labels)
             )
@@ -125,15 +134,14 @@ class DeviceMaps:
     def _change(self, key: str, old: Reports | None, new: Reports | None) -> None:
         for node in sorted(_nodes(old) | _nodes(new)):
             said = self._of_node.setdefault(node, {})
-            before = said.pop(key, None)
+            said.pop(key, None)
             if new is not None and (node in new.faults or node in new.unread):
                 said[key] = new
             if not said:
                 del self._of_node[node]
             if new is not None and node in new.unread and self._told.may_tell(self._now().timestamp()):
                 log.warning("entry skipped: cannot be read", object=key, node=node, error=new.unread[node])
-            if before is not new:
-                self._changed(node)
+            self._changed(node)
 
 
 def _nodes(reports: Reports | None) -> set[str]:

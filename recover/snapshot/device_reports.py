@@ -18,7 +18,7 @@ from recover.model.device_reports import Reports
 from recover.policy.device_levels import LevelCatalogue
 from recover.policy.settings import DeviceReports
 from recover.runtime.bounds import too_large
-from recover.runtime.device_maps import name_of, places, read
+from recover.runtime.device_maps import bytes_max, name_of, places, read
 
 __all__ = ["with_reports"]
 
@@ -36,7 +36,7 @@ async def with_reports(
             continue
         for raw in raws:
             try:
-                if why := too_large(raw):
+                if why := too_large(raw, bytes_max(settings, namespace)):
                     raise ValueError(why)
                 if (found := read(raw, settings)) is not None:
                     said.append(found)

@@ -142,6 +142,24 @@ def test_a_bad_entry_of_a_configmap_about_many_nodes_is_told_once_a_minute() -> 
     assert seen.observer.unreadable()[CONFIGMAPS.kind] == 1
 
 
+def test_the_largest_configmap_that_clusterd_writes_is_read() -> None:
+    """800 KiB of text in ClusterD's ConfigMap (component/clusterd/pkg/domain/device/device_util.go)."""
+    seen = Seen()
+    seen.node("n1", 1)
+    entry = msgspec.json.decode(BROKEN)["DeviceInfo"]
+    many = {f"mindx-dl-deviceinfo-n{number}": entry for number in range(1, 1701)}
+    text = msgspec.json.encode(many).decode()
+    assert READ_BYTES_MAX < len(text) < 800 * 1024
+
+    raw = config_map(
+        "cluster-info-device-0", {"cluster-info-device-0": text}, namespace="mindx-dl", version=2
+    )
+    seen.observer.device_maps.tables["mindx-dl"].absorb(raw)
+
+    assert seen.signals("n1") == [(PLACE, NOW)]
+    assert seen.observer.unreadable()[CONFIGMAPS.kind] == 0
+
+
 def test_off_by_default_nothing_is_watched_and_nothing_is_told() -> None:
     seen = Seen(DeviceReports())
     seen.node("n1", 1)
