@@ -24,6 +24,7 @@ from recover.kube.lease import Elector, LeaseLostError
 from recover.kube.rest import RestCluster
 from recover.policy.settings import Settings
 from recover.runtime.controller import Controller
+from recover.runtime.resource_names import with_resource_names
 from recover.runtime.telemetry import Metrics, configure_logs
 from recover.runtime.web import serve
 
@@ -107,6 +108,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         elector = Elector(RestCluster(own), settings, identity, WallClock())
         async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:
             fenced = Fenced(RestCluster(api), elector)
+            settings = await with_resource_names(fenced, settings)
             controller = Controller(fenced, settings, Metrics(), WallClock(), elector.leading, elector.check)
             try:
                 runner = await serve(controller, host or "0.0.0.0", int(port))

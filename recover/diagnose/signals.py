@@ -3,6 +3,8 @@
 A signal makes its node suspect for as long as it stands. One that people have mapped higher is a finding of
 origin vendor besides, which began when the signal did: it acts once, and a release answers it. A signal that
 comes and goes all the time would open an Incident each time, so it counts once it has stood for a while.
+Resets and checks of Rekindle's repair know NVIDIA's devices alone, so what another vendor's plugin reports
+is a person's to mend.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from detectors.wire.contract import Finding, Origin, Severity, Subject, SubjectKind
+from detectors.wire.contract import Finding, Origin, Remedy, Severity, Subject, SubjectKind
 from detectors.wire.fitting import fitted
 from recover.model import Node, NodeSignal, SignalKind, World
 
@@ -23,18 +25,19 @@ _STANDS = timedelta(seconds=60)
 def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
     """One for each signal that is more than a suspicion, and has stood for a minute."""
     for signal, since in _mapped(node):
-        if now - since >= _STANDS:
+        if now - since >= _stands(signal):
             yield fitted(
                 Finding,
-                id=f"{node.boot_id[:8]}-{signal.code}",
+                id=f"{node.boot_id[:8]}-{signal.place}",
                 code=signal.code,
                 fault=signal.fault,
                 origin=Origin.VENDOR,
                 severity=signal.severity,
-                subject=Subject(kind=SubjectKind.NODE),
+                subject=_subject(signal),
                 boot_id=node.boot_id,
                 first_seen=since,
                 last_seen=since,
+                remedy=Remedy.INSPECT if signal.kind is SignalKind.REPORT else Remedy.NONE,
                 evidence=_words(signal),
             )
 
@@ -47,8 +50,8 @@ def is_of_a_signal(finding: str) -> bool:
 def becomes_findings(world: World) -> Iterator[datetime]:
     """When signals will have stood, or have stood, for long enough."""
     for node in world.signalling.values():
-        for _, since in _mapped(node):
-            yield since + _STANDS
+        for signal, since in _mapped(node):
+            yield since + _stands(signal)
 
 
 def _mapped(node: Node) -> Iterator[tuple[NodeSignal, datetime]]:
@@ -57,18 +60,39 @@ def _mapped(node: Node) -> Iterator[tuple[NodeSignal, datetime]]:
             yield signal, signal.since
 
 
-def doubted_by_others(world: World) -> dict[str, str]:
+def _stands(signal: NodeSignal) -> timedelta:
+    return max(_STANDS, timedelta(seconds=signal.settles_s))
+
+
+def _subject(signal: NodeSignal) -> Subject:
+    if not signal.device:
+        return Subject(kind=SubjectKind.NODE)
+    return Subject(kind=SubjectKind.DEVICE, device=signal.device)
+
+
+def doubted_by_others(world: World, now: datetime) -> dict[str, str]:
     """Nodes with a signal, and the code of the first one. None where each accelerator node has a signal:
     then the signals tell no node from another."""
-    found = {name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node))}
+    found = {
+        name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node, now))
+    }
     if found and all(node.name in found for node in world.nodes.values() if node.is_accelerated):
         return {}
     return found
 
 
-def doubts(node: Node) -> list[NodeSignal]:
-    """The node's signals that are more than a note."""
-    return [signal for signal in node.signals if signal.severity is not Severity.INFO]
+def doubts(node: Node, now: datetime) -> list[NodeSignal]:
+    """The node's signals that are more than a note, and that have stood for as long as they need to."""
+    return [
+        signal
+        for signal in node.signals
+        if signal.severity is not Severity.INFO and _has_settled(signal, now)
+    ]
+
+
+def _has_settled(signal: NodeSignal, now: datetime) -> bool:
+    settles = timedelta(seconds=signal.settles_s)
+    return not settles or signal.since is None or now - signal.since >= settles
 
 
 def _words(signal: NodeSignal) -> str:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from detectors.wire.contract import DEVICES_MAX, Device
 from recover.model import Pod
+from recover.model.ascend import chip_id
 
 __all__ = ["told_devices"]
 
@@ -19,12 +22,31 @@ _HAMI = "hami.io/vgpu-devices-allocated"
 _GPU_MANAGER = "tencent.com/"
 _ASSIGNED = f"{_GPU_MANAGER}gpu-assigned"
 _INDEX = f"{_GPU_MANAGER}predicate-gpu-idx-"
+_ASCEND = "huawei.com/"
+_REAL = f"{_ASCEND}AscendReal"
+_RANK_TABLE = (
+    "ascend.kubectl.kubernetes.io/ascend-910-configuration",
+    "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
+)
 _CHARS_MAX = 128 * DEVICES_MAX
 """HAMi takes about 70 characters for a device."""
 
 
+class _RankDevice(msgspec.Struct):
+    device_id: str
+
+
+class _RankTable(msgspec.Struct):
+    devices: list[_RankDevice] = []
+
+
 def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
-    """UUIDs among the node's `devices`; None where the annotations do not tell all that the pod holds."""
+    """UUIDs among the node's `devices`, or the chips' ids (model/ascend.py) where its plugin is Ascend's;
+    None where the annotations do not tell all that the pod holds."""
+    if any(resource.startswith(_ASCEND) for resource, _ in pod.requests):
+        chips = list(_ascend(pod))
+        known = frozenset(chip for chip in chips if chip is not None)
+        return known if None not in chips and len(chips) >= max(1, pod.accelerators) else None
     if any(resource.startswith(_GPU_MANAGER) for resource, _ in pod.requests):
         by_minor = {str(device.minor): device.uuid for device in devices if device.minor is not None}
         found = [by_minor.get(number) for number in _gpu_manager(pod)]
@@ -62,6 +84,25 @@ def _gpu_manager(pod: Pod) -> Iterator[str]:
     told: Iterable[str] = (text for name, text in pod.annotations.items() if name.startswith(_INDEX))
     for text in told:
         yield from _bounded(text).split(",")
+
+
+def _ascend(pod: Pod) -> Iterator[str | None]:
+    """Chips by their physical numbers, with commas, as the plugin writes what it has mounted; of a virtual
+    one the chip that it is cut from. Where the plugin has not written that, the chips of the pod's entry in
+    the rank table. The annotation `huawei.com/Ascend910` is the scheduler's wish, and is not read.
+
+    Source: MindCluster, docs/en/scheduling/api/k8s.md, component/ascend-common/api/default_name.go, 2026.
+    """
+    if real := _bounded(pod.annotations.get(_REAL, "")):
+        yield from (chip_id(name.strip()) for name in real.split(","))
+        return
+    text = next((found for name in _RANK_TABLE if (found := _bounded(pod.annotations.get(name, "")))), "")
+    try:
+        devices = msgspec.json.decode(text, type=_RankTable).devices if text else []
+    except (msgspec.MsgspecError, RecursionError):
+        devices = []
+    for one in devices[:DEVICES_MAX]:
+        yield chip_id(f"npu-{one.device_id}")
 
 
 def _bounded(text: str) -> str:

@@ -98,7 +98,7 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
         ]
         if fresh and not any(map(is_proof, fresh)):
             found[node.name] = max(fresh, key=strength).code
-    told = {name: code for name, code in doubted_by_others(world).items() if name not in found}
+    told = {name: code for name, code in doubted_by_others(world, now).items() if name not in found}
     return {name: found[name] for name in sorted(found)} | told
 
 

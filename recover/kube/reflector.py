@@ -75,10 +75,20 @@ class Reflector:
     """`synced` is set after the first complete list, and stays set.
 
     `optional`: the API server may not know the kind, as of a framework that is not installed. Then there is
-    none of it, and the reflector is in step.
+    none of it, and the reflector is in step. With `namespace` and `labels` only these objects are kept.
     """
 
-    def __init__(self, cluster: Cluster, resource: Resource, sink: Sink, *, optional: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        resource: Resource,
+        sink: Sink,
+        *,
+        optional: bool = False,
+        namespace: str = "",
+        labels: str = "",
+    ) -> None:
+        self._of = {"namespace": namespace, "labels": labels}
         self._cluster = cluster
         self._resource = resource
         self._sink = sink
@@ -137,7 +147,7 @@ class Reflector:
         self._sink.begin()
         page = ""
         while True:
-            answer = await self._cluster.list(self._resource, page=page, limit=PAGE)
+            answer = await self._cluster.list(self._resource, page=page, limit=PAGE, **self._of)
             self._refuse_older(answer.resource_version)
             for number, item in enumerate(answer.items, start=1):
                 self._sink.listed(item)
@@ -174,6 +184,7 @@ class Reflector:
                 number = 0
                 async for event in self._cluster.watch(
                     self._resource,
+                    **self._of,
                     resource_version=self._version,
                     initial=initial,
                     timeout_s=random.uniform(*WATCH_S),

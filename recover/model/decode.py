@@ -6,6 +6,7 @@ msgspec.MsgspecError, which runtime/table.py reports and skips.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +48,16 @@ _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
 the share of a card in per cent."""
+
+_PART = re.compile(
+    r"nvidia\.com/mig-.*"
+    r"|huawei\.com/(?:Ascend[0-9]{3}[A-Z]?|npu)-[0-9]{1,3}c(?:\.[0-9a-z]+)*"
+    r"|huawei\.com/Ascend310P-(?:V|VPro|IPro)"
+    r"|iluvatar\.ai/[A-Za-z0-9-]+-vgpu"
+)
+"""A MIG profile; a template of a virtual NPU as `Ascend910-12c.3cpu.32g`, and the cards of a mixed Ascend
+310P server (Ascend device plugin, pkg/common/constants.go); a share of an Iluvatar chip as HAMi names it.
+HAMi's `huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count memory, and match none."""
 
 _Quantities = dict[str, str | int]
 
@@ -130,7 +141,13 @@ def health(raw: bytes) -> NodeHealth:
 
 
 def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
-    return resource in names or resource.startswith("nvidia.com/mig-")
+    return resource in names or _is_part(resource)
+
+
+@lru_cache(maxsize=4096)
+def _is_part(resource: str) -> bool:
+    """Part of a device that has a resource of its own: there are too many of them for a list of names."""
+    return _PART.fullmatch(resource) is not None
 
 
 def _accelerators(quantities: _Quantities, names: tuple[str, ...]) -> int:

@@ -41,11 +41,13 @@ class Release(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SignalKind(StrEnum):
-    """Where on the Node a signal stands."""
+    """Where a signal stands: on the Node, but for a report."""
 
     CONDITION = "condition"
     TAINT = "taint"
     LABEL = "label"
+    REPORT = "report"
+    """In a ConfigMap of a device plugin, or in what the kubelet offers of its devices."""
 
 
 class NodeSignal(msgspec.Struct, frozen=True):
@@ -60,11 +62,21 @@ class NodeSignal(msgspec.Struct, frozen=True):
     reason: str = ""
     """That of a condition."""
     since: datetime | None = None
-    """By the API server's clock, or by that of whoever writes it; None where nobody tells."""
+    """By the API server's clock, or by that of whoever writes it; None where nobody tells. Of a report
+    without a time: when this controller saw it first."""
+    device: str = ""
+    """The one accelerator that it is about, as told_devices.py names those that a pod holds."""
+    settles_s: float = 0.0
+    """For so long it may be part of a healthy life, and makes its node suspect only afterwards."""
 
     @property
     def code(self) -> str:
         return f"{self.kind}-{self.name}"
+
+    @property
+    def place(self) -> str:
+        """What no other signal of the node has. A report stands once for each device."""
+        return f"{self.code}-{self.value}" if self.kind is SignalKind.REPORT and self.value else self.code
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -289,6 +289,41 @@ class SignalRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fault: Fault | None = None
 
 
+class LevelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a level means that a device plugin reports."""
+
+    severity: Severity
+    fault: Fault | None = None
+    """Instead of the class of the packaged row. The class of a known fault code of a chip comes first."""
+
+
+class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """ConfigMaps in which device plugins of other vendors than NVIDIA report their devices
+    (docs/other-detectors.md). With `ascend` or `iluvatar` the controller needs the right to list and watch
+    ConfigMaps in these namespaces; the chart gives it. The levels are those of
+    docs/reference/device-levels.md; `severity` is as for the rows of conditions."""
+
+    ascend: bool = False
+    """Read what MindCluster reports: `mindx-dl-deviceinfo-*`, `mindx-dl-nodeinfo-*` and `cluster-info-*`."""
+    iluvatar: bool = False
+    """Read `ix-device-info-cm-*`, and compare what the kubelet offers with what it has."""
+    plugin_namespace: DnsLabel = "kube-system"
+    """Where the device plugins write."""
+    cluster_namespace: DnsLabel = "mindx-dl"
+    """Where NodeD and ClusterD of MindCluster write."""
+    ascend_labels: str = "mx-consumer-cim=true"
+    """Of the ConfigMaps of the Ascend device plugin; the API server sends no others. Empty for plugins that
+    write none: then all ConfigMaps of `plugin_namespace` are sent."""
+    chip: dict[str, LevelRow] = {}
+    """By the level of a chip, as `SeparateNPU`. Above `suspect` it acts only for a known fault code, with
+    its time, and where the plugin and the kubelet both have taken the chip out."""
+    switch: dict[str, LevelRow] = {}
+    """By the level of a switch between chips, as `Separate`."""
+    node: dict[str, LevelRow] = {}
+    """By the level of another part of the server, as `SeparateFault`. NodeD tells no time, so it is a
+    suspicion at most."""
+
+
 class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of your own about what other controllers write on Nodes. A row wins over the packaged row of that
     name (docs/reference/node-signals.md). It has `values`, those that mean trouble; `severity`: `info` is
@@ -302,6 +337,7 @@ class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most."""
     labels: dict[str, SignalRow] = {}
     """By key, as `autopilot.ibm.com/gpuhealth`. A new row without values means any value."""
+    reports: DeviceReports = DeviceReports()
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -341,8 +377,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "iluvatar.ai/MR-V100-vgpu",
         "amd.com/gpu",
     )
-    """Resources that make a node an accelerator node and a pod a rank; `nvidia.com/mig-*` always does. The
-    names of chips are HAMi's; what it offers beside them counts memory and cores."""
+    """Resources that make a node an accelerator node and a pod a rank. `nvidia.com/mig-*`, virtual NPUs as
+    `huawei.com/Ascend910-8c`, `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always
+    do. The names of chips are HAMi's; what it offers beside them counts memory and cores."""
+    accelerator_maps: bool = False
+    """Further such resources are read from ConfigMaps `cf-crl-*` in `kube-public` (label
+    `features.alauda.io/type: CustomResourceLimitation`) when the controller starts. A key that ends in
+    memory, cores or percentage counts no devices and is left out. The chart gives the right to list these
+    ConfigMaps."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     placement: Placement = Placement()

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["READ_BYTES_MAX", "Room", "too_large"]
+__all__ = ["MAP_BYTES_MAX", "READ_BYTES_MAX", "Room", "too_large"]
 
 READ_BYTES_MAX = 512 * 1024
 """As the API server sends it. A job of a hundred templates has 300 KB, its managed fields included."""
 
 
-def too_large(raw: bytes) -> str:
+def too_large(raw: bytes, bytes_max: int = READ_BYTES_MAX) -> str:
     """Why an object is not read; empty where it is."""
-    if len(raw) <= READ_BYTES_MAX:
+    if len(raw) <= bytes_max:
         return ""
-    return f"it has {len(raw) // 1024} KiB, and Rekindle reads objects of up to {READ_BYTES_MAX // 1024} KiB"
+    return f"it has {len(raw) // 1024} KiB, and Rekindle reads objects of up to {bytes_max // 1024} KiB"
+
+
+MAP_BYTES_MAX = 1280 * 1024
+"""Of a ConfigMap about 1,000 nodes. Kubernetes takes 1 MiB of data, which JSON's quotation marks make
+longer."""
 
 
 class Room:

@@ -74,7 +74,7 @@ class Controller:
         self._cluster = cluster
         self._clock = clock
         self._begun = False
-        self.observer = Observer(cluster, settings, self._wake)
+        self.observer = Observer(cluster, settings, self._wake, clock.now)
         self._modes = ModeKeeper(cluster, self.observer, settings, clock)
         outside = Outside(settings.repair.webhook, may_send)
         self._executor = executor = Executor(cluster, self.observer, metrics, clock, outside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,17 @@ from detectors.wire.resource import Resource
 from detectors.wire.training import Signature
 from recover.api import Incident, Recovery
 from recover.api.marks import REPAIR_OF, SCAN_OF
-from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
+from recover.k8s.kinds import (
+    CONFIGMAPS,
+    INCIDENTS,
+    JOBS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PODS,
+    RECIPES,
+    RECOVERIES,
+)
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
 from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World, decode
@@ -35,6 +46,7 @@ from recover.recipes.objects import seen, settle
 from recover.recovery.scan_pod import scan_label
 from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
+from recover.runtime.device_maps import DeviceMaps
 from recover.runtime.table import Table
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
@@ -57,9 +69,16 @@ OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 
 
 class Observer:
-    """All tables and reflectors. `changed` is called after every difference that a decision may read."""
+    """All tables and reflectors. `changed` is called after every difference that a decision may read. `now`
+    dates what other vendors' device plugins say without a time."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Settings,
+        changed: Callable[[], None],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._settings = settings
         self._notify = changed
         self._gangs: dict[str, Gang] = {}
@@ -81,6 +100,7 @@ class Observer:
         self.nodes = Table(NODES, self._keep_node, self._node_change)
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
+        self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
         self._signatures: list[Signature] = []
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -131,7 +151,7 @@ class Observer:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for reflector in self.reflectors:
+            for reflector in (*self.reflectors, *self.device_maps.reflectors):
                 group.create_task(reflector.run())
 
     def absorb(self, resource: Resource, raw: bytes) -> None:
@@ -192,7 +212,8 @@ class Observer:
 
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""
-        return {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
+        found = {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
+        return {**found, CONFIGMAPS.kind: self.device_maps.unreadable()} if self.device_maps.is_on else found
 
     def has_scan(self, recovery: Recovery) -> bool:
         """A scan pod of that recovery still exists. This is asked for every ended recovery at each change, so
@@ -239,7 +260,8 @@ class Observer:
 
     def _keep_node(self, raw: bytes) -> Node:
         """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
-        return decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
+        node = decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
+        return self.device_maps.added(node)
 
     def _keep_health(self, raw: bytes) -> NodeHealth:
         """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
@@ -303,6 +325,9 @@ class Observer:
         """Anybody may write that label, but nobody else may write into our own namespace."""
         return REPAIR_OF in labels and namespace == self._settings.namespace
 
+    def _report_change(self, node: str) -> None:
+        self.nodes.revise(node, self.device_maps.added)
+
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()
 
@@ -316,6 +341,8 @@ class Observer:
                 self._signalling.pop(node.name, None)
         if new is not None and new.signals:
             self._signalling[new.name] = new
+        if old is not None and new is None:
+            self.device_maps.forget(old.name)
         if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
             self._notify()
 

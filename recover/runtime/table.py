@@ -16,7 +16,7 @@ from detectors.client.kubeapi import WatchEvent
 from detectors.service.seldom import Seldom
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Identified, Identity
-from recover.runtime.bounds import Room, too_large
+from recover.runtime.bounds import READ_BYTES_MAX, Room, too_large
 
 __all__ = ["Table"]
 
@@ -59,7 +59,9 @@ class Table(Generic[T]):
         room: Room | None = None,
         outline: Callable[[bytes, str], T | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        bytes_max: int = READ_BYTES_MAX,
     ) -> None:
+        self._bytes_max = bytes_max
         self.resource = resource
         self.rows: dict[str, T] = {}
         self.unreadable: dict[str, str] = {}
@@ -139,6 +141,14 @@ class Table(Generic[T]):
         is_unreadable = key in self.unreadable and not was_unreadable
         return is_unreadable or not _is_alike(before, self.rows.get(key))
 
+    def revise(self, key: str, change: Callable[[T], T]) -> None:
+        """Changes what is kept of an object, for something that is no part of it. The object stays as it
+        is."""
+        old = self.rows.get(key)
+        if old is not None and (new := change(old)) != old:
+            self.rows[key] = new
+            self._changed(key, old, new)
+
     def owes_list(self) -> bool:
         """Whether there is room again for an object that was left out: a list would bring it."""
         room = self._room
@@ -147,7 +157,7 @@ class Table(Generic[T]):
     def _decode(self, key: str, raw: bytes) -> T | None:
         self._make_room(key)
         try:
-            why, new = too_large(raw), None
+            why, new = too_large(raw, self._bytes_max), None
             if not why and (new := self._keep(raw)) is not None:
                 why = self._take_room(key, new)
             if why:

@@ -27,6 +27,7 @@ from recover.policy.driver_work import work_labels
 from recover.policy.node_signals import SignalCatalogue
 from recover.policy.settings import Settings, Signals
 from recover.runtime.bounds import too_large
+from recover.snapshot.device_reports import with_reports
 from recover.stories.absence import Absence
 from recover.stories.groups import largest
 from recover.workloads import WORKLOADS
@@ -201,12 +202,14 @@ async def read(
         lists = await asyncio.gather(*(reader.every(w.resource, w.parse) for w in WORKLOADS if jobs))
         return [gang for gangs in lists for gang in gangs if not gang.part_of]
 
-    signals = _catalogue(own or Signals())
+    own = own or Signals()
+    signals = _catalogue(own)
     # Kubernetes' own kinds come first: a server that does not know them is no Kubernetes API server.
     nodes, namespaces = await asyncio.gather(
         reader.every(NODES, lambda raw: decode.node(raw, accelerators, work_labels(), signals.read)),
         reader.namespaces(namespace or instead),
     )
+    nodes = await with_reports(cluster, nodes, own.reports, reader.notes)
     known = {one.name for one in namespaces}
     if namespace and namespace not in known and NAMESPACES.plural not in reader.lacks:
         raise CannotTell(f"no namespace {namespace!r}{near(namespace, known)}")

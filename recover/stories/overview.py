@@ -137,7 +137,7 @@ def _nodes(
     known."""
     for name in sorted(nodes.keys() | health.keys()):
         node, report = nodes.get(name), health.get(name)
-        codes = [*_codes(report), *_signals(node)]
+        codes = [*_codes(report), *_signals(node, now)]
         state = "not shown" if node is None and NODES.plural in hidden else _state(node, now)
         if codes or (state and node is not None):
             incident = node.quarantine.incident if node is not None and node.quarantine is not None else ""
@@ -155,9 +155,9 @@ def _codes(report: NodeHealth | None) -> list[str]:
     return list(dict.fromkeys(f.code for f in report.status.findings if is_current(f, report)))
 
 
-def _signals(node: Node | None) -> list[str]:
+def _signals(node: Node | None, now: datetime) -> list[str]:
     """What others say of it, more than a note."""
-    told = doubts(node) if node is not None else []
+    told = doubts(node, now) if node is not None else []
     return list(dict.fromkeys(one_line(f"{signal.name} ({signal.by})") for signal in told))
 
 

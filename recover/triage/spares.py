@@ -200,7 +200,7 @@ def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
         and _is_sound(world, spare.node, now)
         and not _is_used(world, spare.name)
     ]
-    return sorted(free, key=lambda spare: bool(doubts(spare.node)))
+    return sorted(free, key=lambda spare: bool(doubts(spare.node, now)))
 
 
 def _is_sound(world: World, node: Node, now: datetime) -> bool:

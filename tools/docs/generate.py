@@ -23,6 +23,7 @@ from recover.api.reasons import reference
 from tools.docs import admission, chart
 from tools.docs.catalogue import catalogue_page, family_pages
 from tools.docs.dashboard import dashboard
+from tools.docs.device_levels import device_levels_page
 from tools.docs.first_errors import first_errors_page
 from tools.docs.frameworks import frameworks_page
 from tools.docs.node_signals import node_signals_page
@@ -69,6 +70,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "metrics.md": _metrics(),
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "node-signals.md": node_signals_page(),
+        REFERENCE / "device-levels.md": device_levels_page(),
         REFERENCE / "xid.md": catalogue_page(),
         **{REFERENCE / name: page for name, page in family_pages().items()},
         REFERENCE / "frameworks.md": frameworks_page(),

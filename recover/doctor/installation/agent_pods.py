@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from detectors.wire.contract import CoverageState, NodeHealth, Source
 from recover.doctor.case import Finding, Place, Severity
-from recover.doctor.installation.installed import AGENT, Installation
+from recover.doctor.installation.installed import AGENT, SETTINGS, Installation
+from recover.policy.settings import DeviceReports
 from recover.stories.groups import Group, grouped, largest
 from recover.stories.words import SOURCES, counted, some
 
-__all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "versions"]
+__all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reports", "versions"]
 
 _UNSEEN = "faults of its GPUs and hung ranks are not seen there; only that pods end is"
 _BLIND: dict[Source, tuple[Severity, str]] = {
@@ -89,6 +90,29 @@ def on_nodes(seen: Installation) -> Iterator[Finding]:
             means="no NodeHealth is made, so no agent becomes ready, and no GPU is watched",
             fix="kubectl get pods -A -o wide  # is the device plugin there? else set settings.controller",
         )
+
+
+def reports(seen: Installation) -> Iterator[Finding]:
+    """Devices that no agent knows, and whose plugins' reports are not read."""
+    told = seen.settings.signals.reports if seen.settings is not None else DeviceReports()
+    for vendor, starts, is_read in (
+        ("ascend", ("huawei.com/",), told.ascend),
+        ("iluvatar", ("iluvatar.com/", "iluvatar.ai/"), told.iluvatar),
+    ):
+        nodes = sorted(
+            node.name
+            for node in seen.accelerated
+            if any(resource.startswith(starts) for resource in node.capacity)
+        )
+        if nodes and not is_read:
+            yield Finding(
+                name="device-reports-not-read",
+                severity=Severity.ADVICE,
+                what=f"{counted(len(nodes), 'node')} with devices of {vendor.title()}: {some(nodes, 4)}",
+                where=Place(f"ConfigMap {seen.namespace}/{SETTINGS}", f"signals.reports.{vendor}", "false"),
+                means="agents read NVIDIA's driver alone, so nothing is known of the health of these devices",
+                fix=seen.upgrade(f"settings.controller.signals.reports.{vendor}=true"),
+            )
 
 
 def _has(names: list[str]) -> str:

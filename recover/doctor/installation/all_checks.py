@@ -30,6 +30,12 @@ CHECKS: tuple[Check[Installation], ...] = (
     Check("egress", "nothing shuts it off from the API server", admission.egress, (Part.NETWORK, Part.PODS)),
     Check("accelerators", "there are nodes with accelerators", agent_pods.on_nodes, (Part.NODES,)),
     Check(
+        "device-reports",
+        "reports of other vendors' devices are read",
+        agent_pods.reports,
+        (Part.NODES, Part.SETTINGS),
+    ),
+    Check(
         "agents-everywhere",
         "each node with accelerators has an agent",
         agent_pods.everywhere,

@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from recover.doctor.installation.installed import Right
+from recover.doctor.installation.installed import CONTROLLER, Right
 from recover.model.modes import Mode
 from recover.policy.settings import Settings
+from recover.runtime.device_maps import places
 
 __all__ = ["policies", "rights"]
 
@@ -43,8 +44,25 @@ def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, A
     }
 
 
-def rights(namespace: str) -> tuple[Right, ...]:
-    """Each verb on each resource that a role of the chart gives to one of its accounts."""
+def rights(namespace: str, settings: Settings | None = None) -> tuple[Right, ...]:
+    """Each verb on each resource that a role of the chart gives to one of its accounts; those that a
+    setting asks for come last."""
+    return (*_always(namespace), *_asked_for(settings or Settings()))
+
+
+def _asked_for(settings: Settings) -> Iterator[Right]:
+    """As templates/reports.yaml and templates/resources.yaml of the chart give them."""
+    wanted: dict[str, tuple[str, ...]] = {
+        place: ("list", "watch") for place, _ in places(settings.signals.reports)
+    }
+    if settings.accelerator_maps:
+        wanted["kube-public"] = wanted.get("kube-public", ("list",))
+    for namespace, verbs in wanted.items():
+        for verb in verbs:
+            yield Right(account=CONTROLLER, verb=verb, group="", resource="configmaps", namespace=namespace)
+
+
+def _always(namespace: str) -> tuple[Right, ...]:
     roles = {(body["kind"], body["metadata"]["name"]): body for body in _shipped(namespace)}
     return tuple(
         right

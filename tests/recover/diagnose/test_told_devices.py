@@ -84,3 +84,39 @@ def test_without_device_files_the_numbers_of_gpu_manager_say_nothing() -> None:
     by_uuid_alone = [Device(uuid="GPU-1", index=1)]
 
     assert told_devices(pod(annotations, "tencent.com/vcuda-core", 1), by_uuid_alone) is None
+
+
+REAL = "huawei.com/AscendReal"
+RANKS = "ascend.kubectl.kubernetes.io/ascend-910-configuration"
+RANK_TABLE = (
+    '{"pod_name":"0","server_id":"10.0.0.1","devices":[{"device_id":"3","device_ip":"192.168.20.102"}]}'
+)
+"""MindCluster, docs/en/scheduling/usage/basic_scheduling, as shown there."""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "accelerators", "told"),
+    [
+        ({REAL: "Ascend910-3"}, 1, {"npu-3"}),
+        ({REAL: "Ascend910-1,Ascend910-0"}, 2, {"npu-0", "npu-1"}),
+        ({REAL: "npu-12"}, 1, {"npu-12"}),
+        ({REAL: "Ascend310P-4c.3cpu-100-0"}, 1, {"npu-0"}),
+        ({REAL: "Ascend910-3", RANKS: RANK_TABLE.replace('"3"', '"5"')}, 1, {"npu-3"}),
+        ({RANKS: RANK_TABLE}, 1, {"npu-3"}),
+        ({RANKS: RANK_TABLE}, 2, None),
+        ({RANKS: "{"}, 1, None),
+        ({RANKS: "[" * 9000}, 1, None),
+        ({REAL: "Ascend910-1"}, 2, None),
+        ({REAL: "Ascend910-1,"}, 1, None),
+        ({REAL: "GPU-1"}, 1, {"npu-1"}),
+        ({REAL: "Ascend910"}, 1, None),
+        ({"huawei.com/Ascend910": "Ascend910-3"}, 1, None),
+        ({HAMI: "GPU-1,NVIDIA,4096,30:;"}, 1, None),
+        ({}, 1, None),
+    ],
+)
+def test_the_ascend_plugin_tells_all_chips_or_nothing(
+    annotations: dict[str, str], accelerators: int, told: set[str] | None
+) -> None:
+    """The scheduler's wish is not what the plugin mounts."""
+    assert told_devices(pod(annotations, "huawei.com/Ascend910", accelerators), []) == told

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from detectors.wire.contract import NodeHealth, Source
+from recover.policy.settings import DeviceReports, Signals
 from recover.stories.words import SOURCES
 from tests.facts import names
 from tests.recover.doctor.installation.cases import (
@@ -185,3 +187,30 @@ def test_agents_of_another_version_than_the_release() -> None:
 
     assert finding.name == "agents-of-another-version"
     assert names(finding.what, 2, "0.0.9", "0.1.0", "n1", "n2")
+
+
+@pytest.mark.parametrize(
+    ("resource", "read", "told"),
+    [
+        ("huawei.com/Ascend910", DeviceReports(), "ascend"),
+        ("huawei.com/Ascend910", DeviceReports(iluvatar=True), "ascend"),
+        ("huawei.com/Ascend910", DeviceReports(ascend=True), ""),
+        ("iluvatar.com/gpu", DeviceReports(), "iluvatar"),
+        ("iluvatar.com/gpu", DeviceReports(iluvatar=True), ""),
+        ("nvidia.com/gpu", DeviceReports(), ""),
+    ],
+)
+def test_nodes_of_other_vendors_whose_plugins_reports_are_not_read_are_told(
+    resource: str, read: DeviceReports, told: str
+) -> None:
+    seen = healthy()
+    assert seen.settings is not None
+    settings = msgspec.structs.replace(seen.settings, signals=Signals(reports=read))
+    nodes = {name: msgspec.structs.replace(one, capacity={resource: 8}) for name, one in seen.nodes.items()}
+
+    advice = found(msgspec.structs.replace(seen, nodes=nodes, settings=settings))
+
+    assert [finding.name for finding in advice] == (["device-reports-not-read"] if told else [])
+    for finding in advice:
+        assert names(finding.what, 2, "n1", "n2")
+        assert finding.fix.endswith(f"--set settings.controller.signals.reports.{told}=true")

@@ -12,6 +12,7 @@ from recover.doctor.installation.installed import Right, State
 from recover.doctor.installation.release_objects import NetworkPolicy
 from recover.model import NamespaceView
 from recover.model.modes import Mode
+from recover.policy.settings import DeviceReports, Settings, Signals
 from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NAMESPACE,
@@ -44,6 +45,23 @@ def test_the_rights_of_the_chart_are_asked_for_in_the_releases_namespace() -> No
     assert Right(account="rekindle-controller", verb="patch", group="", resource="nodes") in rights
     assert {right.namespace for right in rights} == {"", "ops"}
     assert len(rights) == len(set(rights)) > 50
+
+
+def test_rights_that_a_setting_asks_for_are_asked_for_in_its_namespaces() -> None:
+    reports = DeviceReports(ascend=True, plugin_namespace="npu")
+    settings = Settings(accelerator_maps=True, signals=Signals(reports=reports))
+
+    further = set(shipped.rights("ops", settings)) - set(shipped.rights("ops"))
+
+    assert {(right.namespace, right.verb) for right in further} == {
+        *(("npu", verb) for verb in ("list", "watch")),
+        *(("mindx-dl", verb) for verb in ("list", "watch")),
+        ("kube-public", "list"),
+    }
+    assert {(right.account, right.on) for right in further} == {
+        ("rekindle-controller", f"configmaps in {namespace}")
+        for namespace in ("npu", "mindx-dl", "kube-public")
+    }
 
 
 @pytest.mark.parametrize(
