@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from detectors.agent.looks import VolumeEvents
 from detectors.agent.publish import Publisher
 from detectors.agent.recipe_lines import RecipeLines
 from detectors.client.credentials import Credentials
@@ -28,6 +29,7 @@ from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
+from detectors.rules.volume_rows import volume_rows
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
@@ -38,6 +40,7 @@ from detectors.sources.fabric import Fabric
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
+from detectors.sources.volumes import VolumeReader, Volumes
 from detectors.text.pci import PciAddress
 from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus, Source
 from detectors.wire.fitting import fit
@@ -93,6 +96,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         kernel_rules=KernelRules(catalogues.user),
         gpu_health=GpuHealth(catalogues.user),
         port_rows=fabric_rows(catalogues.user),
+        volume_rows=volume_rows(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -111,6 +115,8 @@ class _Agent:
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
+        volumes = VolumeReader(options.host_root, self._settings.volumes)
+        self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
         self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
@@ -157,6 +163,7 @@ class _Agent:
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._fabric.run(), name="fabric")
+            tasks.create_task(self._look_at_volumes(), name="volumes")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self.publisher.run(), name="publisher")
@@ -190,6 +197,14 @@ class _Agent:
         # A device that broke before we came is published with its pods at once.
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
+
+    async def _look_at_volumes(self) -> None:
+        # Else the pods of an earlier run's findings would count as gone.
+        await self.devices.asked.wait()
+        await self._volumes.run()
+
+    def look_at_volumes_again(self) -> None:
+        self._volumes.look_again()
 
     async def _tick(self) -> None:
         longest_s = 0.0
@@ -358,6 +373,7 @@ class _LogEvents:
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
         self._agent.core.pod_ended(pod, at)
+        self._agent.look_at_volumes_again()
         self._agent.changed()
 
     def pod_removed(self, pod: PodRef) -> None:

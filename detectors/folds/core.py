@@ -23,12 +23,16 @@ from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.states import Looked
 from detectors.folds.status_size import leaving_out
+from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.signatures import Signatures
+from detectors.rules.volume_rows import VolumeRow
+from detectors.rules.volume_rows import volume_rows as packaged_volumes
+from detectors.rules.volume_states import VolumeSample
 from detectors.service.settings import AgentSettings
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import (
@@ -48,7 +52,11 @@ from detectors.wire.training import Edge
 
 __all__ = ["AgentCore", "Dirty"]
 
-_FAMILIES = {Source.NVML: [Family.GPU_HEALTH], Source.FABRIC: [Family.NETWORK]}
+_FAMILIES = {
+    Source.NVML: [Family.GPU_HEALTH],
+    Source.FABRIC: [Family.NETWORK],
+    Source.VOLUMES: [Family.STORAGE],
+}
 """What other sources than the kernel log are read for."""
 
 
@@ -73,6 +81,7 @@ class AgentCore:
         kernel_rules: KernelRules | None = None,
         gpu_health: GpuHealth | None = None,
         port_rows: Mapping[str, FabricRow] | None = None,
+        volume_rows: Mapping[str, VolumeRow] | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -88,6 +97,8 @@ class AgentCore:
         self._chain = Chain(settings.chain, boot_id)
         self._port_rows = fabric_rows() if port_rows is None else port_rows
         self._fabric = FabricFold(settings.fabric, self._port_rows)
+        self._volume_rows = packaged_volumes() if volume_rows is None else volume_rows
+        self._volumes = VolumeFold(settings.volumes, self._volume_rows)
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -174,6 +185,7 @@ class AgentCore:
         self._gpu_states.begin_anew()
         self._chain.new_boot(boot_id)
         self._fabric = FabricFold(self._settings.fabric, self._port_rows)
+        self._volumes = VolumeFold(self._settings.volumes, self._volume_rows)
         self._mark(Dirty.EDGE)
 
     def inventory(
@@ -232,6 +244,11 @@ class AgentCore:
         """Whether any pod of the node is known to hold a device."""
         return bool(self._holders.uids)
 
+    @property
+    def pods_with_devices(self) -> frozenset[str]:
+        """Uids of the pods on the node that were given devices."""
+        return self._holders.there
+
     def on_bus(self, addresses: frozenset[PciAddress]) -> None:
         """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
         self._host = msgspec.structs.replace(self._host, addresses=self._host.addresses | addresses)
@@ -283,6 +300,10 @@ class AgentCore:
         looked = self._fabric.look(self._chain, sample, now, ranks)
         self._looked(looked)
         return looked.is_edge
+
+    def volumes(self, sample: VolumeSample, now: datetime) -> None:
+        """One look at the volumes of the pods that hold devices."""
+        self._looked(self._volumes.look(self._chain, sample, now))
 
     def pods_changed(self, now: datetime) -> None:
         """A pod came or went."""

@@ -116,6 +116,7 @@ SOURCES: dict[Source, str] = {
     Source.PODS: "devices of pods",
     Source.LOGS: "logs of pods",
     Source.FABRIC: "network ports",
+    Source.VOLUMES: "volumes of pods",
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {

@@ -18,6 +18,7 @@ from detectors.rules import families
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
+from detectors.rules.volume_rows import VOLUMES
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
@@ -115,6 +116,7 @@ def family_pages() -> dict[str, str]:
     return found | {
         "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
         "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+        "volumes.md": _VOLUMES + "\n".join(_table(VOLUMES)) + "\n",
     }
 
 
@@ -176,6 +178,35 @@ the node out and moves the gangs there, in the modes that may.
   into its own (the kernel does not show it to the node). An EFA adapter shows no link: only that it is there,
   and its counters, are known. A link that goes down within a minute of a pod's start or end is not counted
   as a flap.
+
+"""
+_VOLUMES = """\
+# Volumes of pods
+
+Generated from `detectors/catalog/volumes.toml` by `make docs`. The agent asks the volumes that pods with
+accelerators mount for their room (`statvfs`) every `volumes.every_s`, and when a rank ends. The figures below
+are settings of the group `[volumes]` ([settings](settings.md)). `settings.catalogue` of the chart changes
+what a code means by rows of your own (`[[volumes]]`), which win; each has one of the codes below.
+
+Every row is a note (`info`): no node is quarantined for a volume, and no restart avoids a node for one.
+
+- A finding is about a volume of a pod. `subject.volume` is the name that the kubelet uses: of a claim that is
+  the name of its persistent volume (`kubectl get pvc` shows both), else the name in the pod's spec. Its
+  evidence names the type of the file system and where it comes from, for example the server of an NFS export.
+- The Incident of a gang names the volumes of its lost ranks as evidence. Where the log of the first lost rank
+  does not say why it ended, and one of its volumes was full, the Incident says `resources`.
+- A file server that is gone shows on each node that mounts it. Where a volume is silent or broken on two
+  nodes or more, the Incident says so, and none of these nodes is a suspect.
+- A child process makes the calls, since one may never return. A volume that does not answer within
+  `deadline_s` is silent, and the child is killed. A child that cannot be ended is counted; its file system is
+  not asked again before the child has ended, and with three such children the source is blind.
+- The chart mounts the kubelet's folder of pods read-only, with `mountPropagation: HostToContainer`, which
+  shows volumes that are mounted later. The agent opens no file there, and denies that to itself by Landlock
+  (`confinement`).
+- A file system in user space (FUSE) says of itself what its program likes. It counts as full only once the
+  agent has seen it with room.
+- Not covered: folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk (the kubelet
+  enforces its limit), raw block volumes, and a quota that the file system does not report as its size.
 
 """
 _SENTENCES = [

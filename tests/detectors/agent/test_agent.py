@@ -66,6 +66,7 @@ async def test_coverage_says_what_is_read_and_why_the_rest_is_blind(host: Host) 
         Source.PODS: CoverageState.BLIND,
         Source.LOGS: CoverageState.COVERED,
         Source.FABRIC: CoverageState.BLIND,
+        Source.VOLUMES: CoverageState.BLIND,
     }
     assert all(entry.why for entry in status.coverage if entry.state is CoverageState.BLIND)
 

@@ -1,0 +1,78 @@
+"""What `rekindle agent scan` reads beside the kernel log and NVML: one look at each of the other parts of the
+node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from detectors.folds.volumes import VolumeFold
+from detectors.rules.catalogues import Catalogues
+from detectors.rules.facts import Draft, Observation, Seen
+from detectors.rules.volume_rows import volume_rows
+from detectors.rules.volume_states import VolumeSample
+from detectors.service.settings import AgentSettings
+from detectors.sources.volumes import VolumeReader, VolumesError
+from detectors.wire.contract import CoverageState, Source
+
+__all__ = ["Look", "SourceState", "looks"]
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    """Whether a source was read; a report of a source that was not read shows nothing of it."""
+
+    source: Source
+    state: CoverageState
+    why: str = ""
+    records: int | None = None
+    devices: int | None = None
+    volumes: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True):
+    state: SourceState
+    shown: tuple[tuple[Seen, Draft], ...] = ()
+
+
+def looks(root: Path, settings: AgentSettings) -> Iterator[Look]:
+    yield _of_volumes(root, settings)
+
+
+def _of_volumes(root: Path, settings: AgentSettings) -> Look:
+    """Of all pods of the node: nobody says here which of them hold devices."""
+    if not settings.volumes.enabled:
+        return _not_read(Source.VOLUMES, "switched off by the setting volumes.enabled")
+    try:
+        pods = frozenset(os.listdir(root / "var/lib/kubelet/pods"))
+        sample = asyncio.run(_volumes_once(root, settings, pods))
+    except OSError as error:
+        return _not_read(Source.VOLUMES, f"{error.filename}: {error.strerror}")
+    except VolumesError as error:
+        return _not_read(Source.VOLUMES, str(error))
+    fold = VolumeFold(settings.volumes, volume_rows(Catalogues.load(settings.catalogue).user))
+    state = SourceState(Source.VOLUMES, CoverageState.COVERED, volumes=len(sample.volumes))
+    return Look(state, tuple(_shown(fold.observations(sample), Source.VOLUMES)))
+
+
+async def _volumes_once(root: Path, settings: AgentSettings, pods: frozenset[str]) -> VolumeSample:
+    reader = VolumeReader(root, settings.volumes)
+    try:
+        return await reader.look(pods)
+    finally:
+        await reader.end()
+
+
+def _shown(observations: Iterator[Observation], source: Source) -> Iterator[tuple[Seen, Draft]]:
+    now = datetime.now(UTC)
+    for one in observations:
+        if one.text:
+            yield Seen(sequence=0, at=one.since or now, text=one.text, source=source), one.draft
+
+
+def _not_read(source: Source, why: str) -> Look:
+    return Look(SourceState(source, CoverageState.BLIND, why))
