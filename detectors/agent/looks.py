@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from detectors.folds.core import AgentCore
+from detectors.rules.boot_records import Boot
 from detectors.rules.volume_states import VolumeSample
 from detectors.wire.contract import CoverageState, Source
 
-__all__ = ["Heard", "VolumeEvents"]
+__all__ = ["Heard", "HostEvents", "VolumeEvents"]
 
 
 class Heard(Protocol):
@@ -41,3 +42,20 @@ class VolumeEvents:
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.VOLUMES, CoverageState.BLIND, why)
+
+
+class HostEvents:
+    """The sink of what is seen of the node itself."""
+
+    def __init__(self, agent: Heard) -> None:
+        self._agent = agent
+
+    def booted(self, boot: Boot) -> None:
+        self._agent.core.booted(boot, datetime.now(UTC))
+        self._agent.changed()
+
+    def covered(self, why: str) -> None:
+        self._agent.cover(Source.HOST, CoverageState.COVERED, why)
+
+    def blind(self, why: str) -> None:
+        self._agent.cover(Source.HOST, CoverageState.BLIND, why)

@@ -232,6 +232,8 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
 def _read(source: SourceState) -> str:
     if source.state is CoverageState.BLIND:
         return f"not read: {source.why}"
+    if source.source is Source.HOST:
+        return f"read{f' ({source.why})' if source.why else ''}"
     counts = {"record": source.records, "device": source.devices, "volume": source.volumes}
     what, count = next(((what, count) for what, count in counts.items() if count is not None), ("", 0))
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -12,11 +12,15 @@ from pathlib import Path
 import msgspec
 
 from detectors.folds.volumes import VolumeFold
+from detectors.rules.boot_records import reason_of
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import Draft, Observation, Seen
+from detectors.rules.host_rows import draft as host_draft
+from detectors.rules.host_rows import host_rows
 from detectors.rules.volume_rows import volume_rows
 from detectors.rules.volume_states import VolumeSample
 from detectors.service.settings import AgentSettings
+from detectors.sources.host import HostReader
 from detectors.sources.volumes import VolumeReader, VolumesError
 from detectors.wire.contract import CoverageState, Source
 
@@ -41,6 +45,7 @@ class Look(msgspec.Struct, frozen=True):
 
 def looks(root: Path, settings: AgentSettings) -> Iterator[Look]:
     yield _of_volumes(root, settings)
+    yield _of_host(root, settings)
 
 
 def _of_volumes(root: Path, settings: AgentSettings) -> Look:
@@ -57,6 +62,22 @@ def _of_volumes(root: Path, settings: AgentSettings) -> Look:
     fold = VolumeFold(settings.volumes, volume_rows(Catalogues.load(settings.catalogue).user))
     state = SourceState(Source.VOLUMES, CoverageState.COVERED, volumes=len(sample.volumes))
     return Look(state, tuple(_shown(fold.observations(sample), Source.VOLUMES)))
+
+
+def _of_host(root: Path, settings: AgentSettings) -> Look:
+    """Only what is recorded of the last boot: nobody knows here whether there was one that needs a reason."""
+    if not settings.host.enabled:
+        return _not_read(Source.HOST, "switched off by the setting host.enabled")
+    boot, unseen = HostReader(root, boot_id="").boot()
+    reason = reason_of(boot, is_known=False)
+    state = SourceState(
+        Source.HOST, CoverageState.COVERED, f"not seen: {', '.join(unseen)}" if unseen else ""
+    )
+    if reason is None:
+        return Look(state)
+    row = host_rows(Catalogues.load(settings.catalogue).user)[reason.code]
+    seen = Seen(sequence=0, at=boot.at, text=reason.text, source=Source.HOST)
+    return Look(state, ((seen, host_draft(row)),))
 
 
 async def _volumes_once(root: Path, settings: AgentSettings, pods: frozenset[str]) -> VolumeSample:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from detectors.agent.looks import VolumeEvents
+from detectors.agent.looks import HostEvents, VolumeEvents
 from detectors.agent.publish import Publisher
 from detectors.agent.recipe_lines import RecipeLines
 from detectors.client.credentials import Credentials
@@ -29,6 +29,7 @@ from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
+from detectors.rules.host_rows import host_rows
 from detectors.rules.volume_rows import volume_rows
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
@@ -37,6 +38,7 @@ from detectors.service.seldom import Seldom
 from detectors.service.settings import AgentSettings
 from detectors.sources import inventory, kmsg
 from detectors.sources.fabric import Fabric
+from detectors.sources.host import Host, HostReader
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
@@ -97,6 +99,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         gpu_health=GpuHealth(catalogues.user),
         port_rows=fabric_rows(catalogues.user),
         volume_rows=volume_rows(catalogues.user),
+        host_rows=host_rows(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -115,6 +118,8 @@ class _Agent:
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
+        host = HostReader(options.host_root, boot_id=core.boot_id)
+        self._host = Host(host, HostEvents(self), self._settings.host)
         volumes = VolumeReader(options.host_root, self._settings.volumes)
         self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
         self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
@@ -164,6 +169,7 @@ class _Agent:
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._fabric.run(), name="fabric")
             tasks.create_task(self._look_at_volumes(), name="volumes")
+            tasks.create_task(self._host.run(), name="host")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self.publisher.run(), name="publisher")

@@ -19,16 +19,20 @@ from detectors.folds.chain import Chain, Change
 from detectors.folds.fabric import FabricFold
 from detectors.folds.gpu_states import BusGpus, GpuStates, expected_gpus
 from detectors.folds.holders import HeldDevices, Holders, MigDevice
+from detectors.folds.host import HostFold
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.states import Looked
 from detectors.folds.status_size import leaving_out
 from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
+from detectors.rules.boot_records import Boot
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.gpu_health import GpuHealth
+from detectors.rules.host_rows import BOOTS, HostStateRow
+from detectors.rules.host_rows import host_rows as packaged_host_states
 from detectors.rules.signatures import Signatures
 from detectors.rules.volume_rows import VolumeRow
 from detectors.rules.volume_rows import volume_rows as packaged_volumes
@@ -44,6 +48,7 @@ from detectors.wire.contract import (
     LogPosition,
     NodeHealthSpec,
     NodeHealthStatus,
+    Severity,
     Source,
 )
 from detectors.wire.fitting import fit, fitted
@@ -56,6 +61,7 @@ _FAMILIES = {
     Source.NVML: [Family.GPU_HEALTH],
     Source.FABRIC: [Family.NETWORK],
     Source.VOLUMES: [Family.STORAGE],
+    Source.HOST: [Family.HOST],
 }
 """What other sources than the kernel log are read for."""
 
@@ -82,6 +88,7 @@ class AgentCore:
         gpu_health: GpuHealth | None = None,
         port_rows: Mapping[str, FabricRow] | None = None,
         volume_rows: Mapping[str, VolumeRow] | None = None,
+        host_rows: Mapping[str, HostStateRow] | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -99,6 +106,7 @@ class AgentCore:
         self._fabric = FabricFold(settings.fabric, self._port_rows)
         self._volume_rows = packaged_volumes() if volume_rows is None else volume_rows
         self._volumes = VolumeFold(settings.volumes, self._volume_rows)
+        self._host_state = HostFold(packaged_host_states() if host_rows is None else host_rows)
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -144,6 +152,8 @@ class AgentCore:
         """Goes on from what an earlier run of this agent wrote. Call before the first event."""
         if status.boot_id != self.boot_id:
             self._gpu_states.last_boot(len(status.devices))
+            if status.boot_id:
+                self._host_state.earlier_boot()
             return
         devices = tuple(
             msgspec.structs.replace(device, pods=[], instance_pods=[]) for device in status.devices
@@ -305,6 +315,11 @@ class AgentCore:
         """One look at the volumes of the pods that hold devices."""
         self._looked(self._volumes.look(self._chain, sample, now))
 
+    def booted(self, boot: Boot, now: datetime) -> None:
+        """What is known of the present boot."""
+        if boot.boot_id == self.boot_id:
+            self._looked(self._host_state.booted(self._chain, boot, now))
+
     def pods_changed(self, now: datetime) -> None:
         """A pod came or went."""
         self._fabric.pods_changed(now)
@@ -385,7 +400,7 @@ class AgentCore:
         publishing = self._settings.publishing
         recent = timedelta(seconds=publishing.ask_busy_for_s)
         is_busy = self._pods.any_stalled or any(
-            finding.cleared_at is None and now - finding.last_seen < recent
+            finding.cleared_at is None and now - finding.last_seen < recent and not _is_of_boot(finding)
             for finding in self._chain.findings
         )
         if is_busy or self._hands_off:
@@ -437,3 +452,8 @@ class AgentCore:
 
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)
+
+
+def _is_of_boot(finding: Finding) -> bool:
+    """A note about the last boot, for which the controller wants nothing: each node has one after a boot."""
+    return finding.code in BOOTS and finding.severity is Severity.INFO

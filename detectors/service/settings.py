@@ -21,6 +21,7 @@ __all__ = [
     "Chain",
     "Confinement",
     "Fabric",
+    "Host",
     "Logs",
     "Nvml",
     "PodResources",
@@ -159,6 +160,13 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """... of its bytes, or of its inodes (files)."""
 
 
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The node itself, read in /proc and /sys."""
+
+    enabled: bool = True
+    """False leaves the node itself to the kernel log alone."""
+
+
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kubelet is asked which pod holds which device, in a child process that may be lost."""
 
@@ -208,7 +216,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
     """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
     `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
-    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]` and `[[log_error]]`. Bad rows are reported and skipped."""
+    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. Bad rows are
+    reported and skipped."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -226,6 +235,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nvml: Nvml = Nvml()
     fabric: Fabric = Fabric()
     volumes: Volumes = Volumes()
+    host: Host = Host()
     pod_resources: PodResources = PodResources()
     publishing: Publishing = Publishing()
     catalogue: Catalogue = Catalogue()

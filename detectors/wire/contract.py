@@ -156,6 +156,8 @@ class Source(StrEnum):
     """Ports of InfiniBand and RoCE adapters, in /sys."""
     VOLUMES = "volumes"
     """File systems that pods with accelerators mount."""
+    HOST = "host"
+    """The node itself: why it has booted."""
 
 
 class Family(StrEnum):

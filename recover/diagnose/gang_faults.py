@@ -11,6 +11,7 @@ from detectors.wire.contract import Fault, Finding, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.apart import about_gang, each
+from recover.diagnose.boots import boots_after
 from recover.diagnose.coverage import not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.first_loss import told_by_log
@@ -171,7 +172,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         blame=found.blame,
         settled=True,
         gang=gang,
-        evidence=tuple(_with_volumes(world, state.losses)),
+        evidence=tuple(_with_findings(world, state.losses)),
         suspects=(fitted(Suspect, node=first.node, score=0.3, why=why),)
         if found.doubts_node and first.node
         else (),
@@ -206,17 +207,24 @@ def _evidence(loss: Loss) -> Evidence:
     )
 
 
-def _with_volumes(world: World, losses: Sequence[Loss]) -> list[Evidence]:
-    """The losses, and the bad volumes of those that came first."""
+def _with_findings(world: World, losses: Sequence[Loss]) -> list[Evidence]:
+    """The losses, and of those that came first: the bad volumes, and why the node has booted since."""
+    first = losses[:_WITH_VOLUMES_MAX]
+    boots = {
+        finding.id: _as_evidence(finding, loss.node, loss.pod)
+        for loss in first
+        for finding in boots_after(world, loss.node, loss.at)
+    }
     volumes = [
-        _of_volume(finding, loss.node, loss.pod)
-        for loss in losses[:_WITH_VOLUMES_MAX]
+        _as_evidence(finding, loss.node, loss.pod)
+        for loss in first
         for finding in volumes_of(world, loss.node, loss.pod_uid, loss.at)
-    ][:_VOLUMES_MAX]
-    return [*map(_evidence, losses[: _EVIDENCE_MAX - len(volumes)]), *volumes]
+    ]
+    shown = [*boots.values(), *volumes][:_VOLUMES_MAX]
+    return [*map(_evidence, losses[: _EVIDENCE_MAX - len(shown)]), *shown]
 
 
-def _of_volume(finding: Finding, node: str, pod: str) -> Evidence:
+def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
     return fitted(
         Evidence,
         at=finding.first_seen,
@@ -291,7 +299,7 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
         gang=gang,
         evidence=(
             fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),
-            *[_of_volume(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
+            *[_as_evidence(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
         ),
         suspects=tuple(fitted(Suspect, node=n, score=0.3, why="its agent is blind") for n, _ in blind),
         harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),

@@ -117,6 +117,7 @@ SOURCES: dict[Source, str] = {
     Source.LOGS: "logs of pods",
     Source.FABRIC: "network ports",
     Source.VOLUMES: "volumes of pods",
+    Source.HOST: "the node itself",
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {

@@ -18,6 +18,7 @@ from detectors.rules import families
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
+from detectors.rules.host_rows import HOST_STATES
 from detectors.rules.volume_rows import VOLUMES
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
@@ -116,6 +117,7 @@ def family_pages() -> dict[str, str]:
     return found | {
         "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
         "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+        "node-states.md": _NODE + "\n".join(_table(HOST_STATES)) + "\n",
         "volumes.md": _VOLUMES + "\n".join(_table(VOLUMES)) + "\n",
     }
 
@@ -207,6 +209,29 @@ Every row is a note (`info`): no node is quarantined for a volume, and no restar
   agent has seen it with room.
 - Not covered: folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk (the kubelet
   enforces its limit), raw block volumes, and a quota that the file system does not report as its size.
+
+"""
+_NODE = """\
+# States of the node
+
+Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads them in `/proc` and `/sys`
+(settings of the group `[host]`: [settings](settings.md)). `settings.catalogue` of the chart changes what a
+code means by rows of your own (`[[host_states]]`), which win; each has one of the codes below. Messages of the
+kernel log about the node itself stand in [host](host.md).
+
+Every row is a note (`info`) about the node: no node is quarantined for one, and no restart avoids it.
+
+- After a boot the agent says once why the node has booted, as far as that was recorded. `rekindle why NODE`
+  shows it, and the Incident of a gang whose rank was lost before that boot has it as evidence.
+- pstore keeps the kernel's last words over a crash where the node has a place for them (UEFI, ERST, ramoops),
+  and systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts both,
+  read-only, and coverage names the one that is not seen. A record without a time of its own is as old as its
+  file, so one that nobody removes may be told again after the next boot.
+- A watchdog tells only where its driver keeps its state over a reset (`bootstatus`).
+- Fatal errors of the boot before that firmware recorded (BERT) stand in the kernel log:
+  [`firmware-fatal-before`](host-memory.md).
+- Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
+  the node's management controller. A first look at a node without any record says nothing.
 
 """
 _SENTENCES = [

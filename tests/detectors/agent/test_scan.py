@@ -198,6 +198,7 @@ def test_the_log_of_this_node_is_read_with_its_devices(
         ("kmsg", "covered"),
         ("nvml", "blind"),
         ("volumes", "blind"),
+        ("host", "covered"),
     ]
 
 

@@ -132,3 +132,19 @@ def test_a_gang_that_waits_for_a_silent_volume_hangs_and_says_for_which() -> Non
     assert "and so on 3 nodes; no node is to blame" in incident.status.summary
     assert {e.code for e in incident.status.evidence} == {"stalled", "volume-silent"}
     assert world.decide().cordons == []
+
+
+def test_the_incident_of_a_lost_rank_names_why_its_node_has_booted() -> None:
+    world = lost()
+    world.finding(
+        on="n1",
+        code="boot-after-panic",
+        fault=Fault.HOST,
+        severity=Severity.INFO,
+        final=False,
+        subject=Subject(kind=SubjectKind.NODE),
+    )
+
+    incident = world.decide().incident
+    assert "boot-after-panic" in {e.code for e in incident.status.evidence}
+    assert incident.status.blame is Blame.APPLICATION
