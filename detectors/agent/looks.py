@@ -7,6 +7,7 @@ from typing import Protocol
 
 from detectors.folds.core import AgentCore
 from detectors.rules.boot_records import Boot
+from detectors.rules.host_pressure import HostSample
 from detectors.rules.volume_states import VolumeSample
 from detectors.wire.contract import CoverageState, Source
 
@@ -52,6 +53,10 @@ class HostEvents:
 
     def booted(self, boot: Boot) -> None:
         self._agent.core.booted(boot, datetime.now(UTC))
+        self._agent.changed()
+
+    def looked(self, sample: HostSample) -> None:
+        self._agent.core.host(sample, datetime.now(UTC))
         self._agent.changed()
 
     def covered(self, why: str) -> None:

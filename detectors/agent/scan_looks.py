@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from detectors.folds.host import HostFold
 from detectors.folds.volumes import VolumeFold
 from detectors.rules.boot_records import reason_of
 from detectors.rules.catalogues import Catalogues
@@ -65,19 +66,21 @@ def _of_volumes(root: Path, settings: AgentSettings) -> Look:
 
 
 def _of_host(root: Path, settings: AgentSettings) -> Look:
-    """Only what is recorded of the last boot: nobody knows here whether there was one that needs a reason."""
+    """Of the last boot only what is recorded: nobody knows here whether there was one that needs a reason."""
     if not settings.host.enabled:
         return _not_read(Source.HOST, "switched off by the setting host.enabled")
-    boot, unseen = HostReader(root, boot_id="").boot()
+    reader = HostReader(root, boot_id="", proc=root / "proc")
+    boot, unseen = reader.boot()
     reason = reason_of(boot, is_known=False)
     state = SourceState(
         Source.HOST, CoverageState.COVERED, f"not seen: {', '.join(unseen)}" if unseen else ""
     )
-    if reason is None:
-        return Look(state)
-    row = host_rows(Catalogues.load(settings.catalogue).user)[reason.code]
-    seen = Seen(sequence=0, at=boot.at, text=reason.text, source=Source.HOST)
-    return Look(state, ((seen, host_draft(row)),))
+    rows = host_rows(Catalogues.load(settings.catalogue).user)
+    shown = list(_shown(iter(HostFold(settings.host, rows).observations(reader.look())), Source.HOST))
+    if reason is not None:
+        seen = Seen(sequence=0, at=boot.at, text=reason.text, source=Source.HOST)
+        shown.append((seen, host_draft(rows[reason.code])))
+    return Look(state, tuple(shown))
 
 
 async def _volumes_once(root: Path, settings: AgentSettings, pods: frozenset[str]) -> VolumeSample:

@@ -25,6 +25,7 @@ from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
+from detectors.rules.clock_drift import Answered
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
@@ -63,6 +64,8 @@ class AgentOptions(msgspec.Struct, frozen=True):
     node: str
     credentials: Credentials
     host_root: Path = Path("/")
+    proc: Path = Path("/proc")
+    """Where pressure and the number of processes are read: the same in each container."""
     listen_host: str = "0.0.0.0"
     listen_port: int = 9101
     settings: AgentSettings = AgentSettings()
@@ -113,12 +116,13 @@ class _Agent:
         self._settings = options.settings
         self._core = core
         self._metrics = metrics
+        self._api = api
         self.kernel_log_read = False
         """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
-        host = HostReader(options.host_root, boot_id=core.boot_id)
+        host = HostReader(options.host_root, boot_id=core.boot_id, proc=options.proc)
         self._host = Host(host, HostEvents(self), self._settings.host)
         volumes = VolumeReader(options.host_root, self._settings.volumes)
         self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
@@ -233,6 +237,9 @@ class _Agent:
         self._logs.prefer(self._core.first_pods)
 
     def _heard(self, reply: NodeHealth) -> None:
+        api = self._api
+        answer = Answered(api.date, api.asked_s, api.answered_s, api.took_s)
+        self._core.api_answered(answer, datetime.now(UTC))
         self._logs.reread(self._core.spec(reply.spec))
         self.prefer()
         self._nvml.hands_off(reply.spec.hands_off)

@@ -27,11 +27,13 @@ from detectors.folds.status_size import leaving_out
 from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
 from detectors.rules.boot_records import Boot
+from detectors.rules.clock_drift import Answered
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.gpu_health import GpuHealth
-from detectors.rules.host_rows import BOOTS, HostStateRow
+from detectors.rules.host_pressure import HostSample
+from detectors.rules.host_rows import BOOTS, LASTING, HostStateRow
 from detectors.rules.host_rows import host_rows as packaged_host_states
 from detectors.rules.signatures import Signatures
 from detectors.rules.volume_rows import VolumeRow
@@ -106,7 +108,7 @@ class AgentCore:
         self._fabric = FabricFold(settings.fabric, self._port_rows)
         self._volume_rows = packaged_volumes() if volume_rows is None else volume_rows
         self._volumes = VolumeFold(settings.volumes, self._volume_rows)
-        self._host_state = HostFold(packaged_host_states() if host_rows is None else host_rows)
+        self._host_state = HostFold(settings.host, packaged_host_states() if host_rows is None else host_rows)
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -320,6 +322,14 @@ class AgentCore:
         if boot.boot_id == self.boot_id:
             self._looked(self._host_state.booted(self._chain, boot, now))
 
+    def host(self, sample: HostSample, now: datetime) -> None:
+        """One look at the node's pressure and processes."""
+        self._looked(self._host_state.look(self._chain, sample, now))
+
+    def api_answered(self, answer: Answered, now: datetime) -> None:
+        """An answer of the API server says what time it is there."""
+        self._looked(self._host_state.answered(self._chain, answer, now))
+
     def pods_changed(self, now: datetime) -> None:
         """A pod came or went."""
         self._fabric.pods_changed(now)
@@ -394,13 +404,14 @@ class AgentCore:
     def clock_set(self, by: timedelta, now: datetime) -> None:
         """Forwards or back, since the last tick. `now` is by the new time."""
         self._pods.clock_set(by, now)
+        self._host_state.clock_set()
 
     def ask_every_s(self, now: datetime) -> float:
         """The sooner the controller may want something of us, the more often its wishes are asked for."""
         publishing = self._settings.publishing
         recent = timedelta(seconds=publishing.ask_busy_for_s)
         is_busy = self._pods.any_stalled or any(
-            finding.cleared_at is None and now - finding.last_seen < recent and not _is_of_boot(finding)
+            finding.cleared_at is None and now - finding.last_seen < recent and not _is_of_node(finding)
             for finding in self._chain.findings
         )
         if is_busy or self._hands_off:
@@ -454,6 +465,6 @@ class AgentCore:
         self._dirty = max(self._dirty, dirty)
 
 
-def _is_of_boot(finding: Finding) -> bool:
-    """A note about the last boot, for which the controller wants nothing: each node has one after a boot."""
-    return finding.code in BOOTS and finding.severity is Severity.INFO
+def _is_of_node(finding: Finding) -> bool:
+    """A note about the node itself, for which the controller wants nothing: each has one after a boot."""
+    return finding.code in (*BOOTS, *LASTING) and finding.severity is Severity.INFO

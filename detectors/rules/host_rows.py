@@ -13,8 +13,14 @@ __all__ = [
     "BOOT_BY_WATCHDOG",
     "BOOT_OTHERWISE",
     "BOOT_PANIC",
+    "CLOCK_DRIFT",
     "HOST_STATES",
+    "LASTING",
     "NODE",
+    "PIDS_SHORT",
+    "PRESSURE_CPU",
+    "PRESSURE_IO",
+    "PRESSURE_MEMORY",
     "HostStateRow",
     "draft",
     "host_rows",
@@ -24,7 +30,13 @@ BOOT_PANIC = "boot-after-panic"
 BOOT_BY_WATCHDOG = "boot-by-watchdog"
 BOOT_OTHERWISE = "node-booted"
 BOOTS = (BOOT_PANIC, BOOT_BY_WATCHDOG, BOOT_OTHERWISE)
-_CODES = BOOTS
+CLOCK_DRIFT = "clock-drift"
+PRESSURE_MEMORY = "pressure-memory"
+PRESSURE_IO = "pressure-io"
+PRESSURE_CPU = "pressure-cpu"
+PIDS_SHORT = "pids-short"
+LASTING = (CLOCK_DRIFT, PRESSURE_MEMORY, PRESSURE_IO, PRESSURE_CPU, PIDS_SHORT)
+_CODES = (*BOOTS, *LASTING)
 NODE = Subject(kind=SubjectKind.NODE)
 
 

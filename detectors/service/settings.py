@@ -165,6 +165,19 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     """False leaves the node itself to the kernel log alone."""
+    every_s: PositiveSeconds = 30.0
+    """Time between two looks at pressure and processes."""
+    clock_s: PositiveSeconds = 2.0
+    """A clock that is further than this from the API server's is noted: times of different nodes' logs can
+    hardly be compared then."""
+    memory_percent: Annotated[float, Meta(gt=0, le=100)] = 10.0
+    """Of five minutes, in which all work of the node waited for memory."""
+    io_percent: Annotated[float, Meta(gt=0, le=100)] = 60.0
+    """Of five minutes, in which all work waited for disks or file servers. Checkpoints cause some."""
+    cpu_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
+    """Of five minutes, in which some work waited for a processor, as where data loaders are too many."""
+    pids_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
+    """Of the processes and threads that the node may have. The kubelet evicts pods where few are left."""
 
 
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

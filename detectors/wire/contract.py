@@ -157,7 +157,7 @@ class Source(StrEnum):
     VOLUMES = "volumes"
     """File systems that pods with accelerators mount."""
     HOST = "host"
-    """The node itself: why it has booted."""
+    """The node itself: why it has booted, its clock, its pressure and processes."""
 
 
 class Family(StrEnum):

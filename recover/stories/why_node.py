@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from detectors.rules.host_rows import BOOTS
+from detectors.rules.host_rows import BOOTS, LASTING
 from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
@@ -46,7 +46,7 @@ from recover.triage.quarantine import undone_by
 
 __all__ = ["is_current", "why_node", "work_words"]
 
-_IN_OUR_WORDS = frozenset((*BOOTS, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
+_IN_OUR_WORDS = frozenset((*BOOTS, *LASTING, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
 """Notes whose evidence says more than their code."""
 
 

@@ -216,8 +216,8 @@ _NODE = """\
 
 Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads them in `/proc` and `/sys`
 (settings of the group `[host]`: [settings](settings.md)). `settings.catalogue` of the chart changes what a
-code means by rows of your own (`[[host_states]]`), which win; each has one of the codes below. Messages of the
-kernel log about the node itself stand in [host](host.md).
+code means by rows of your own (`[[host_states]]`), which win; each has one of the codes below. The messages
+of the kernel log about the node itself stand in [host](host.md).
 
 Every row is a note (`info`) about the node: no node is quarantined for one, and no restart avoids it.
 
@@ -232,6 +232,16 @@ Every row is a note (`info`) about the node: no node is quarantined for one, and
   [`firmware-fatal-before`](host-memory.md).
 - Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
   the node's management controller. A first look at a node without any record says nothing.
+- `clock-drift` is measured by the answers of the API server (header `Date`, in whole seconds), each of which
+  bounds the difference by the time that the request took. It is told only where three answers or more agree
+  that the clocks are further apart than `clock_s`, and it says the interval.
+- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state ends at
+  half of its limit.
+- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. From
+  Linux 6.14 on a container may see a `pid_max` of its own, and then `threads-max` alone counts.
+- Not told: processes that hang in state D with a GPU open. The agent's pod shares no process ids with the
+  node (`hostPID`), so it sees no foreign process; a driver that hangs shows by NVML's silence
+  ([GPU health](gpu-health.md)) and by hung tasks in the kernel log ([host](host.md)).
 
 """
 _SENTENCES = [
