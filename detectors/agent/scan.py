@@ -14,6 +14,7 @@ from typing import TextIO
 
 import msgspec
 
+from detectors.agent.scan_looks import SourceState, looks
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.folds.gpu_states import BusGpus, GpuStates
@@ -42,16 +43,6 @@ _EXITS = {
 _ORDER = list(Severity)
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
-
-
-class SourceState(msgspec.Struct, frozen=True):
-    """Whether a source was read; a report of a source that was not read shows nothing of it."""
-
-    source: Source
-    state: CoverageState
-    why: str = ""
-    records: int | None = None
-    devices: int | None = None
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -146,8 +137,10 @@ def _of_node(root: Path, settings: AgentSettings) -> _Report:
     boot = _boot(root)
     lines = [line for record in records if (line := heard(record, lambda usec: boot + _usec(usec)))]
     state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(records))
-    shown = _by_nvml(sample, host, root, settings) if sample is not None else ()
-    return _report(lines, host, settings, [state, nvml], shown)
+    shown = list(_by_nvml(sample, host, root, settings)) if sample is not None else []
+    others = list(looks(root, settings))
+    shown += [one for look in others for one in look.shown]
+    return _report(lines, host, settings, [state, nvml, *(look.state for look in others)], shown)
 
 
 def _sample(settings: AgentSettings) -> tuple[Sample | None, SourceState]:
@@ -217,7 +210,8 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
     notes = len(report.findings) - len(shown)
     for entry in shown:
         subject = entry.subject
-        where = subject.uuid or subject.pci or subject.pod or "node"
+        pod = f"{subject.pod} {subject.volume}".rstrip()
+        where = subject.uuid or subject.pci or pod or "node"
         times = f", {entry.count} times" if entry.count > 1 else ""
         after = f", after {entry.caused_by}" if entry.caused_by else ""
         what = f"{entry.code}  {subject.kind} {printable(where)}  {entry.fault}"
@@ -238,7 +232,10 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
 def _read(source: SourceState) -> str:
     if source.state is CoverageState.BLIND:
         return f"not read: {source.why}"
-    count, what = (source.devices, "device") if source.records is None else (source.records, "record")
+    if source.source is Source.HOST:
+        return f"read{f' ({source.why})' if source.why else ''}"
+    counts = {"record": source.records, "device": source.devices, "volume": source.volumes}
+    what, count = next(((what, count) for what, count in counts.items() if count is not None), ("", 0))
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 

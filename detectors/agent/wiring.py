@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from detectors.agent.looks import HostEvents, VolumeEvents
 from detectors.agent.publish import Publisher
 from detectors.agent.recipe_lines import RecipeLines
 from detectors.client.credentials import Credentials
@@ -24,10 +25,13 @@ from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
+from detectors.rules.clock_drift import Answered
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
+from detectors.rules.host_rows import host_rows
+from detectors.rules.volume_rows import volume_rows
 from detectors.service.clocks import WallClock
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
@@ -35,9 +39,11 @@ from detectors.service.seldom import Seldom
 from detectors.service.settings import AgentSettings
 from detectors.sources import inventory, kmsg
 from detectors.sources.fabric import Fabric
+from detectors.sources.host import Host, HostReader
 from detectors.sources.nvml import Nvml
 from detectors.sources.pod_logs import PodLogs
 from detectors.sources.pod_resources import PodResources
+from detectors.sources.volumes import VolumeReader, Volumes
 from detectors.text.pci import PciAddress
 from detectors.wire.contract import CoverageState, NodeHealth, NodeHealthStatus, Source
 from detectors.wire.fitting import fit
@@ -58,6 +64,8 @@ class AgentOptions(msgspec.Struct, frozen=True):
     node: str
     credentials: Credentials
     host_root: Path = Path("/")
+    proc: Path = Path("/proc")
+    """Where pressure and the number of processes are read: the same in each container."""
     listen_host: str = "0.0.0.0"
     listen_port: int = 9101
     settings: AgentSettings = AgentSettings()
@@ -93,6 +101,8 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         kernel_rules=KernelRules(catalogues.user),
         gpu_health=GpuHealth(catalogues.user),
         port_rows=fabric_rows(catalogues.user),
+        volume_rows=volume_rows(catalogues.user),
+        host_rows=host_rows(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -106,11 +116,16 @@ class _Agent:
         self._settings = options.settings
         self._core = core
         self._metrics = metrics
+        self._api = api
         self.kernel_log_read = False
         """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
+        host = HostReader(options.host_root, boot_id=core.boot_id, proc=options.proc)
+        self._host = Host(host, HostEvents(self), self._settings.host)
+        volumes = VolumeReader(options.host_root, self._settings.volumes)
+        self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
         self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
@@ -157,6 +172,8 @@ class _Agent:
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._fabric.run(), name="fabric")
+            tasks.create_task(self._look_at_volumes(), name="volumes")
+            tasks.create_task(self._host.run(), name="host")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
             tasks.create_task(self.publisher.run(), name="publisher")
@@ -191,6 +208,14 @@ class _Agent:
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
+    async def _look_at_volumes(self) -> None:
+        # Else the pods of an earlier run's findings would count as gone.
+        await self.devices.asked.wait()
+        await self._volumes.run()
+
+    def look_at_volumes_again(self) -> None:
+        self._volumes.look_again()
+
     async def _tick(self) -> None:
         longest_s = 0.0
         clock = WallClock(time.time(), time.monotonic())
@@ -212,6 +237,9 @@ class _Agent:
         self._logs.prefer(self._core.first_pods)
 
     def _heard(self, reply: NodeHealth) -> None:
+        api = self._api
+        answer = Answered(api.date, api.asked_s, api.answered_s, api.took_s)
+        self._core.api_answered(answer, datetime.now(UTC))
         self._logs.reread(self._core.spec(reply.spec))
         self.prefer()
         self._nvml.hands_off(reply.spec.hands_off)
@@ -358,6 +386,7 @@ class _LogEvents:
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
         self._agent.core.pod_ended(pod, at)
+        self._agent.look_at_volumes_again()
         self._agent.changed()
 
     def pod_removed(self, pod: PodRef) -> None:

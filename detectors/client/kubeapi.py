@@ -8,6 +8,7 @@ unknown, and the caller must re-read.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -116,6 +117,9 @@ class KubeApi:
         self._session: aiohttp.ClientSession | None = None
         self.date = ""
         """The server's own clock at its last answer, as its header `Date` says it: in whole seconds."""
+        self.asked_s = self.answered_s = self.took_s = 0.0
+        """When that answer was asked for and came, in seconds since 1970, and how long it took by a clock
+        that nobody sets."""
 
     async def __aenter__(self) -> KubeApi:
         self._session = aiohttp.ClientSession(
@@ -143,6 +147,7 @@ class KubeApi:
         """One call; the body is encoded with msgspec. Returns the answer's bytes."""
         assert self._session is not None, "use `async with KubeApi(...)`"
         data = None
+        asked_s, began_s = time.time(), time.monotonic()
         try:
             headers = await self._headers()
             if body is not None:
@@ -159,6 +164,8 @@ class KubeApi:
             ) as response:
                 payload = await response.read()
                 self.date = response.headers.get("Date", "")
+                self.asked_s, self.answered_s = asked_s, time.time()
+                self.took_s = time.monotonic() - began_s
                 if response.status >= 300:
                     raise self._refusal(response, payload)
                 if not payload or not _is_json(response):

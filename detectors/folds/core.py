@@ -19,16 +19,26 @@ from detectors.folds.chain import Chain, Change
 from detectors.folds.fabric import FabricFold
 from detectors.folds.gpu_states import BusGpus, GpuStates, expected_gpus
 from detectors.folds.holders import HeldDevices, Holders, MigDevice
+from detectors.folds.host import HostFold
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.states import Looked
 from detectors.folds.status_size import leaving_out
+from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
+from detectors.rules.boot_records import Boot
+from detectors.rules.clock_drift import Answered
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
 from detectors.rules.gpu_health import GpuHealth
+from detectors.rules.host_pressure import HostSample
+from detectors.rules.host_rows import BOOTS, LASTING, HostStateRow
+from detectors.rules.host_rows import host_rows as packaged_host_states
 from detectors.rules.signatures import Signatures
+from detectors.rules.volume_rows import VolumeRow
+from detectors.rules.volume_rows import volume_rows as packaged_volumes
+from detectors.rules.volume_states import VolumeSample
 from detectors.service.settings import AgentSettings
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import (
@@ -40,6 +50,7 @@ from detectors.wire.contract import (
     LogPosition,
     NodeHealthSpec,
     NodeHealthStatus,
+    Severity,
     Source,
 )
 from detectors.wire.fitting import fit, fitted
@@ -48,7 +59,12 @@ from detectors.wire.training import Edge
 
 __all__ = ["AgentCore", "Dirty"]
 
-_FAMILIES = {Source.NVML: [Family.GPU_HEALTH], Source.FABRIC: [Family.NETWORK]}
+_FAMILIES = {
+    Source.NVML: [Family.GPU_HEALTH],
+    Source.FABRIC: [Family.NETWORK],
+    Source.VOLUMES: [Family.STORAGE],
+    Source.HOST: [Family.HOST],
+}
 """What other sources than the kernel log are read for."""
 
 
@@ -73,6 +89,8 @@ class AgentCore:
         kernel_rules: KernelRules | None = None,
         gpu_health: GpuHealth | None = None,
         port_rows: Mapping[str, FabricRow] | None = None,
+        volume_rows: Mapping[str, VolumeRow] | None = None,
+        host_rows: Mapping[str, HostStateRow] | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -88,6 +106,9 @@ class AgentCore:
         self._chain = Chain(settings.chain, boot_id)
         self._port_rows = fabric_rows() if port_rows is None else port_rows
         self._fabric = FabricFold(settings.fabric, self._port_rows)
+        self._volume_rows = packaged_volumes() if volume_rows is None else volume_rows
+        self._volumes = VolumeFold(settings.volumes, self._volume_rows)
+        self._host_state = HostFold(settings.host, packaged_host_states() if host_rows is None else host_rows)
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -133,6 +154,8 @@ class AgentCore:
         """Goes on from what an earlier run of this agent wrote. Call before the first event."""
         if status.boot_id != self.boot_id:
             self._gpu_states.last_boot(len(status.devices))
+            if status.boot_id:
+                self._host_state.earlier_boot()
             return
         devices = tuple(
             msgspec.structs.replace(device, pods=[], instance_pods=[]) for device in status.devices
@@ -174,6 +197,7 @@ class AgentCore:
         self._gpu_states.begin_anew()
         self._chain.new_boot(boot_id)
         self._fabric = FabricFold(self._settings.fabric, self._port_rows)
+        self._volumes = VolumeFold(self._settings.volumes, self._volume_rows)
         self._mark(Dirty.EDGE)
 
     def inventory(
@@ -232,6 +256,11 @@ class AgentCore:
         """Whether any pod of the node is known to hold a device."""
         return bool(self._holders.uids)
 
+    @property
+    def pods_with_devices(self) -> frozenset[str]:
+        """Uids of the pods on the node that were given devices."""
+        return self._holders.there
+
     def on_bus(self, addresses: frozenset[PciAddress]) -> None:
         """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
         self._host = msgspec.structs.replace(self._host, addresses=self._host.addresses | addresses)
@@ -283,6 +312,23 @@ class AgentCore:
         looked = self._fabric.look(self._chain, sample, now, ranks)
         self._looked(looked)
         return looked.is_edge
+
+    def volumes(self, sample: VolumeSample, now: datetime) -> None:
+        """One look at the volumes of the pods that hold devices."""
+        self._looked(self._volumes.look(self._chain, sample, now))
+
+    def booted(self, boot: Boot, now: datetime) -> None:
+        """What is known of the present boot."""
+        if boot.boot_id == self.boot_id:
+            self._looked(self._host_state.booted(self._chain, boot, now))
+
+    def host(self, sample: HostSample, now: datetime) -> None:
+        """One look at the node's pressure and processes."""
+        self._looked(self._host_state.look(self._chain, sample, now))
+
+    def api_answered(self, answer: Answered, now: datetime) -> None:
+        """An answer of the API server says what time it is there."""
+        self._looked(self._host_state.answered(self._chain, answer, now))
 
     def pods_changed(self, now: datetime) -> None:
         """A pod came or went."""
@@ -358,13 +404,14 @@ class AgentCore:
     def clock_set(self, by: timedelta, now: datetime) -> None:
         """Forwards or back, since the last tick. `now` is by the new time."""
         self._pods.clock_set(by, now)
+        self._host_state.clock_set()
 
     def ask_every_s(self, now: datetime) -> float:
         """The sooner the controller may want something of us, the more often its wishes are asked for."""
         publishing = self._settings.publishing
         recent = timedelta(seconds=publishing.ask_busy_for_s)
         is_busy = self._pods.any_stalled or any(
-            finding.cleared_at is None and now - finding.last_seen < recent
+            finding.cleared_at is None and now - finding.last_seen < recent and not _is_of_node(finding)
             for finding in self._chain.findings
         )
         if is_busy or self._hands_off:
@@ -416,3 +463,8 @@ class AgentCore:
 
     def _mark(self, dirty: Dirty) -> None:
         self._dirty = max(self._dirty, dirty)
+
+
+def _is_of_node(finding: Finding) -> bool:
+    """A note about the node itself, for which the controller wants nothing: each has one after a boot."""
+    return finding.code in (*BOOTS, *LASTING) and finding.severity is Severity.INFO

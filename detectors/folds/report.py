@@ -26,6 +26,7 @@ class EntrySubject(msgspec.Struct, frozen=True):
     uuid: str = ""
     gpu_instance: int | None = None
     pod: str = ""
+    volume: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +100,7 @@ def _entry(one: _Seen) -> Entry:
             uuid=subject.device,
             gpu_instance=subject.gpu_instance,
             pod=subject.pod,
+            volume=subject.volume,
         ),
         count=one.count,
         first_at=one.first_at,

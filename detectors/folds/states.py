@@ -1,7 +1,7 @@
 """Folds looks at a part of the node into findings: gpu_states.py those at the GPUs, fabric.py those at the
-network's ports. A state opens a finding once as many looks in succession as its row wants have shown it, and
-ends the finding once looks show that the state is over. In between nothing is added, so that a state that
-lasts costs no write, and its finding grows old. Pure.
+network's ports, volumes.py those at the volumes of pods. A state opens a finding once as many looks in
+succession as its row wants have shown it, and ends the finding once looks show that the state is over. In
+between nothing is added, so that a state that lasts costs no write, and its finding grows old. Pure.
 
 Memory is bounded by the number of subjects and codes.
 """
@@ -31,13 +31,23 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class States:
-    def __init__(self, source: Source, family: str, *, looks_to_end: int, unless_known: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        family: str,
+        *,
+        looks_to_end: int,
+        unless_known: bool,
+        notes_at_once: bool = False,
+    ) -> None:
         """`family`: how the codes of these states begin. A finding that codes of others have followed is not
-        ended. `unless_known`: a state is no news where another source has told as much of its device."""
+        ended. `unless_known`: a state is no news where another source has told as much of its device.
+        `notes_at_once`: a note, too, is worth a write when it begins."""
         self._source = source
         self._family = family
         self._looks_to_end = looks_to_end
         self._unless_known = unless_known
+        self._notes_at_once = notes_at_once
         self._so: Counter[tuple[str, Subject]] = Counter()
         self._not_so: Counter[tuple[str, Subject]] = Counter()
 
@@ -52,7 +62,7 @@ class States:
         for one in observations:
             change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)
             is_note = one.draft.severity is Severity.INFO
-            is_edge = is_edge or (change is Change.EDGE and not is_note)
+            is_edge = is_edge or (change is Change.EDGE and (self._notes_at_once or not is_note))
             is_count = is_count or change is not Change.NOTHING
             is_doubtful = is_doubtful or (not is_note and 0 < self._so[_key(one)] < one.looks)
         return Looked(is_edge, is_count, is_doubtful)

@@ -12,6 +12,8 @@ from detectors.catalog.tables import Table, UserRows, user_rows
 from detectors.rules import tables
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.gpu_health import GPU_HEALTH
+from detectors.rules.host_rows import HOST_STATES
+from detectors.rules.volume_rows import VOLUMES
 from detectors.service.settings import Catalogue
 
 __all__ = ["Catalogues", "extended"]
@@ -19,12 +21,12 @@ __all__ = ["Catalogues", "extended"]
 
 def extended() -> tuple[Table[Any], ...]:
     """The tables to which a user's file may add rows."""
-    return (*tables(), GPU_HEALTH, FABRIC, LOG_ERRORS)
+    return (*tables(), GPU_HEALTH, FABRIC, VOLUMES, HOST_STATES, LOG_ERRORS)
 
 
 class Catalogues(msgspec.Struct, frozen=True):
     user: UserRows
-    """For the rules of the kernel log, of NVML and of the network's ports."""
+    """For the rules of the kernel log, of NVML, of ports, volumes and the node itself."""
     log_errors: tuple[LogErrorRow, ...]
     problems: tuple[str, ...] = ()
     """What is wrong with the user's file; the rest of it is in use."""

@@ -16,7 +16,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -74,7 +74,10 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
     finally:
         try:
             _prctl(_SET_NO_NEW_PRIVS, 1)
-            landlock = _restrict_files(dict.fromkeys(devices, use) | {host_root / "dev/kmsg": _READ_FILE})
+            landlock = _restrict_files(
+                dict.fromkeys(devices, use) | {host_root / "dev/kmsg": _READ_FILE},
+                hidden=[host_root / "var/lib/kubelet/pods"],
+            )
         finally:
             if is_root:
                 _keep(kept)
@@ -123,7 +126,9 @@ def _keep(kept: list[int]) -> None:
 # --- files ------------------------------------------------------------------------------------------------
 
 
-def _restrict_files(devices: Mapping[Path, int]) -> int:
+def _restrict_files(devices: Mapping[Path, int], hidden: list[Path]) -> int:
+    """`hidden`: folders of which nothing is opened. Landlock does not bind the calls that ask for the room of
+    a file system."""
     try:
         version = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     except OSError as error:
@@ -134,9 +139,8 @@ def _restrict_files(devices: Mapping[Path, int]) -> int:
     asked = struct.pack("=QQQ", known, 0, _SCOPES)[: 24 if version >= 6 else 8]
     rules = _syscall(_CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), 0)
     try:
-        for path in Path("/").iterdir():
-            if path.name != "dev":
-                _allow(rules, path, _READ & known)
+        for path in _all_but(Path("/"), [Path("/dev"), *hidden]):
+            _allow(rules, path, _READ & known)
         for path, rights in devices.items():
             _allow(rules, path, rights & known)
         _syscall(_RESTRICT_SELF, rules, 0)
@@ -145,10 +149,22 @@ def _restrict_files(devices: Mapping[Path, int]) -> int:
     return version
 
 
+def _all_but(folder: Path, hidden: list[Path]) -> Iterator[Path]:
+    """What is in a folder, whole where nothing of it is hidden. A link adds nothing: where it leads to is
+    allowed, or hidden, by its own place."""
+    for path in folder.iterdir():
+        if path in hidden or path.is_symlink():
+            continue
+        if any(path in one.parents for one in hidden):
+            yield from _all_but(path, hidden)
+        else:
+            yield path
+
+
 def _allow(rules: int, path: Path, rights: int) -> None:
     try:
         at = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # a link that leads nowhere, a mount that died: nobody can use it
+    except OSError:  # a mount that died: nobody can use it
         return
     try:
         rights = rights if os.path.isdir(path) else rights & _OF_FILES

@@ -21,6 +21,7 @@ __all__ = [
     "Chain",
     "Confinement",
     "Fabric",
+    "Host",
     "Logs",
     "Nvml",
     "PodResources",
@@ -28,6 +29,7 @@ __all__ = [
     "Publishing",
     "Seconds",
     "SettingsError",
+    "Volumes",
     "load",
 ]
 
@@ -137,6 +139,47 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sound one has none after its error correction."""
 
 
+class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The volumes that pods with accelerators mount, asked for their room in a child process that may be
+    lost."""
+
+    enabled: bool = True
+    """False leaves full, silent and broken volumes to the kernel log and to the logs of pods."""
+    every_s: PositiveSeconds = 60.0
+    """Time between two looks, and the end of a rank brings one sooner. Each asks the server of a volume in a
+    network once."""
+    pause_s: PositiveSeconds = 5.0
+    """Between two looks at least this long."""
+    deadline_s: PositiveSeconds = 60.0
+    """A volume that does not answer one call within this time is silent. A file server that is failed over
+    may take most of this."""
+    full_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 2**30
+    """A volume is full where no more bytes than this are free for its users, and no larger share than
+    `full_percent`."""
+    full_percent: Annotated[float, Meta(ge=0, le=100)] = 1.0
+    """... of its bytes, or of its inodes (files)."""
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The node itself, read in /proc and /sys."""
+
+    enabled: bool = True
+    """False leaves the node itself to the kernel log alone."""
+    every_s: PositiveSeconds = 30.0
+    """Time between two looks at pressure and processes."""
+    clock_s: PositiveSeconds = 2.0
+    """A clock that is further than this from the API server's is noted: times of different nodes' logs can
+    hardly be compared then."""
+    memory_percent: Annotated[float, Meta(gt=0, le=100)] = 10.0
+    """Of five minutes, in which all work of the node waited for memory."""
+    io_percent: Annotated[float, Meta(gt=0, le=100)] = 60.0
+    """Of five minutes, in which all work waited for disks or file servers. Checkpoints cause some."""
+    cpu_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
+    """Of five minutes, in which some work waited for a processor, as where data loaders are too many."""
+    pids_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
+    """Of the processes and threads that the node may have. The kubelet evicts pods where few are left."""
+
+
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kubelet is asked which pod holds which device, in a child process that may be lost."""
 
@@ -186,7 +229,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
     """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
     `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
-    `[[gpu_health]]`, `[[fabric]]` and `[[log_error]]`. Bad rows are reported and skipped."""
+    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. Bad rows are
+    reported and skipped."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -203,6 +247,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logs: Logs = Logs()
     nvml: Nvml = Nvml()
     fabric: Fabric = Fabric()
+    volumes: Volumes = Volumes()
+    host: Host = Host()
     pod_resources: PodResources = PodResources()
     publishing: Publishing = Publishing()
     catalogue: Catalogue = Catalogue()

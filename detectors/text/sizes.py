@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["parse_size", "size_chars"]
+__all__ = ["parse_size", "size_chars", "size_words"]
 
 _UNITS: dict[str, int] = {
     unit: 1024**power
@@ -25,6 +25,16 @@ def parse_size(text: str) -> float | None:
     ):
         return None
     return float(number) * unit
+
+
+def size_words(count: int) -> str:
+    """`512 B`, `1.5 GiB`, `120 TiB`: the largest unit of which there is one, with one decimal below ten."""
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f} {unit}" if unit != "B" and amount < 10 else f"{amount:.0f} {unit}"
 
 
 def size_chars(after: str) -> int:

@@ -154,6 +154,10 @@ class Source(StrEnum):
     LOGS = "logs"
     FABRIC = "fabric"
     """Ports of InfiniBand and RoCE adapters, in /sys."""
+    VOLUMES = "volumes"
+    """File systems that pods with accelerators mount."""
+    HOST = "host"
+    """The node itself: why it has booted, its clock, its pressure and processes."""
 
 
 class Family(StrEnum):
@@ -162,7 +166,8 @@ class Family(StrEnum):
 
     GPU_XID = "gpu-xid"
     GPU_HEALTH = "gpu-health"
-    """By NVML; all others by the kernel log."""
+    """By NVML. The ports of the network are read for `network`, too, and volumes for `storage`; all others by
+    the kernel log."""
     GPU_DRIVER = "gpu-driver"
     NVSWITCH_SXID = "nvswitch-sxid"
     NETWORK = "network"
@@ -203,6 +208,14 @@ class Subject(Wire, frozen=True, kw_only=True):
     ] = ""
     gpu_instance: Annotated[int | None, Meta(description="MIG GPU instance id")] = None
     pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
+    volume: Annotated[
+        str,
+        Meta(
+            description="name of a volume of that pod, as its kubelet has it: the persistent volume's, or "
+            "without one the name in the pod's spec",
+            max_length=253,
+        ),
+    ] = ""
 
 
 class Finding(Wire, frozen=True, kw_only=True):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from detectors.wire.contract import Fault, Origin, Severity
+from detectors.wire.contract import Fault, Finding, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.apart import about_gang, each
+from recover.diagnose.boots import boots_after
 from recover.diagnose.coverage import not_covered
 from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
 from recover.diagnose.first_loss import told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.neighbours import neighbours_fault
+from recover.diagnose.pod_volumes import failed_volumes, volumes_of
 from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
 from recover.diagnose.starts import departed, new_pods
 from recover.diagnose.verdicts import OUTSIDE, judged
@@ -28,6 +30,8 @@ __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
 _IN_PLACE = "restarted in place"
+_WITH_VOLUMES_MAX, _VOLUMES_MAX = 8, 4
+"""Of how many losses the volumes are looked for, and how many of these are evidence."""
 _JUDGED = {Blame.APPLICATION, Blame.RESOURCES}
 """Blames that need a node which was watched."""
 
@@ -168,7 +172,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         blame=found.blame,
         settled=True,
         gang=gang,
-        evidence=tuple(_evidence(loss) for loss in state.losses[:_EVIDENCE_MAX]),
+        evidence=tuple(_with_findings(world, state.losses)),
         suspects=(fitted(Suspect, node=first.node, score=0.3, why=why),)
         if found.doubts_node and first.node
         else (),
@@ -200,6 +204,35 @@ def _evidence(loss: Loss) -> Evidence:
         node=loss.node,
         pod=loss.pod,
         text="; ".join(filter(None, (_IN_PLACE if loss.in_place else "", told_by_log(loss)))),
+    )
+
+
+def _with_findings(world: World, losses: Sequence[Loss]) -> list[Evidence]:
+    """The losses, and of those that came first: the bad volumes, and why the node has booted since."""
+    first = losses[:_WITH_VOLUMES_MAX]
+    boots = {
+        finding.id: _as_evidence(finding, loss.node, loss.pod)
+        for loss in first
+        for finding in boots_after(world, loss.node, loss.at)
+    }
+    volumes = [
+        _as_evidence(finding, loss.node, loss.pod)
+        for loss in first
+        for finding in volumes_of(world, loss.node, loss.pod_uid, loss.at)
+    ]
+    shown = [*boots.values(), *volumes][:_VOLUMES_MAX]
+    return [*map(_evidence, losses[: _EVIDENCE_MAX - len(shown)]), *shown]
+
+
+def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
+    return fitted(
+        Evidence,
+        at=finding.first_seen,
+        origin=finding.origin,
+        code=finding.code,
+        node=node,
+        pod=pod,
+        text=finding.evidence[:180],
     )
 
 
@@ -246,7 +279,11 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
     blind = [(node, why) for node in used if (why := not_covered(world, node, at, now))][:_SUSPECTS_MAX]
-    if state.dead:
+    silent = [(p, t) for p in state.pods if (t := failed_volumes(world, p.node, p.uid, at)).findings]
+    waits = max((told for _, told in silent), key=lambda told: told.nodes, default=None)
+    if state.dead and waits is not None:
+        why = f"no rank has made a step since its time limit, and {waits.words}; no node is to blame"
+    elif state.dead:
         why = "no rank has made a step since its time limit; no culprit can be named"
     else:
         why = f"no rank is known to have made a step since its time limit; {_unknown(state)}"
@@ -260,7 +297,10 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
         blame=Blame.UNKNOWN,
         settled=True,
         gang=gang,
-        evidence=(fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),),
+        evidence=(
+            fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),
+            *[_as_evidence(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
+        ),
         suspects=tuple(fitted(Suspect, node=n, score=0.3, why="its agent is blind") for n, _ in blind),
         harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
         blind=dict(blind),

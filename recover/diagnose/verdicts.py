@@ -19,6 +19,7 @@ from recover.diagnose.coverage import looked_at, not_covered
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import nobody_is_blamed, what_failed
 from recover.diagnose.out_of_memory import OOM_KILLED, node_ran_out
+from recover.diagnose.pod_volumes import failed_volumes, full_volumes
 from recover.model import World
 
 __all__ = ["OUTSIDE", "Verdict", "judged"]
@@ -64,12 +65,28 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
     blind = "" if covered else not_covered(world, first.node, first.at, now)
     if blind:
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"nobody is blamed: {blind}", error, True, blind)
+    return _by_its_log(world, first, failed, meaning, error)
+
+
+def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: str) -> Verdict:
+    """A log that says nothing leaves the word to the volumes of its pod."""
+    where = world, first.node, first.pod_uid, first.at
+    full = full_volumes(*where).words if failed is Failed.RESOURCES or not first.error else ""
+    stuck = failed_volumes(*where) if failed is Failed.STORAGE or not (first.error or full) else None
+    shown = f"; {stuck.words}" if stuck is not None and stuck.words else ""
     match failed:
         case Failed.RESOURCES:
-            return Verdict(Fault.RESOURCES, Blame.RESOURCES, f"its log tells why: {meaning}", error)
+            why = f"its log tells why: {meaning}" + (f"; {full}" if full else "")
+            return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.STORAGE | Failed.DEVICE:
-            why = f"nobody is blamed: its log says that a {failed} failed under it ({meaning})"
-            return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, True)
+            why = f"nobody is blamed: its log says that a {failed} failed under it ({meaning}){shown}"
+            return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck is None or stuck.nodes < 2)
+        case Failed.PROGRAM if full:
+            why = f"its log does not say why, and {full}"
+            return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
+        case Failed.PROGRAM if stuck is not None and stuck.words:
+            why = f"nobody is blamed: its log does not say why, and {stuck.words}"
+            return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck.nodes < 2)
         case Failed.PROGRAM:
             return Verdict(Fault.APPLICATION, Blame.APPLICATION, looked_at(world, first.node), error)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from detectors.rules.host_rows import BOOTS, LASTING
+from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
 from detectors.wire.training import PodProgress
@@ -43,6 +45,9 @@ from recover.stories.words import (
 from recover.triage.quarantine import undone_by
 
 __all__ = ["is_current", "why_node", "work_words"]
+
+_IN_OUR_WORDS = frozenset((*BOOTS, *LASTING, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
+"""Notes whose evidence says more than their code."""
 
 
 def why_node(
@@ -230,6 +235,8 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
         + f", says {ORIGINS[finding.origin]}{times}{state}",
         tone,
     )
+    if finding.severity is Severity.INFO and finding.code in _IN_OUR_WORDS:
+        yield Line(one_line(finding.evidence), Tone.DETAIL)
     if finding.chain:
         yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
     if tone is Tone.BAD and (line := _holders(finding, health)):

@@ -116,6 +116,8 @@ SOURCES: dict[Source, str] = {
     Source.PODS: "devices of pods",
     Source.LOGS: "logs of pods",
     Source.FABRIC: "network ports",
+    Source.VOLUMES: "volumes of pods",
+    Source.HOST: "the node itself",
 }
 
 _ACTIONS: dict[str, tuple[str, str]] = {

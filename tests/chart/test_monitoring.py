@@ -92,10 +92,12 @@ def test_every_alert_names_its_runbook_where_runbooks_can_be_read(helm: Helm, pr
 @pytest.mark.parametrize(
     ("agent", "sources"),
     [
-        ({}, "fabric|kmsg|logs|nvml|pods"),
-        ({"nvml": {"enabled": False}}, "fabric|kmsg|logs|pods"),
-        ({"nvml": {"enabled": False}, "pod_resources": {"enabled": False}}, "fabric|kmsg|logs"),
-        ({"fabric": {"enabled": False}}, "kmsg|logs|nvml|pods"),
+        ({}, "fabric|host|kmsg|logs|nvml|pods|volumes"),
+        ({"nvml": {"enabled": False}}, "fabric|host|kmsg|logs|pods|volumes"),
+        ({"nvml": {"enabled": False}, "pod_resources": {"enabled": False}}, "fabric|host|kmsg|logs|volumes"),
+        ({"fabric": {"enabled": False}}, "host|kmsg|logs|nvml|pods|volumes"),
+        ({"host": {"enabled": False}}, "fabric|kmsg|logs|nvml|pods|volumes"),
+        ({"volumes": {"enabled": False}}, "fabric|host|kmsg|logs|nvml|pods"),
     ],
 )
 def test_a_source_that_is_switched_off_alerts_nobody(helm: Helm, agent: dict[str, Any], sources: str) -> None:

@@ -147,6 +147,9 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
         "/sys/bus",
         "/sys/class",
         "/sys/devices",
+        "/sys/fs",
         "/sys/fs/cgroup",
         "/var/lib/kubelet/pod-resources",
+        "/var/lib/kubelet/pods",
+        "/var/lib/systemd/pstore",
     }

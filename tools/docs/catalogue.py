@@ -18,6 +18,8 @@ from detectors.rules import families
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
+from detectors.rules.host_rows import HOST_STATES
+from detectors.rules.volume_rows import VOLUMES
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
 from tools.docs.structs import one_line
@@ -115,6 +117,8 @@ def family_pages() -> dict[str, str]:
     return found | {
         "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
         "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+        "node-states.md": _NODE + "\n".join(_table(HOST_STATES)) + "\n",
+        "volumes.md": _VOLUMES + "\n".join(_table(VOLUMES)) + "\n",
     }
 
 
@@ -176,6 +180,68 @@ the node out and moves the gangs there, in the modes that may.
   into its own (the kernel does not show it to the node). An EFA adapter shows no link: only that it is there,
   and its counters, are known. A link that goes down within a minute of a pod's start or end is not counted
   as a flap.
+
+"""
+_VOLUMES = """\
+# Volumes of pods
+
+Generated from `detectors/catalog/volumes.toml` by `make docs`. The agent asks the volumes that pods with
+accelerators mount for their room (`statvfs`) every `volumes.every_s`, and when a rank ends. The figures below
+are settings of the group `[volumes]` ([settings](settings.md)). `settings.catalogue` of the chart changes
+what a code means by rows of your own (`[[volumes]]`), which win; each has one of the codes below.
+
+Every row is a note (`info`): no node is quarantined for a volume, and no restart avoids a node for one.
+
+- A finding is about a volume of a pod. `subject.volume` is the name that the kubelet uses: of a claim that is
+  the name of its persistent volume (`kubectl get pvc` shows both), else the name in the pod's spec. Its
+  evidence names the type of the file system and where it comes from, for example the server of an NFS export.
+- The Incident of a gang names the volumes of its lost ranks as evidence. Where the log of the first lost rank
+  does not say why it ended, and one of its volumes was full, the Incident says `resources`.
+- A file server that is gone shows on each node that mounts it. Where a volume is silent or broken on two
+  nodes or more, the Incident says so, and none of these nodes is a suspect.
+- A child process makes the calls, since one may never return. A volume that does not answer within
+  `deadline_s` is silent, and the child is killed. A child that cannot be ended is counted; its file system is
+  not asked again before the child has ended, and with three such children the source is blind.
+- The chart mounts the kubelet's folder of pods read-only, with `mountPropagation: HostToContainer`, which
+  shows volumes that are mounted later. The agent opens no file there, and denies that to itself by Landlock
+  (`confinement`).
+- A file system in user space (FUSE) says of itself what its program likes. It counts as full only once the
+  agent has seen it with room.
+- Not covered: folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk (the kubelet
+  enforces its limit), raw block volumes, and a quota that the file system does not report as its size.
+
+"""
+_NODE = """\
+# States of the node
+
+Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads them in `/proc` and `/sys`
+(settings of the group `[host]`: [settings](settings.md)). `settings.catalogue` of the chart changes what a
+code means by rows of your own (`[[host_states]]`), which win; each has one of the codes below. The messages
+of the kernel log about the node itself stand in [host](host.md).
+
+Every row is a note (`info`) about the node: no node is quarantined for one, and no restart avoids it.
+
+- After a boot the agent says once why the node has booted, as far as that was recorded. `rekindle why NODE`
+  shows it, and the Incident of a gang whose rank was lost before that boot has it as evidence.
+- pstore keeps the kernel's last words over a crash where the node has a place for them (UEFI, ERST, ramoops),
+  and systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts both,
+  read-only, and coverage names the one that is not seen. A record without a time of its own is as old as its
+  file, so one that nobody removes may be told again after the next boot.
+- A watchdog tells only where its driver keeps its state over a reset (`bootstatus`).
+- Fatal errors of the boot before that firmware recorded (BERT) stand in the kernel log:
+  [`firmware-fatal-before`](host-memory.md).
+- Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
+  the node's management controller. A first look at a node without any record says nothing.
+- `clock-drift` is measured by the answers of the API server (header `Date`, in whole seconds), each of which
+  bounds the difference by the time that the request took. It is told only where three answers or more agree
+  that the clocks are further apart than `clock_s`, and it says the interval.
+- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state ends at
+  half of its limit.
+- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. From
+  Linux 6.14 on a container may see a `pid_max` of its own, and then `threads-max` alone counts.
+- Not told: processes that hang in state D with a GPU open. The agent's pod shares no process ids with the
+  node (`hostPID`), so it sees no foreign process; a driver that hangs shows by NVML's silence
+  ([GPU health](gpu-health.md)) and by hung tasks in the kernel log ([host](host.md)).
 
 """
 _SENTENCES = [

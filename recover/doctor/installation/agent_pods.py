@@ -23,6 +23,11 @@ _BLIND: dict[Source, tuple[Severity, str]] = {
     Source.PODS: (Severity.RISKS, "every GPU pod of the node counts as a holder of its broken device"),
     Source.LOGS: (Severity.RISKS, "steps and errors of ranks are not read: a hang is not noticed"),
     Source.FABRIC: (Severity.RISKS, "a network port that loses its link under a rank is not noticed"),
+    Source.HOST: (Severity.RISKS, "nobody tells why a node has booted, or that its clock is wrong"),
+    Source.VOLUMES: (
+        Severity.RISKS,
+        "an Incident does not name the volume that is full, silent or broken under a rank",
+    ),
 }
 _SWITCHED_OFF = "switched off by the setting "
 """As agents begin, and end with its name."""
@@ -32,6 +37,8 @@ _SEE: dict[Source, str] = {
     Source.PODS: "agent.hostPaths.podResources=FOLDER",
     Source.LOGS: "agent.hostPaths.podLogs=FOLDER",
     Source.FABRIC: "settings.agent.fabric.enabled=false",
+    Source.HOST: "settings.agent.host.enabled=false",
+    Source.VOLUMES: "agent.hostPaths.podVolumes=FOLDER",
 }
 """The value of the chart that decides over it."""
 

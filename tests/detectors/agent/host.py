@@ -64,6 +64,7 @@ class Host:
             node=api.node,
             credentials=Credentials(server=api.url),
             host_root=self.root,
+            proc=self.root / "proc",
             listen_host="127.0.0.1",
             listen_port=listen_port,
             settings=settings,

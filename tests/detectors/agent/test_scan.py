@@ -61,7 +61,14 @@ def test_a_finding_in_json_has_all_that_a_script_needs(
         "severity": "pending",
         "origin": "kernel",
         "action": "restart-application",
-        "subject": {"kind": "device", "pci": "0000:01:00", "uuid": "", "gpu_instance": 5, "pod": ""},
+        "subject": {
+            "kind": "device",
+            "pci": "0000:01:00",
+            "uuid": "",
+            "gpu_instance": 5,
+            "pod": "",
+            "volume": "",
+        },
         "count": 2,
         "first_at": "1970-01-01T01:23:20.100000Z",
         "last_at": "1970-01-01T01:23:23.100000Z",
@@ -69,7 +76,7 @@ def test_a_finding_in_json_has_all_that_a_script_needs(
         "caused_by": "",
     }
     assert report["sources"] == [
-        {"source": "kmsg", "state": "covered", "why": "", "records": 2, "devices": None}
+        {"source": "kmsg", "state": "covered", "why": "", "records": 2, "devices": None, "volumes": None}
     ]
 
 
@@ -187,7 +194,12 @@ def test_the_log_of_this_node_is_read_with_its_devices(
 
     report = json.loads(capsys.readouterr().out)
     assert (status, [f["subject"]["pci"] for f in report["findings"]]) == (1, ["0000:3b:00"])
-    assert [(s["source"], s["state"]) for s in report["sources"]] == [("kmsg", "covered"), ("nvml", "blind")]
+    assert [(s["source"], s["state"]) for s in report["sources"]] == [
+        ("kmsg", "covered"),
+        ("nvml", "blind"),
+        ("volumes", "blind"),
+        ("host", "covered"),
+    ]
 
 
 def test_a_node_without_a_kernel_log_gives_no_answer(
@@ -223,6 +235,7 @@ def test_what_nvml_says_now_is_told_at_once(
         "uuid": uuid_of(1),
         "gpu_instance": None,
         "pod": "",
+        "volume": "",
     }
 
 

@@ -53,6 +53,10 @@ answer = {
     "child writes": subprocess.run([sys.executable, "-c", child, str(root / "new")],
                                    capture_output=True).returncode == 0,
     "reads a log": opened(root / "log", os.O_RDONLY),
+    "reads a pod's secret": opened(root / "var/lib/kubelet/pods/u/volumes/token", os.O_RDONLY),
+    "lists the pods": can(lambda: os.listdir(root / "var/lib/kubelet/pods")),
+    "asks for a volume's room": can(lambda: os.statvfs(root / "var/lib/kubelet/pods/u/volumes")),
+    "asks the kubelet": opened(root / "var/lib/kubelet/pod-resources/socket", os.O_RDONLY),
     "reads the kernel log": opened(root / "dev/kmsg", os.O_RDONLY),
     "writes a log": opened(root / "log", os.O_WRONLY),
     "writes the kernel log": opened(root / "dev/kmsg", os.O_WRONLY),
@@ -74,6 +78,7 @@ print(json.dumps(answer))
 
 ALL = ("nvidiactl", "nvidia0", "nvidia-caps/nvidia-cap1")
 CREATE_RULESET = 444
+KUBELETS = ("../var/lib/kubelet/pods/u/volumes/token", "../var/lib/kubelet/pod-resources/socket")
 
 
 def tried(
@@ -81,7 +86,7 @@ def tried(
 ) -> dict[str, Any]:
     """`driver` are folders that it shows in /proc, `refused` is a call that the container may not make."""
     dev = tmp_path / "dev"
-    for name in (*devices, "null", "kmsg", "../log"):
+    for name in (*devices, "null", "kmsg", "../log", *KUBELETS):
         (dev / name).parent.mkdir(parents=True, exist_ok=True)
         (dev / name).touch()
     for name in driver:
@@ -124,6 +129,7 @@ def test_files_are_read_and_of_the_devices_only_nvidia_s_are_used(tmp_path: Path
     assert found["told"][1] == "NVIDIA's"
     can = {act for act, is_so in found.items() if is_so is True}
     always = {"reads a log", "reads the kernel log", "uses null", "uses a GPU", "uses MIG's devices"}
+    always |= {"asks the kubelet", "asks for a volume's room"}
     if found["landlock"]:
         assert can == always
     else:

@@ -1,0 +1,102 @@
+"""What `rekindle agent scan` reads beside the kernel log and NVML: one look at each of the other parts of the
+node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from detectors.folds.host import HostFold
+from detectors.folds.volumes import VolumeFold
+from detectors.rules.boot_records import reason_of
+from detectors.rules.catalogues import Catalogues
+from detectors.rules.facts import Draft, Observation, Seen
+from detectors.rules.host_rows import draft as host_draft
+from detectors.rules.host_rows import host_rows
+from detectors.rules.volume_rows import volume_rows
+from detectors.rules.volume_states import VolumeSample
+from detectors.service.settings import AgentSettings
+from detectors.sources.host import HostReader
+from detectors.sources.volumes import VolumeReader, VolumesError
+from detectors.wire.contract import CoverageState, Source
+
+__all__ = ["Look", "SourceState", "looks"]
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    """Whether a source was read; a report of a source that was not read shows nothing of it."""
+
+    source: Source
+    state: CoverageState
+    why: str = ""
+    records: int | None = None
+    devices: int | None = None
+    volumes: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True):
+    state: SourceState
+    shown: tuple[tuple[Seen, Draft], ...] = ()
+
+
+def looks(root: Path, settings: AgentSettings) -> Iterator[Look]:
+    yield _of_volumes(root, settings)
+    yield _of_host(root, settings)
+
+
+def _of_volumes(root: Path, settings: AgentSettings) -> Look:
+    """Of all pods of the node: nobody says here which of them hold devices."""
+    if not settings.volumes.enabled:
+        return _not_read(Source.VOLUMES, "switched off by the setting volumes.enabled")
+    try:
+        pods = frozenset(os.listdir(root / "var/lib/kubelet/pods"))
+        sample = asyncio.run(_volumes_once(root, settings, pods))
+    except OSError as error:
+        return _not_read(Source.VOLUMES, f"{error.filename}: {error.strerror}")
+    except VolumesError as error:
+        return _not_read(Source.VOLUMES, str(error))
+    fold = VolumeFold(settings.volumes, volume_rows(Catalogues.load(settings.catalogue).user))
+    state = SourceState(Source.VOLUMES, CoverageState.COVERED, volumes=len(sample.volumes))
+    return Look(state, tuple(_shown(fold.observations(sample), Source.VOLUMES)))
+
+
+def _of_host(root: Path, settings: AgentSettings) -> Look:
+    """Of the last boot only what is recorded: nobody knows here whether there was one that needs a reason."""
+    if not settings.host.enabled:
+        return _not_read(Source.HOST, "switched off by the setting host.enabled")
+    reader = HostReader(root, boot_id="", proc=root / "proc")
+    boot, unseen = reader.boot()
+    reason = reason_of(boot, is_known=False)
+    state = SourceState(
+        Source.HOST, CoverageState.COVERED, f"not seen: {', '.join(unseen)}" if unseen else ""
+    )
+    rows = host_rows(Catalogues.load(settings.catalogue).user)
+    shown = list(_shown(iter(HostFold(settings.host, rows).observations(reader.look())), Source.HOST))
+    if reason is not None:
+        seen = Seen(sequence=0, at=boot.at, text=reason.text, source=Source.HOST)
+        shown.append((seen, host_draft(rows[reason.code])))
+    return Look(state, tuple(shown))
+
+
+async def _volumes_once(root: Path, settings: AgentSettings, pods: frozenset[str]) -> VolumeSample:
+    reader = VolumeReader(root, settings.volumes)
+    try:
+        return await reader.look(pods)
+    finally:
+        await reader.end()
+
+
+def _shown(observations: Iterator[Observation], source: Source) -> Iterator[tuple[Seen, Draft]]:
+    now = datetime.now(UTC)
+    for one in observations:
+        if one.text:
+            yield Seen(sequence=0, at=one.since or now, text=one.text, source=source), one.draft
+
+
+def _not_read(source: Source, why: str) -> Look:
+    return Look(SourceState(source, CoverageState.BLIND, why))

@@ -1,0 +1,225 @@
+"""Looks at the volumes that pods with accelerators mount: how much room each has, and whether it answers.
+
+A call to a file server that is gone may wait for ever, so a child process makes it (volumes_child.py). A
+volume whose call is not answered in time is silent, and the child is killed. A child that outlives that is
+counted, and its file system is not asked again before the child has ended. All mounts of one file system are
+silent together.
+
+The kubelet's folder of pods must be mounted here so that mounts which come later show, too (Kubernetes:
+`mountPropagation: HostToContainer`); where it is not, coverage says so. A folder of the node that a pod
+mounts (hostPath), and an emptyDir on the node's disk, are no mounts of their own, and are not seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from detectors.rules.volume_states import Volume, VolumeSample, is_bad
+from detectors.service.settings import Volumes as Settings
+from detectors.sources.child import LastingChild, SilentError
+
+__all__ = ["VolumeReader", "VolumeSink", "Volumes", "VolumesError"]
+
+T = TypeVar("T")
+
+_log = structlog.get_logger("volumes")
+
+_MODULE = "detectors.sources.volumes_child"
+_START_S = 30.0
+_STUCK_MAX = 3
+"""With so many children that cannot be ended no further one is started."""
+_SILENT_MAX = 3
+"""So many silent file systems are waited for in one look. The others are asked in the next one."""
+
+
+class VolumesError(Exception):
+    """The volumes cannot be looked at. The message says why."""
+
+
+class VolumeSink(Protocol):
+    def pods(self) -> frozenset[str]:
+        """Uids of the pods on the node that hold devices."""
+
+    def looked(self, sample: VolumeSample) -> None: ...
+
+    def covered(self) -> None: ...
+
+    def blind(self, why: str) -> None: ...
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    later: bool
+    """Whether volumes that are mounted later will show."""
+    mounts: tuple[Volume, ...]
+
+
+class _Told(msgspec.Struct, frozen=True):
+    room: tuple[int, int, int, int] | None = None
+    errno: int = 0
+
+
+class Volumes:
+    def __init__(self, reader: VolumeReader, sink: VolumeSink, settings: Settings) -> None:
+        self._reader = reader
+        self._sink = sink
+        self._settings = settings
+        self._wanted = asyncio.Event()
+        self._told = ""
+
+    def look_again(self) -> None:
+        """Soon: several wishes are met by one look."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self._settings.enabled:
+            self._sink.blind("switched off by the setting volumes.enabled")
+            return
+        try:
+            while True:
+                self._wanted.clear()
+                try:
+                    self._sink.looked(await self._reader.look(self._sink.pods()))
+                except (VolumesError, OSError) as error:
+                    await self._reader.end()
+                    self._blind(_words(error))
+                else:
+                    self._told = ""
+                    self._sink.covered()
+                await self._pause()
+        finally:
+            await self._reader.end()
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._settings.pause_s)
+        try:
+            async with asyncio.timeout(max(0.0, self._settings.every_s - self._settings.pause_s)):
+                await self._wanted.wait()
+        except TimeoutError:
+            return
+
+    def _blind(self, why: str) -> None:
+        if why != self._told:
+            self._told = why
+            _log.error("the volumes of pods are not read", why=why)
+        self._sink.blind(why)
+
+
+class VolumeReader:
+    """Remembers which file systems were silent, and which children hang in one."""
+
+    def __init__(self, host_root: Path, settings: Settings, *, mountinfo: str = "") -> None:
+        """`mountinfo`: a table of mounts in place of the child's own."""
+        self._folder = str(host_root / "var/lib/kubelet/pods")
+        self._settings = settings
+        self._outlived: list[asyncio.subprocess.Process] = []
+        """Children that did not end when they were killed."""
+        arguments = (self._folder, mountinfo) if mountinfo else (self._folder,)
+        self._child = LastingChild(_MODULE, *arguments, outlived=self._outlived)
+        self._hung: dict[str, asyncio.subprocess.Process] = {}
+        """File systems by `major:minor`, and the child that cannot be ended for each."""
+        self._silent: frozenset[str] = frozenset()
+        """File systems that were silent in the last look: asked last."""
+
+    async def look(self, pods: frozenset[str]) -> VolumeSample:
+        """Raises `VolumesError`, or `OSError`."""
+        os.stat(self._folder)
+        if not pods:
+            await self._child.end()
+            return VolumeSample()
+        mounts = await self._listed(pods)
+        found = await self._asked(sorted(mounts, key=lambda one: (one.device in self._silent, one.path)))
+        self._silent = frozenset(one.device for one in found if one.silent_s)
+        if any(map(is_bad, found)):  # the kubelet may have unmounted it meanwhile
+            there = {(one.path, one.device) for one in await self._listed(pods)}
+            found = [one for one in found if (one.path, one.device) in there]
+        return VolumeSample(tuple(found), pods)
+
+    async def end(self) -> None:
+        await self._child.end()
+
+    async def _listed(self, pods: frozenset[str]) -> tuple[Volume, ...]:
+        try:
+            listed = await self._answer({"pods": sorted(pods)}, _Listed)
+        except SilentError:
+            limit_s = self._settings.deadline_s
+            raise VolumesError(f"the table of mounts was not read within {limit_s:g} s") from None
+        if not listed.later:
+            raise VolumesError(
+                f"{self._folder}: volumes that are mounted after the agent's start do not show here; "
+                "expected mountPropagation: HostToContainer"
+            )
+        return listed.mounts
+
+    async def _asked(self, mounts: Iterable[Volume]) -> list[Volume]:
+        """Of some of those that were not asked, nothing is known."""
+        self._hung = {device: child for device, child in self._hung.items() if child.returncode is None}
+        silent, waited, found = set(self._hung), 0, []
+        for mount in mounts:
+            if mount.device in silent:
+                found.append(self._as_silent(mount))
+            elif waited >= _SILENT_MAX:
+                found.append(mount)
+            else:
+                try:
+                    told = await self._answer({"path": mount.path}, _Told)
+                except SilentError:
+                    waited += 1
+                    silent.add(mount.device)
+                    await self._give_up(mount.device)
+                    found.append(self._as_silent(mount))
+                else:
+                    found.append(_with(mount, told))
+        return found
+
+    async def _give_up(self, device: str) -> None:
+        before = len(self._outlived)
+        await self._child.end()
+        for child in self._outlived[before:]:
+            self._hung[device] = child
+
+    def _as_silent(self, mount: Volume) -> Volume:
+        return msgspec.structs.replace(mount, silent_s=self._settings.deadline_s)
+
+    async def _answer(self, question: object, type_: type[T]) -> T:
+        """Raises `SilentError`, `VolumesError`, or `OSError` where there can be no child."""
+        self._outlived[:] = [one for one in self._outlived if one.returncode is None]
+        if len(self._outlived) >= _STUCK_MAX:
+            pids = ", ".join(str(one.pid) for one in self._outlived)
+            raise VolumesError(f"processes {pids} hang in a file system and cannot be ended")
+        try:
+            if not self._child.is_started:
+                await self._start()
+            line = await self._child.ask(self._settings.deadline_s, msgspec.json.encode(question))
+            return msgspec.json.decode(line, type=type_)
+        except (EOFError, msgspec.MsgspecError) as error:
+            raise VolumesError(f"the process that asks volumes: {error}") from error
+
+    async def _start(self) -> None:
+        """So that the time of a call is that of its file system alone, also on a node that is busy."""
+        try:
+            await self._child.ask(_START_S, msgspec.json.encode({"pods": []}))
+        except SilentError:
+            raise VolumesError(f"the process that asks volumes did not start within {_START_S:g} s") from None
+
+
+def _with(mount: Volume, told: _Told) -> Volume:
+    if told.room is None:
+        return msgspec.structs.replace(mount, errno=told.errno)
+    total, free, inodes, inodes_free = told.room
+    return msgspec.structs.replace(
+        mount, bytes=total, bytes_free=free, inodes=inodes, inodes_free=inodes_free
+    )
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

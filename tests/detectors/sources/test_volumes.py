@@ -1,0 +1,239 @@
+"""Volumes of pods, as a table of mounts and their file systems show them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detectors.rules.volume_states import Volume, VolumeSample
+from detectors.service.settings import Volumes as Settings
+from detectors.sources import volumes_child
+from detectors.sources.child import LastingChild
+from detectors.sources.volumes import VolumeReader, Volumes, VolumesError
+from tests.detectors.sources.volume_tree import VolumeTree, volume_children
+
+SOON = Settings(deadline_s=0.3, every_s=0.05, pause_s=0.01)
+PODS = frozenset({"uid-0"})
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VolumeTree:
+    return VolumeTree(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def reader(tmp_path: Path, tree: VolumeTree) -> VolumeReader:
+    return VolumeReader(tmp_path, SOON, mountinfo=tree.mountinfo)
+
+
+async def test_a_volume_is_told_with_its_room_and_where_it_comes_from(
+    tree: VolumeTree, reader: VolumeReader
+) -> None:
+    path = tree.mount("uid-0", "pvc-7", plugin="kubernetes.io~csi", below="mount")
+    tree.answers(path, "4000 100 50 20")
+
+    sample = await reader.look(PODS)
+    await reader.end()
+
+    (volume,) = sample.volumes
+    assert volume == Volume(
+        pod="uid-0",
+        name="pvc-7",
+        path=str(path),
+        device="0:53",
+        type="nfs4",
+        source="nas:/ckpt",
+        bytes=4000,
+        bytes_free=100,
+        inodes=50,
+        inodes_free=20,
+    )
+
+
+async def test_only_volumes_of_the_wanted_pods_are_asked(tree: VolumeTree, reader: VolumeReader) -> None:
+    tree.mount("uid-0", "data")
+    tree.mount("uid-9", "data")
+    tree.mount("uid-0", "token", plugin="kubernetes.io~projected", type_="tmpfs", source="tmpfs")
+    tree.mount("uid-0", "data", below="0", volumes="volume-subpaths")
+    tree.mount("uid-0", "pvc-7", plugin="kubernetes.io~csi")
+
+    sample = await reader.look(PODS)
+    await reader.end()
+
+    assert [(one.pod, one.name, one.type) for one in sample.volumes] == [("uid-0", "data", "nfs4")]
+    assert all(one.bytes for one in sample.volumes), "the real call answers"
+
+
+async def test_a_volume_that_hangs_is_silent_and_hides_no_other(
+    tree: VolumeTree, reader: VolumeReader
+) -> None:
+    hangs = tree.mount("uid-0", "a", device="0:53")
+    tree.mount("uid-0", "b", device="0:53")
+    tree.answers(tree.mount("uid-0", "c", device="0:54"), "10 5 10 5")
+    tree.answers(hangs, "hang")
+
+    first = await reader.look(PODS)
+    tree.answers(hangs, "10 5 10 5")
+    second = await reader.look(PODS)
+    await reader.end()
+
+    assert {one.name: one.silent_s for one in first.volumes} == {"a": 0.3, "b": 0.3, "c": 0.0}
+    assert [one.bytes for one in first.volumes if one.name == "c"] == [10]
+    assert not [one.name for one in second.volumes if one.silent_s], "the child was replaced"
+    assert volume_children() == set()
+
+
+async def test_a_child_that_cannot_be_ended_is_not_multiplied(
+    tree: VolumeTree, reader: VolumeReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in state D: it outlives SIGKILL."""
+    tree.answers(tree.mount("uid-0", "a", device="0:53"), "hang")
+    tree.answers(tree.mount("uid-0", "b", device="0:54"), "10 5 10 5")
+    left: list[asyncio.subprocess.Process] = []
+
+    async def leaves(child: LastingChild) -> None:
+        process, child._child = child._child, None
+        if process is not None and process.returncode is None:
+            left.append(process)
+            child._outlived.append(process)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LastingChild, "end", leaves)
+        looks = [await reader.look(PODS) for _ in range(4)]
+        stuck = volume_children()
+    for process in left:
+        process.kill()
+        await process.wait()
+    tree.answers(tree.pods / "uid-0/volumes/kubernetes.io~nfs/a", "10 5 10 5")
+    after = await reader.look(PODS)
+    await reader.end()
+
+    for look in looks:
+        assert {one.name: bool(one.silent_s) for one in look.volumes} == {"a": True, "b": False}
+    assert len(stuck) == 2, "the one that hangs, and the one that answers"
+    assert not any(one.silent_s for one in after.volumes)
+
+
+async def test_with_three_children_that_hang_no_further_one_is_started(
+    tree: VolumeTree, reader: VolumeReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        tree.answers(tree.mount("uid-0", f"v{number}", device=f"0:{number}"), "hang")
+    left: list[asyncio.subprocess.Process] = []
+
+    async def leaves(child: LastingChild) -> None:
+        process, child._child = child._child, None
+        if process is not None:
+            left.append(process)
+            child._outlived.append(process)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LastingChild, "end", leaves)
+        with pytest.raises(VolumesError, match="hang in a file system and cannot be ended"):
+            await reader.look(PODS)
+        with pytest.raises(VolumesError):
+            await reader.look(PODS)
+    assert len(left) == 3
+    for process in left:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_volume_that_is_unmounted_meanwhile_is_not_broken(
+    tree: VolumeTree, reader: VolumeReader
+) -> None:
+    path = tree.mount("uid-0", "data")
+    tree.answers(path, str(errno.EIO))
+    listed, times = reader._listed, 0
+
+    async def unmounts(pods: frozenset[str]) -> tuple[Volume, ...]:
+        nonlocal times
+        times += 1
+        if times == 2:
+            tree.unmount(path)
+        return await listed(pods)
+
+    reader._listed = unmounts  # type: ignore[method-assign]
+    sample = await reader.look(PODS)
+    await reader.end()
+
+    assert sample == VolumeSample((), PODS)
+
+
+async def test_without_pods_no_process_stays(tree: VolumeTree, reader: VolumeReader) -> None:
+    tree.mount("uid-0", "data")
+    await reader.look(PODS)
+    assert len(volume_children()) == 1
+
+    assert await reader.look(frozenset()) == VolumeSample()
+    assert volume_children() == set()
+
+
+async def test_a_folder_that_does_not_show_later_mounts_is_said(
+    tree: VolumeTree, reader: VolumeReader
+) -> None:
+    tree.propagation("unbindable")
+    with pytest.raises(VolumesError, match="mountPropagation: HostToContainer"):
+        await reader.look(PODS)
+    await reader.end()
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.samples: list[VolumeSample] = []
+        self.whys: list[str] = []
+
+    def pods(self) -> frozenset[str]:
+        return PODS
+
+    def looked(self, sample: VolumeSample) -> None:
+        self.samples.append(sample)
+
+    def covered(self) -> None:
+        self.whys.append("")
+
+    def blind(self, why: str) -> None:
+        self.whys.append(why)
+
+
+async def test_a_node_whose_folder_is_not_mounted_is_blind_and_says_which(tmp_path: Path) -> None:
+    heard = Heard()
+    task = asyncio.create_task(Volumes(VolumeReader(tmp_path, SOON), heard, SOON).run())
+    await asyncio.sleep(0.05)
+    task.cancel()
+    await asyncio.wait({task})
+
+    assert set(heard.whys) == {f"{tmp_path}/var/lib/kubelet/pods: No such file or directory"}
+    assert not heard.samples
+
+
+async def test_the_end_of_a_rank_brings_a_look_at_once(tmp_path: Path, tree: VolumeTree) -> None:
+    heard = Heard()
+    settings = Settings(pause_s=0.01)
+    volumes = Volumes(VolumeReader(tmp_path, settings, mountinfo=tree.mountinfo), heard, settings)
+    task = asyncio.create_task(volumes.run())
+    began = time.monotonic()
+    while len(heard.samples) < 2 and time.monotonic() < began + 10:
+        volumes.look_again()
+        await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait({task})
+
+    assert len(heard.samples) >= 2
+    assert volume_children() == set()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("/pods uvolmes-:0123.,~\\\n\0é", max_size=200))
+def test_no_line_of_a_table_of_mounts_ends_the_child(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    table = tmp_path_factory.getbasetemp() / "mountinfo"
+    table.write_text(text, encoding="utf-8", errors="replace")
+    assert volumes_child.mounts("/pods", str(table), ["u"])["mounts"] == []
