@@ -19,7 +19,7 @@ from detectors.wire.contract import NodeHealth, ObjectMeta
 from detectors.wire.fitting import limit
 from detectors.wire.sane import demand_sane, sane
 from recover.api import Answered, GangRef, Toleration
-from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
+from recover.api.marks import OWN_CONDITION, QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s import pod_specs
 from recover.k8s.kinds import JOBS
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, Owner, PodSpec
@@ -29,6 +29,7 @@ from recover.model import (
     Node,
     NodeSignal,
     Outsider,
+    OwnCondition,
     Pod,
     PodPhase,
     Quarantine,
@@ -113,8 +114,14 @@ def node(
         allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
         capacity=capacity,
         signals=signals(meta, wire.spec.taints, wire.status.conditions),
+        told=_told_by_us(wire.status.conditions),
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
+
+
+def _told_by_us(conditions: Sequence[ConditionView]) -> OwnCondition | None:
+    found = next((one for one in conditions if one.type == OWN_CONDITION), None)
+    return OwnCondition(found.status, found.reason, found.message) if found is not None else None
 
 
 def _labelled_at(meta: OwnedMeta, timed: Collection[str]) -> dict[str, datetime]:

@@ -79,8 +79,8 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}
     """The writes that are refused, with the API server's last words since this process began. The key is
-    `namespace/name` of what could not be written, `/name` for a Node, and `/id` for what a machine outside
-    refused."""
+    `namespace/name` of what could not be written, `/name` for a Node, `/name/status` for its status, and
+    `/id` for what a machine outside refused."""
     taking: Collection[str] = ()
     """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}

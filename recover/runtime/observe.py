@@ -36,6 +36,7 @@ from recover.recovery.scan_pod import scan_label
 from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
 from recover.runtime.table import Table
+from recover.triage.node_condition import STATUS_OF
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
 
@@ -154,6 +155,11 @@ class Observer:
         if is_news:
             self._notify()
         return True
+
+    def is_known(self, action: Write, words: str) -> bool:
+        """Whether that write was refused before, in the same words."""
+        known = self._refused.get(_place(action))
+        return known is not None and known.words == words
 
     def accepted(self, action: Write) -> None:
         """Forgets a refusal once the write is made."""
@@ -460,4 +466,8 @@ def _is_our_own_record(action: Write) -> bool:
 
 
 def _place(action: Write) -> str:
-    return f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"
+    """The status of a Node is a write of its own: if it is refused, the Node itself may still be written."""
+    if isinstance(action, Ask):
+        return f"/{action.id}"
+    is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
+    return f"{action.namespace}/{action.name}{STATUS_OF if is_status else ''}"

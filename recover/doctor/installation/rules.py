@@ -13,6 +13,7 @@ from recover.doctor.installation import shipped
 from recover.doctor.installation.installed import Part, Right
 from recover.doctor.installation.reader import Reader
 from recover.doctor.installation.release_objects import Version
+from recover.policy.settings import Settings
 
 __all__ = ["definitions", "denied", "policies"]
 
@@ -75,9 +76,9 @@ def _decoded(raw: bytes) -> dict[str, Any]:
     return msgspec.json.decode(raw, type=dict[str, Any])
 
 
-async def denied(reader: Reader, namespace: str) -> tuple[Right, ...]:
+async def denied(reader: Reader, namespace: str, settings: Settings | None) -> tuple[Right, ...]:
     """What the API server says that our accounts may not do. Whoever asks needs the right to ask that."""
-    first, *rest = shipped.rights(namespace)
+    first, *rest = shipped.rights(namespace, settings)
     answers = [await _may(reader, first, namespace)]
     if Part.RIGHTS not in reader.unread:
         answers += await asyncio.gather(*(_may(reader, right, namespace) for right in rest))
