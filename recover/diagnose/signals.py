@@ -58,12 +58,8 @@ def _mapped(node: Node) -> Iterator[tuple[NodeSignal, datetime]]:
 
 
 def doubted_by_others(world: World) -> dict[str, str]:
-    """Nodes with a signal, and the code of the first one. None where each accelerator node has a signal:
-    then the signals tell no node from another."""
-    found = {name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node))}
-    if found and all(node.name in found for node in world.nodes.values() if node.is_accelerated):
-        return {}
-    return found
+    """Nodes with a signal, and the code of the first one."""
+    return {name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node))}
 
 
 def doubts(node: Node) -> list[NodeSignal]:

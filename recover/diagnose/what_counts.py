@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from detectors.wire.contract import Finding, NodeHealth, Remedy, Severity
 from recover.api import Incident
 from recover.diagnose.answered import Answer, answered, answers
+from recover.diagnose.kubelet_words import doubted_by_kubelets
 from recover.diagnose.set_aside import aside_origins, has_findings, of_this_boot
 from recover.diagnose.signals import doubted_by_others
 from recover.model import Node, World
@@ -98,8 +99,15 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
         ]
         if fresh and not any(map(is_proof, fresh)):
             found[node.name] = max(fresh, key=strength).code
-    told = {name: code for name, code in doubted_by_others(world).items() if name not in found}
+    others = _apart(world, doubted_by_kubelets(world, now, window_s) | doubted_by_others(world))
+    told = {name: others[name] for name in sorted(others) if name not in found}
     return {name: found[name] for name in sorted(found)} | told
+
+
+def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
+    """None where others say something of each accelerator node: that tells no node from another."""
+    is_all = told and all(node.name in told for node in world.nodes.values() if node.is_accelerated)
+    return {} if is_all else told
 
 
 def trained_over(finding: Finding, health: NodeHealth) -> bool:

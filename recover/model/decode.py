@@ -35,6 +35,7 @@ from recover.model import (
     Quarantine,
     Release,
     Taint,
+    UnhealthyDevice,
     Waiting,
 )
 from recover.model.containers import FIELDS, training
@@ -48,6 +49,9 @@ _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
 """Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
 the share of a card in per cent."""
+
+UNHEALTHY_MAX = 64
+"""Devices of one pod that are kept."""
 
 _Quantities = dict[str, str | int]
 
@@ -200,9 +204,23 @@ class _State(msgspec.Struct):
     waiting: Waiting | None = None
 
 
+class _ResourceHealth(msgspec.Struct):
+    resource_id: str = msgspec.field(name="resourceID")
+    health: str | None = None
+    message: str | None = None
+
+
+class _ResourceStatus(msgspec.Struct):
+    """KEP-4680: of the devices that a container was given (Kubernetes 1.31 alpha, 1.36 beta and on)."""
+
+    name: str
+    resources: list[_ResourceHealth] | None = None
+
+
 class _ContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     restart_count: int = 0
+    allocated_resources_status: msgspec.Raw = msgspec.Raw()
     state: _State = msgspec.field(default_factory=_State)
     last_state: _State = msgspec.field(default_factory=_State)
 
@@ -275,10 +293,28 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=unplaced,
+        unhealthy=_unhealthy(wire.status.container_statuses),
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec.volumes, containers),
         environments=_environments(containers, accelerators),
     )
+
+
+def _unhealthy(statuses: Sequence[_ContainerStatus]) -> tuple[UnhealthyDevice, ...]:
+    """`Unknown` says that nobody can tell, as while a device plugin is restarted. What cannot be read tells
+    nothing, and hides nothing else of the pod."""
+    found: dict[tuple[str, str], UnhealthyDevice] = {}
+    for status in statuses:
+        raw = bytes(status.allocated_resources_status)
+        if b"Unhealthy" not in raw:  # of almost every pod
+            continue
+        with suppress(msgspec.MsgspecError, RecursionError):
+            for one in msgspec.json.decode(raw, type=list[_ResourceStatus]):
+                for device in one.resources or ():
+                    if device.health == "Unhealthy":
+                        id_ = device.resource_id
+                        found[one.name, id_] = UnhealthyDevice(one.name, id_, device.message or "")
+    return tuple(found.values())[:UNHEALTHY_MAX]
 
 
 def _requested(

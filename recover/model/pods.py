@@ -11,7 +11,7 @@ import msgspec
 from recover.api import GangRef, Toleration
 from recover.model.volumes import Volume
 
-__all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "Waiting"]
+__all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "UnhealthyDevice", "Waiting"]
 
 
 class PodPhase(StrEnum):
@@ -43,6 +43,17 @@ class Container(msgspec.Struct, frozen=True):
     waiting: Waiting | None = None
     beside: bool = False
     """It asks for no accelerator, and another container of its pod does: its end is no lost rank."""
+
+
+class UnhealthyDevice(msgspec.Struct, frozen=True):
+    """A device of a container that its kubelet reports as `Unhealthy`."""
+
+    resource: str
+    """`nvidia.com/gpu`, or `claim:<name>/<request>` for a device of a resource claim (DRA)."""
+    device: str
+    """The id by which the device plugin or the DRA driver knows it: NVIDIA's plugin gives the GPU's UUID."""
+    message: str = ""
+    """From the DRA driver; a device plugin gives none."""
 
 
 class Outsider(msgspec.Struct, frozen=True):
@@ -87,6 +98,8 @@ class Pod(msgspec.Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     environments: tuple[str, ...] = ()
     """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
+    """Its devices that are not healthy, in its kubelet's words."""
     outsider: Outsider | None = None
 
     @property

@@ -75,6 +75,8 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
     signalling: Mapping[str, Node] = {}
     """The nodes of which other controllers say something, by name."""
+    complaining: Mapping[str, Mapping[str, Pod]] = {}
+    """Node name -> pod uid -> pod of which the node's kubelet reports a device as unhealthy."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}

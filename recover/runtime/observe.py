@@ -82,6 +82,7 @@ class Observer:
         self.nodes = Table(NODES, self._keep_node, self._node_change)
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
+        self._complaining: dict[str, dict[str, Pod]] = {}
         self._signatures: list[Signature] = []
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -228,6 +229,7 @@ class Observer:
             repair_jobs=self._repair_jobs,
             departed=self._departed,
             signalling=self._signalling,
+            complaining=self._complaining,
             parts_of=self._parts_of,
             refused=self._refused,
             taking=taking,
@@ -396,11 +398,21 @@ class Observer:
                 self._keep_scan(key, new)
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
+        self._index_complaint(old, new)
         for pod in (old, new):
             if pod is not None and pod.node and pod.owner_uid:
                 self._index_place(pod.owner_uid, pod.node)
         if is_news:
             self._notify()
+
+    def _index_complaint(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and old.unhealthy:
+            there = self._complaining.get(old.node, {})
+            there.pop(old.uid, None)
+            if not there:
+                self._complaining.pop(old.node, None)
+        if new is not None and new.unhealthy and new.node:
+            self._complaining.setdefault(new.node, {})[new.uid] = new
 
     def _keep_scan(self, key: str, scan: Pod | None) -> None:
         """Replaces what was kept under the key; None removes it."""
