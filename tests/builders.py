@@ -390,6 +390,9 @@ class Worlds:
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,
             complaining=complaining,
+            not_started={
+                uid: pod for pods in self.pods.values() for uid, pod in pods.items() if pod.not_started
+            },
             signalling={name: node for name, node in self.nodes.items() if node.signals},
             agents=self.agents,
             agents_are_pods=self.settings.agents_are_pods,

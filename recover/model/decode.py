@@ -229,6 +229,7 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     phase: PodPhase = PodPhase.PENDING
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: list[ConditionView] = []
     container_statuses: list[_ContainerStatus] = []
 
@@ -282,6 +283,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         labels=meta.labels,
         annotations=meta.annotations,
         created=meta.creation_timestamp,
+        admitted_at=_told(wire.status.start_time),
         deleting_since=meta.deleting_since,
         deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),

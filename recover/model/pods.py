@@ -63,6 +63,10 @@ class Outsider(msgspec.Struct, frozen=True):
     containers: tuple[Mapping[str, object], ...] = ()
 
 
+_REFUSED = frozenset({"UnexpectedAdmissionError"})
+_NOT_STARTED = frozenset({"ContainerCreating", "CreateContainerError", "RunContainerError"})
+
+
 class Pod(msgspec.Struct, frozen=True):
     namespace: str
     name: str
@@ -75,6 +79,8 @@ class Pod(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     created: datetime | None = None
+    admitted_at: datetime | None = None
+    """When its kubelet took it up, to start or to refuse it."""
     deleting_since: datetime | None = None
     deleting_until: datetime | None = None
     """When the kubelet kills what still runs of it. Whoever deletes a pod chooses this time. It may be
@@ -101,6 +107,20 @@ class Pod(msgspec.Struct, frozen=True):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     """Its devices that are not healthy, in its kubelet's words."""
     outsider: Outsider | None = None
+
+    @property
+    def not_started(self) -> str:
+        """Why its kubelet has not started it on its node, in one word of the kubelet; empty if it has, or if
+        the word tells of something that the pod's own template asks for, as an image that is not there."""
+        if not self.node or self.deleting_since is not None:
+            return ""
+        if self.phase is PodPhase.FAILED:
+            refusal = self.failure.partition(":")[0]
+            return refusal if refusal in _REFUSED else ""
+        if self.phase is not PodPhase.PENDING:
+            return ""
+        waiting = (one.waiting.reason for one in self.containers if one.waiting is not None)
+        return next((reason for reason in waiting if reason in _NOT_STARTED), "")
 
     @property
     def may_hold_devices(self) -> bool:

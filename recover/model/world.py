@@ -77,6 +77,8 @@ class World(msgspec.Struct, frozen=True):
     """The nodes of which other controllers say something, by name."""
     complaining: Mapping[str, Mapping[str, Pod]] = {}
     """Node name -> pod uid -> pod of which the node's kubelet reports a device as unhealthy."""
+    not_started: Mapping[str, Pod] = {}
+    """By uid: pods of jobs that their kubelet has refused, or has not started yet."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}

@@ -83,6 +83,7 @@ class Observer:
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
         self._complaining: dict[str, dict[str, Pod]] = {}
+        self._not_started: dict[str, Pod] = {}
         self._signatures: list[Signature] = []
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -230,6 +231,7 @@ class Observer:
             departed=self._departed,
             signalling=self._signalling,
             complaining=self._complaining,
+            not_started=self._not_started,
             parts_of=self._parts_of,
             refused=self._refused,
             taking=taking,
@@ -399,6 +401,10 @@ class Observer:
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
         self._index_complaint(old, new)
+        if old is not None:
+            self._not_started.pop(old.uid, None)
+        if new is not None and new.owner_uid and new.not_started:
+            self._not_started[new.uid] = new
         for pod in (old, new):
             if pod is not None and pod.node and pod.owner_uid:
                 self._index_place(pod.owner_uid, pod.node)

@@ -12,6 +12,7 @@ from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
 from recover.diagnose.coverage import FAMILIES, silence_of
+from recover.diagnose.failing_starts import is_of_starts
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
@@ -60,7 +61,10 @@ def why_node(
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
     some that run there."""
     about = newest_first(
-        i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+        i
+        for i in incidents
+        if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+        or (is_of_starts(i) and name in {suspect.node for suspect in i.status.suspects})
     )
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
     decisions += [_kept_from(name, i) for i in about[:TOLD_MAX] if name in i.status.members]
